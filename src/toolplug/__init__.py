@@ -1,0 +1,1 @@
+"""A plugin framework for the tools that language models call."""

@@ -1,0 +1,1 @@
+"""What a tool is: definitions, catalogs and the algebra that reshapes them."""

@@ -1,0 +1,125 @@
+"""The error tree.
+
+    ToolplugError
+    ├── ConfigError            wrong configuration: every problem at once
+    ├── ToolError              a tool says "this did not work" to the model; its text is shown
+    ├── InvalidArguments       arguments that their schema or model refuses
+    ├── InvalidDefinition      a tool, route or name that cannot be listed
+    ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
+    ├── ProviderError          a provider package that cannot be loaded, built or started
+    └── StoreError
+        ├── StoreConflict      the record has another revision than expected
+        ├── StoreUnavailable   busy, full, locked or gone: try again
+        └── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
+
+Data are attributes; no error knows an HTTP status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong, with the place where it stands and how to mend it.
+
+    `line` and `column` count from 1; 0 means that the place has no position (an environment variable, a whole file).
+    """
+
+    code: str
+    message: str
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    path: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        text = f"{place}: " if place else ""
+        text += f"{self.path}: {self.message}" if self.path else self.message
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+class ToolplugError(Exception):
+    """Any error that toolplug raises on purpose."""
+
+
+class ConfigError(ToolplugError):
+    """The configuration is wrong; `problems` holds every problem found, in file order."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class ToolError(ToolplugError):
+    """Raised by a tool to tell the model that the call did not work; the text is what the model sees.
+
+    `retry_after_s`: seconds after which the same call may work; toolplug retries it itself where retries are
+    configured and safe. `metadata`: JSON values for the caller, not shown to the model.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after_s: float | None = None, metadata: Mapping[str, object] | None = None
+    ) -> None:
+        self.retry_after_s = retry_after_s
+        self.metadata = dict(metadata or {})
+        super().__init__(message)
+
+
+class InvalidArguments(ToolplugError):
+    """Arguments that a schema or a model refuses; `lines` are `/pointer: message`, values masked, at most 20."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__("\n".join(self.lines))
+
+
+class InvalidDefinition(ToolplugError):
+    """A definition that cannot be listed: a bad name, schema, route or prefix."""
+
+
+class UnmatchedStub(ToolplugError):
+    """A built-in stub that no active provider declares, or an option that its provider does not support.
+
+    `index` is the entry's position in the request's tools, `type` the stub's type.
+    """
+
+    def __init__(self, message: str, *, index: int, type: str) -> None:
+        self.index = index
+        self.type = type
+        super().__init__(message)
+
+
+class ProviderError(ToolplugError):
+    """A provider package that cannot be loaded, built or started; names distribution and version."""
+
+    def __init__(self, message: str, *, state: str, fix: str = "") -> None:
+        self.state = state
+        self.fix = fix
+        super().__init__(message)
+
+
+class StoreError(ToolplugError):
+    """Any failure of the store."""
+
+
+class StoreConflict(StoreError):
+    """The record's revision is not the expected one; `actual` is the one it has (0: there is no record)."""
+
+    def __init__(self, key: str, *, expected: int, actual: int) -> None:
+        self.key = key
+        self.expected = expected
+        self.actual = actual
+        super().__init__(f"record {key!r} has revision {actual}, not {expected}")
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot answer now: busy, full, locked, read-only or closed; nothing was written."""
+
+
+class StoreRefused(StoreError):
+    """The store's file is corrupt or was written by a newer toolplug; it is left as it is."""

@@ -1,0 +1,1 @@
+"""Provider packages: how they are written, found, started and served as one executor."""
