@@ -1,0 +1,80 @@
+# One command each: `make setup`, `make serve`, `make test`, `make judge`, `make bench`, `make docs`. `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+EXTRAS := server,auth
+CODE := $(wildcard src tests plugins benchmarks examples)
+BRANCH_FLOOR := 90
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup serve test gates unit judge bench docs requirements constraints clean ruff format types imports python-version
+
+help:  ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## Make .venv with everything that the other commands use
+
+$(READY): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
+	@touch $@
+
+python-version:
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(f"toolplug needs Python 3.11 or newer; $(PYTHON) is {v}. Say which: make setup PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+
+serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
+	$(BIN)/toolplug serve -c providers.yaml
+
+test: $(READY)  ## Every gate and every quick test
+	@$(MAKE) --no-print-directory -j2 --output-sync=target gates
+	@$(MAKE) --no-print-directory unit
+
+gates: ruff format types imports
+
+ruff:
+	$(BIN)/ruff check $(CODE)
+
+format:
+	$(BIN)/ruff format --check $(CODE)
+
+types:
+	$(BIN)/pyright
+	$(BIN)/pyright --verifytypes toolplug --ignoreexternal
+
+imports:
+	$(BIN)/lint-imports
+
+unit: $(READY)
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -m "not judge"
+	@$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
+
+judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks
+	$(BIN)/python -m pytest -m judge --timeout=1200
+
+bench: $(READY)  ## Print the table of numbers
+	$(BIN)/python -m benchmarks
+
+docs: $(READY)  ## Build the documentation into site/
+	$(BIN)/python -m mkdocs build --strict
+
+requirements: $(READY)  ## Print which requirement is shown by which test
+	@$(BIN)/python -m tests.requirements_report
+
+constraints: | python-version  ## Pin the newest versions that the projects allow
+	rm -rf $(VENV)-constraints
+	$(PYTHON) -m venv $(VENV)-constraints
+	$(VENV)-constraints/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)-constraints/bin/python -m pip install --quiet --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
+	$(VENV)-constraints/bin/python -m pip list --format=freeze --exclude-editable --exclude pip --exclude setuptools > constraints.txt
+	rm -rf $(VENV)-constraints
+
+clean:  ## Remove what the commands have made, .venv included
+	rm -rf $(VENV) $(VENV)-constraints .coverage .coverage.* .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,20 @@
+"""What every test under `tests/` gets: the loop of asyncio, the *not run* list and the leak guards."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import leaks, not_run
+from tests.leaks import leak_guard, task_guard
+
+__all__ = ["anyio_backend", "leak_guard", "pytest_configure", "task_guard"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(not_run, "tests.not_run")
+    leaks.pytest_configure(config)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
