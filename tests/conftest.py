@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
 from tests import leaks, not_run
-from tests.leaks import leak_guard, task_guard
+from tests.leaks import leak_guard, loop_guard, task_guard
 
-__all__ = ["anyio_backend", "leak_guard", "pytest_configure", "task_guard"]
+__all__ = ["anyio_backend", "leak_guard", "loop_guard", "pytest_configure", "task_guard"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

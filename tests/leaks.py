@@ -26,33 +26,46 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaves(kind): this test leaves a task, thread or process behind on purpose")
 
 
-@pytest.fixture
-async def task_guard() -> AsyncIterator[None]:
-    """Compares the loop's tasks before the first and after the last function fixture."""
-    before = asyncio.all_tasks()
-    yield
-    left = asyncio.all_tasks() - before
-    for _ in range(TURNS):
-        if not left:
-            return
-        await asyncio.sleep(0)
-        left = {task for task in left if not task.done()}
-    if left:
-        pytest.fail("tasks left behind:\n" + "\n".join(sorted(repr(task) for task in left)), pytrace=False)
-
-
 @pytest.fixture(autouse=True)
 def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Looks for what the test left; fails its teardown with the names."""
-    allowed = {kind for marker in request.node.iter_markers("leaves") for kind in marker.args}
-    if "anyio_backend" in request.fixturenames and "task" not in allowed:
-        request.getfixturevalue("task_guard")
+    """Compares threads and child processes; the last teardown of a test, after its event loop is closed."""
     threads, children = set(threading.enumerate()), _children()
     yield
+    allowed = _allowed(request)
     if "thread" not in allowed:
         _fail_on_threads(set(threading.enumerate()) - threads)
     if "process" not in allowed:
         _fail_on_processes(_children() - children)
+
+
+@pytest.fixture(autouse=True)
+def task_guard(leak_guard: None, request: pytest.FixtureRequest) -> None:
+    """Asks for `loop_guard` in an asynchronous test: a synchronous one has no loop to look at."""
+    if "anyio_backend" in request.fixturenames and "task" not in _allowed(request):
+        request.getfixturevalue("loop_guard")
+
+
+@pytest.fixture
+async def loop_guard() -> AsyncIterator[None]:
+    """Compares the loop's tasks before the first and after the last function fixture."""
+    before = asyncio.all_tasks()
+    yield
+    new = {task for task in asyncio.all_tasks() - before if not _is_of_the_runner(task)}
+    for _ in range(TURNS):
+        if all(task.done() for task in new):
+            return
+        await asyncio.sleep(0)
+    left = sorted(repr(task) for task in new if not task.done())
+    pytest.fail("tasks left behind:\n" + "\n".join(left), pytrace=False)
+
+
+def _allowed(request: pytest.FixtureRequest) -> set[str]:
+    return {kind for marker in request.node.iter_markers("leaves") for kind in marker.args}
+
+
+def _is_of_the_runner(task: asyncio.Task[object]) -> bool:
+    """anyio's test runner makes a task of its own around each test and fixture."""
+    return getattr(task.get_coro(), "__qualname__", "").startswith("TestRunner.")
 
 
 def _fail_on_threads(new: set[threading.Thread]) -> None:
