@@ -1,0 +1,1 @@
+"""What authors of providers and hosts test with."""

@@ -1,0 +1,1 @@
+"""The pytest plugin that is there wherever toolplug is installed."""
