@@ -1,0 +1,101 @@
+"""The three values made on every call, and who makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+EMPTY: Mapping[str, object] = MappingProxyType({})
+
+
+class ToolStatus(StrEnum):
+    """How a call ended; also the value of the metric label `status` (CONTRACT.md section 3).
+
+    `CANCELLED` is counted only: its caller went away, so there is no result to give.
+    """
+
+    SUCCESS = "success"
+    TOOL_ERROR = "tool_error"
+    PANIC = "panic"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    UNKNOWN_TOOL = "unknown_tool"
+    TIMEOUT = "timeout"
+    DENIED = "denied"
+    UNAVAILABLE = "unavailable"
+    LIMITED = "limited"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who calls. `agents` is the closed set of agents that the credential may act as; None means any."""
+
+    subject: str = "anonymous"
+    tenant: str = "default"
+    scopes: frozenset[str] = frozenset()
+    agents: frozenset[str] | None = None
+
+    def has_scope(self, scope: str) -> bool:
+        """Is the scope held, by name or through `admin`, which implies every scope."""
+        return scope in self.scopes or "admin" in self.scopes
+
+
+ANONYMOUS = Principal()
+
+Report = Callable[[float, float | None, str | None], None]
+
+
+def no_report(progress: float, total: float | None = None, message: str | None = None) -> None:
+    """Drop the progress: nobody listens."""
+
+
+class ToolCall(NamedTuple):
+    """One call as a model makes it. `arguments`: an object, or its JSON text, which `run` decodes once."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, object] | str | bytes = EMPTY
+
+
+class ToolResult(NamedTuple):
+    """The one terminal result of a call.
+
+    `output` is the text that the model sees; `structured` the JSON value behind it, where it is not plain text;
+    `metadata` is for the caller and not shown to the model. A tool may return one with only `output`, `structured`,
+    `metadata` and `status`: call id and name are filled in.
+    """
+
+    call_id: str = ""
+    name: str = ""
+    output: str = ""
+    status: ToolStatus = ToolStatus.SUCCESS
+    structured: object = None
+    parts: tuple[Mapping[str, object], ...] = ()
+    metadata: Mapping[str, object] = EMPTY
+    retry_after_s: float | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """True for every status but `success`."""
+        return self.status is not ToolStatus.SUCCESS
+
+
+class CallContext(NamedTuple):
+    """Everything about a call that is not the call: data only, but for `report`, which never blocks.
+
+    `deadline` is loop time in seconds; a tool that asks for its context sees the effective one. `options` are the
+    validated options of the built-in stub that stands for this tool. `trace` is the request id that audit lines carry.
+    """
+
+    principal: Principal = ANONYMOUS
+    session: str | None = None
+    agent: str | None = None
+    deadline: float | None = None
+    idempotency_key: str | None = None
+    approval: str | None = None
+    options: Mapping[str, object] = EMPTY
+    trace: str = ""
+    report: Callable[..., None] = no_report

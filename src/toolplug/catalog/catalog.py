@@ -1,0 +1,237 @@
+"""The immutable, ordered map from name to tool, and the algebra that reshapes it.
+
+    prefixed(prefix)      every name as `prefix.name`
+    where(keep)           the tools that a predicate keeps
+    annotated(notes)      notes by name
+    renamed(names)        other names for some
+    planned(change)       another plan for each
+    visible_to(principal) without what a hiding gate keeps from this principal
+    merged(catalogs)      one after another; the first of a name wins
+
+Each is a pure function: it changes definitions and plans and never wraps a call, so depth is free. Where nothing
+changes, the answer is the same object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from toolplug.catalog.call import Principal
+from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.catalog.plan import Gate, Plan, Tool
+from toolplug.catalog.render import Dialect, fragment, listing
+from toolplug.errors import InvalidDefinition
+
+_PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+class CatalogDiff(NamedTuple):
+    """The names that came, went and changed from one catalog to the next, in listing order."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    reordered: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.modified or self.reordered)
+
+
+class Conflict(NamedTuple):
+    """Two tools of one name, or of one wire name: `winner` is listed, `loser` is not."""
+
+    name: str
+    winner: ToolDefinition
+    loser: ToolDefinition
+
+
+class Catalog(Mapping[str, Tool]):
+    """An immutable, ordered map from canonical name to tool. It lists and resolves; it does not execute.
+
+    `prefixes` are the toolset prefixes that it knows, also those without a tool. Names are unique, wire names too:
+    build one from parts that may clash with `merged`.
+    """
+
+    __slots__ = ("_etag", "_gates", "_rendered", "_tools", "_verdicts", "_wire", "prefixes")
+
+    def __init__(self, tools: Iterable[Tool] = (), *, prefixes: frozenset[str] = frozenset()) -> None:
+        self._tools = {tool.definition.name: tool for tool in tools}
+        self.prefixes = prefixes
+        self._wire: dict[str, Tool] | None = None
+        self._rendered: dict[str, bytes] = {}
+        self._etag = ""
+        self._verdicts: dict[tuple[bool, ...], Catalog] = {}
+        self._gates: tuple[Gate, ...] | None = None
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __repr__(self) -> str:
+        return f"Catalog({', '.join(self._tools)})"
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of a canonical name, else the one of a wire name, else None."""
+        tool = self._tools.get(name)
+        if tool is not None:
+            return tool
+        wire = self._wire
+        if wire is None:
+            wire = self._wire = {
+                tool.definition.wire: tool
+                for tool in self._tools.values()
+                if tool.definition.wire != tool.definition.name
+            }
+        return wire.get(name)
+
+    def unknown(self, name: str) -> str:
+        """The text for a name that is not listed; depends on the name and this catalog only."""
+        prefix, dot, rest = name.partition(".")
+        if dot and (not prefix or not rest or prefix not in self.prefixes):
+            return f"Toolset not found for {name}"
+        return f'no builtin provider handles tool "{name}"'
+
+    def definitions(self) -> Iterator[ToolDefinition]:
+        """Every definition, in listing order."""
+        return (tool.definition for tool in self._tools.values())
+
+    def render(self, dialect: Dialect) -> bytes:
+        """The tools as a JSON array in a model API's dialect; the same bytes object while nothing changed."""
+        kept = self._rendered.get(dialect)
+        if kept is None:
+            kept = self._rendered[dialect] = listing(fragment(item, dialect) for item in self.definitions())
+        return kept
+
+    @property
+    def etag(self) -> str:
+        """Equal for two catalogs that list alike in every dialect."""
+        if not self._etag:
+            names = repr([item.signature for item in self.definitions()])
+            self._etag = hashlib.sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._etag
+
+    def prefixed(self, prefix: str) -> Catalog:
+        """Every name as `prefix.name`; raises `InvalidDefinition` for a prefix that is empty, dotted or illegal."""
+        if not _PREFIX.fullmatch(prefix):
+            raise InvalidDefinition(
+                f"{prefix!r} is no toolset prefix; a lower-case letter, then up to 31 of a-z 0-9 _ - are allowed"
+            )
+        tools = (_renamed(tool, f"{prefix}.{name}") for name, tool in self._tools.items())
+        return Catalog(tools, prefixes=frozenset({prefix}))
+
+    def where(self, keep: Callable[[Tool], bool]) -> Catalog:
+        """The tools that `keep` is true for."""
+        kept = [tool for tool in self._tools.values() if keep(tool)]
+        return self if len(kept) == len(self) else Catalog(kept, prefixes=self.prefixes)
+
+    def annotated(self, notes: Mapping[str, Sequence[Note]]) -> Catalog:
+        """The same tools with these notes (by canonical name) in place of their own."""
+        return self._with(lambda tool: _annotated(tool, notes))
+
+    def renamed(self, names: Mapping[str, str]) -> Catalog:
+        """The same tools, some under other names; raises `InvalidDefinition` when two would share one."""
+        changed = self._with(lambda tool: _renamed(tool, names.get(tool.definition.name, tool.definition.name)))
+        if len(changed) != len(self):
+            raise InvalidDefinition("renaming gives two tools one name")
+        return changed
+
+    def planned(self, change: Callable[[ToolDefinition, Plan], Plan]) -> Catalog:
+        """The same tools with other plans."""
+        return self._with(lambda tool: _planned(tool, change(tool.definition, tool.plan)))
+
+    def visible_to(self, principal: Principal) -> Catalog:
+        """Without the tools that a hiding gate keeps from this principal; one catalog for each distinct verdict."""
+        gates = self._hiding_gates()
+        if not gates:
+            return self
+        verdict = tuple(gate.refusal(principal) is None for gate in gates)
+        if all(verdict):
+            return self
+        seen = self._verdicts.get(verdict)
+        if seen is None:
+            closed = {id(gate) for gate, admits in zip(gates, verdict, strict=True) if not admits}
+            seen = self.where(lambda tool: not any(id(gate) in closed for gate in tool.plan.gates))
+            self._verdicts[verdict] = seen
+        return seen
+
+    def diff(self, newer: Catalog) -> CatalogDiff:
+        """What a reader of this catalog must hear about the newer one."""
+        if newer is self:
+            return CatalogDiff()
+        kept = [name for name in self._tools if name in newer]
+        return CatalogDiff(
+            added=tuple(name for name in newer if name not in self._tools),
+            removed=tuple(name for name in self._tools if name not in newer),
+            modified=tuple(
+                name
+                for name in kept
+                if newer[name] is not self._tools[name]
+                and newer[name].definition.signature != self._tools[name].definition.signature
+            ),
+            reordered=kept != [name for name in newer if name in self._tools],
+        )
+
+    def _with(self, change: Callable[[Tool], Tool]) -> Catalog:
+        tools = [change(tool) for tool in self._tools.values()]
+        if all(new is old for new, old in zip(tools, self._tools.values(), strict=True)):
+            return self
+        return Catalog(tools, prefixes=self.prefixes)
+
+    def _hiding_gates(self) -> tuple[Gate, ...]:
+        if self._gates is None:
+            unique = {id(gate): gate for tool in self._tools.values() for gate in tool.plan.gates if gate.hides}
+            self._gates = tuple(unique.values())
+        return self._gates
+
+
+def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
+    """One catalog of many, in their order. The first of a name or wire name wins; the others are reported."""
+    parts = [catalog for catalog in catalogs if len(catalog) or catalog.prefixes]
+    if len(parts) == 1:
+        return parts[0], ()
+    tools: list[Tool] = []
+    taken: dict[str, Tool] = {}
+    conflicts: list[Conflict] = []
+    for part in parts:
+        for tool in part.values():
+            definition = tool.definition
+            winner = taken.get(definition.name) or taken.get(definition.wire)
+            if winner is not None:
+                conflicts.append(Conflict(definition.name, winner.definition, definition))
+                continue
+            taken[definition.name] = taken[definition.wire] = tool
+            tools.append(tool)
+    prefixes = frozenset[str]().union(*(part.prefixes for part in parts))
+    return Catalog(tools, prefixes=prefixes), tuple(conflicts)
+
+
+EMPTY_CATALOG = Catalog()
+
+
+def _renamed(tool: Tool, name: str) -> Tool:
+    if tool.definition.name == name:
+        return tool
+    return Tool(replace(tool.definition, name=name), tool.plan)
+
+
+def _annotated(tool: Tool, notes: Mapping[str, Sequence[Note]]) -> Tool:
+    given = notes.get(tool.definition.name)
+    if given is None or tuple(given) == tool.definition.notes:
+        return tool
+    return Tool(replace(tool.definition, notes=tuple(given)), tool.plan)
+
+
+def _planned(tool: Tool, plan: Plan) -> Tool:
+    return tool if plan is tool.plan else Tool(tool.definition, plan)

@@ -1,0 +1,123 @@
+"""JSON Schemas as their author's bytes, with validators that are compiled on the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NoReturn, Protocol
+
+import jsonschema_rs
+import orjson
+
+from toolplug.errors import InvalidDefinition
+
+MAX_SCHEMA_BYTES = 64 * 1024
+MAX_SCHEMA_DEPTH = 32
+MAX_SCHEMA_NODES = 2_000
+MAX_REPORTED = 20
+KEPT_VALIDATORS = 1_024
+
+
+class Validator(Protocol):
+    """The part of a compiled JSON Schema that is used."""
+
+    def is_valid(self, instance: object) -> bool: ...
+
+
+class Schema:
+    """One JSON Schema. Equal text is equal; the validator is shared by text and bounded in number.
+
+    Raises `InvalidDefinition` for what is not JSON, not an object, or past the limits of a definition
+    (64 KiB, depth 32, 2,000 nodes).
+    """
+
+    __slots__ = ("text",)
+
+    text: bytes
+
+    def __init__(self, value: Mapping[str, object]) -> None:
+        _bounded(value)
+        try:
+            text = orjson.dumps(value if isinstance(value, dict) else dict(value))
+        except (TypeError, orjson.JSONEncodeError) as error:
+            raise InvalidDefinition(f"the schema is not JSON: {error}") from None
+        if len(text) > MAX_SCHEMA_BYTES:
+            raise InvalidDefinition(f"the schema has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
+        self.text = text
+
+    @property
+    def value(self) -> dict[str, object]:
+        """A fresh copy of the schema as Python objects."""
+        return orjson.loads(self.text)
+
+    def validator(self) -> Validator:
+        """The compiled validator; raises `InvalidDefinition` when the text is no valid JSON Schema."""
+        return compiled(self.text)
+
+    def refusals(self, instance: object) -> tuple[str, ...]:
+        """Why the instance is not valid: at most 20 lines `/pointer: message`, values masked; empty when it is."""
+        validator = compiled(self.text)
+        try:
+            return tuple(_first_lines(validator.iter_errors(instance)))
+        except (TypeError, ValueError) as error:
+            return (f"/: not JSON: {error}",)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.text.decode()})"
+
+
+@lru_cache(maxsize=KEPT_VALIDATORS)
+def compiled(text: bytes) -> jsonschema_rs.Validator:
+    """The validator of one schema text: linear-time patterns, and remote references refused, not fetched."""
+    try:
+        return jsonschema_rs.validator_for(
+            text.decode(), retriever=_refuse, mask="[value]", pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise InvalidDefinition(f"not a valid JSON Schema: {_one_line(error)}") from None
+
+
+def _refuse(uri: str) -> NoReturn:
+    raise ValueError(f"the remote reference {uri!r} is not fetched; put the schema under $defs")
+
+
+def _first_lines(errors: Iterator[jsonschema_rs.ValidationError]) -> Iterator[str]:
+    for count, error in enumerate(errors):
+        if count == MAX_REPORTED:
+            return
+        pointer = "".join(f"/{_escaped(part)}" for part in error.instance_path)
+        yield f"{pointer or '/'}: {error.message}"
+
+
+def _escaped(part: str | int) -> str:
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def _bounded(value: object) -> None:
+    """Refuse a schema that is too deep or has too many nodes, cycles included, before anything walks it again."""
+    nodes = 0
+    level = [value]
+    for _ in range(MAX_SCHEMA_DEPTH + 1):
+        below: list[object] = []
+        for node in level:
+            nodes += 1
+            if nodes > MAX_SCHEMA_NODES:
+                raise InvalidDefinition(f"the schema has more than {MAX_SCHEMA_NODES} nodes")
+            if isinstance(node, Mapping):
+                below.extend(node.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            elif isinstance(node, list | tuple):
+                below.extend(node)  # pyright: ignore[reportUnknownArgumentType]
+        if not below:
+            return
+        level = below
+    raise InvalidDefinition(f"the schema is more than {MAX_SCHEMA_DEPTH} levels deep")
