@@ -1,0 +1,43 @@
+"""`python -m benchmarks [FAMILY…]`: measure the families, all of them by default, and print the table as it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from benchmarks.frame import Figure, Row, measure
+from benchmarks.table import heading, lines, summary
+
+FAMILIES = ("call", "listing", "http", "startup", "memory")
+
+
+async def run(rows: Sequence[Row]) -> list[Figure]:
+    """Measure one row after the other and print each as soon as it is known."""
+    figures: list[Figure] = []
+    for row in rows:
+        figures.append(await measure(row))
+        print(*lines(figures[-1]), sep="\n", flush=True)
+    return figures
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Run the wanted families; 2 for one that does not exist.
+
+    A family is imported when its turn comes: the peers that it imports take seconds and stay in memory.
+    """
+    if unknown := sorted(set(wanted) - set(FAMILIES)):
+        print(f"no family {', '.join(unknown)}; there are {', '.join(FAMILIES)}", file=sys.stderr)
+        return 2
+    print(*heading(), sep="\n", flush=True)
+    figures: list[Figure] = []
+    for family in wanted or FAMILIES:
+        rows: Sequence[Row] = import_module(f"benchmarks.{family}").ROWS
+        figures += asyncio.run(run(rows))
+    print(summary(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

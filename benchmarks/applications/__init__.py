@@ -1,0 +1,1 @@
+"""The applications that `benchmarks.server` serves: each module has one `app`."""

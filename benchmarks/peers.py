@@ -1,0 +1,115 @@
+"""Other libraries' own way to call a tool in the process, and to list tools, as their documentation has it.
+
+All have the same trivial tool, and each side calls the documented entry with the least around it: no client and no
+transport. Where a call takes an object that a program would keep between calls, it is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from itertools import repeat
+from types import FunctionType
+
+from fastmcp import FastMCP
+from langchain_core.tools import tool
+from mcp.server import MCPServer
+from mcp_types import CallToolResult, ListToolsResult, TextContent
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.tool_manager import ToolManager
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.usage import RunUsage
+
+from benchmarks.bare import TEXT, echo
+from benchmarks.frame import Batch, timed
+
+
+@asynccontextmanager
+async def fastmcp_call() -> AsyncGenerator[Batch]:
+    """FastMCP, "python-sdk: fastmcp.server.server": `call_tool`, "the public API for executing tools"."""
+    server = FastMCP("bench")
+    server.tool(echo)
+    arguments = {"text": TEXT}
+    assert (await server.call_tool("echo", arguments)).structured_content == {"result": TEXT}
+
+    async def run(n: int) -> None:
+        for _ in repeat(None, n):
+            await server.call_tool("echo", arguments)
+
+    yield timed(run)
+
+
+@asynccontextmanager
+async def mcp_call() -> AsyncGenerator[Batch]:
+    """MCP Python SDK, "API reference: mcp.server.mcpserver": `MCPServer.call_tool`."""
+    server = MCPServer("bench")
+    server.add_tool(echo)
+    arguments = {"text": TEXT}
+    result = await server.call_tool("echo", arguments)
+    assert isinstance(result, CallToolResult)
+    assert result.content == [TextContent(text=TEXT)]
+
+    async def run(n: int) -> None:
+        for _ in repeat(None, n):
+            await server.call_tool("echo", arguments)
+
+    yield timed(run)
+
+
+@asynccontextmanager
+async def pydantic_ai_call() -> AsyncGenerator[Batch]:
+    """pydantic-ai, docstring of `pydantic_ai.tool_manager`: `ToolManager.handle_call`, as in its agent loop."""
+    context = RunContext(deps=None, model=TestModel(), usage=RunUsage())
+    manager = await ToolManager[None](FunctionToolset[None]([echo])).for_run_step(context)
+    call = ToolCallPart("echo", {"text": TEXT}, tool_call_id="c1")
+    assert await manager.handle_call(call) == TEXT
+
+    async def run(n: int) -> None:
+        for _ in repeat(None, n):
+            await manager.handle_call(call)
+
+    yield timed(run)
+
+
+@asynccontextmanager
+async def langchain_call() -> AsyncGenerator[Batch]:
+    """LangChain, "Reference: BaseTool": `ainvoke` with the arguments."""
+    structured = tool(echo)
+    arguments: dict[str, object] = {"text": TEXT}
+    assert await structured.ainvoke(arguments) == TEXT
+
+    async def run(n: int) -> None:
+        for _ in repeat(None, n):
+            await structured.ainvoke(arguments)
+
+    yield timed(run)
+
+
+def many_functions(count: int) -> list[Callable[..., object]]:
+    """As many functions with the trivial tool's body, each under its own name."""
+    functions: list[Callable[..., object]] = []
+    for index in range(count):
+        function = FunctionType(echo.__code__, globals(), f"tool_{index}")
+        function.__annotations__ = dict(echo.__annotations__)
+        function.__doc__ = echo.__doc__
+        functions.append(function)
+    return functions
+
+
+@asynccontextmanager
+async def fastmcp_listing() -> AsyncGenerator[Batch]:
+    """FastMCP, "python-sdk: fastmcp.server.server": `list_tools`, made into the answer of `tools/list`."""
+    server = FastMCP("bench")
+    for function in many_functions(1000):
+        server.tool(function)
+
+    async def run(n: int) -> None:
+        for _ in repeat(None, n):
+            tools = await server.list_tools()
+            ListToolsResult(tools=[each.to_mcp_tool() for each in tools]).model_dump_json(
+                by_alias=True, exclude_none=True
+            )
+
+    yield timed(run)
