@@ -10,7 +10,8 @@
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
         ├── StoreUnavailable   busy, full, locked or gone: try again
-        └── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
+        ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
+        └── StoreMisused       a URL, key, size or limit that no store takes: the caller must change it
 
 Data are attributes; no error knows an HTTP status.
 """
@@ -123,3 +124,7 @@ class StoreUnavailable(StoreError):
 
 class StoreRefused(StoreError):
     """The store's file is corrupt or was written by a newer toolplug; it is left as it is."""
+
+
+class StoreMisused(StoreError):
+    """A store's URL, or an argument, that no store takes: trying again does not help, and nothing was written."""

@@ -1,0 +1,143 @@
+"""A store in this process's memory: for tests, one-off commands and hosts that need not remember."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from types import TracebackType
+from typing import Self
+
+from toolplug.errors import StoreConflict, StoreUnavailable
+from toolplug.stores.change import check_count, check_key, check_text, checked_change
+from toolplug.stores.settle import Counters, Head, Settlement, settle
+from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
+from toolplug.stores.waiting import Waiting
+
+_PURGE_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    head: Head
+    value: bytes
+    log: deque[Event]
+
+
+class MemoryStore(Store):
+    """Keeps everything until it is closed or the process ends."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time, kept_events: int = KEPT_EVENTS) -> None:
+        check_count("kept_events", kept_events)
+        self._clock = clock
+        self._kept_events = kept_events
+        self._entries: dict[str, _Entry] = {}
+        self._counters = Counters(0, 0)
+        self._purge_at = clock() + _PURGE_EVERY_S
+        self._waiting = Waiting()
+        self._open = False
+
+    async def read(self, key: str) -> Record | None:
+        check_key(key)
+        entry = self._live(key)
+        if entry is None:
+            return None
+        head = entry.head
+        return Record(value=entry.value, revision=head.revision, expires_at=head.expires_at, position=head.position)
+
+    async def commit(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int | None = None,
+        ttl_s: float | None = None,
+        events: Sequence[bytes] = (),
+    ) -> int:
+        change = checked_change(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        self._check_open()
+        now = self._clock()
+        settlement = settle([change], self._heads(key, now), self._counters, now=now)
+        self._write(settlement)
+        (answer,) = settlement.answers
+        if isinstance(answer, StoreConflict):
+            raise answer
+        return answer
+
+    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        check_text(prefix)
+        check_text(after)
+        check_count("limit", limit)
+        self._check_open()
+        now = self._clock()
+        wanted = (
+            key
+            for key, entry in self._entries.items()
+            if key.startswith(prefix) and key > after and entry.head.alive(now)
+        )
+        return heapq.nsmallest(limit, wanted)
+
+    async def events(self, key: str, after: int, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
+        check_key(key)
+        check_count("limit", limit)
+
+        async def page() -> Events:
+            return self._page(key, after, limit)
+
+        return await self._waiting.look(key, wait_s, page)
+
+    async def aclose(self) -> None:
+        self._open = False
+        self._waiting.wake_all()
+
+    async def __aenter__(self) -> Self:
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StoreUnavailable("the memory store is not open")
+
+    def _live(self, key: str) -> _Entry | None:
+        self._check_open()
+        entry = self._entries.get(key)
+        return entry if entry is not None and entry.head.alive(self._clock()) else None
+
+    def _heads(self, key: str, now: float) -> dict[str, Head]:
+        """Return the heads that a commit must settle: the record's own, and now and then all that have expired."""
+        heads: dict[str, Head] = {}
+        if now >= self._purge_at:
+            self._purge_at = now + _PURGE_EVERY_S
+            heads = {other: entry.head for other, entry in self._entries.items() if not entry.head.alive(now)}
+        if key in self._entries:
+            heads[key] = self._entries[key].head
+        return heads
+
+    def _write(self, settlement: Settlement) -> None:
+        for key in settlement.removed:
+            self._entries.pop(key, None)
+        for key, (head, value) in settlement.written.items():
+            old = self._entries.get(key)
+            log = old.log if old else deque[Event](maxlen=self._kept_events)
+            log.extend(settlement.appended.get(key, ()))
+            self._entries[key] = _Entry(head, value, log)
+        self._counters = settlement.counters
+        self._waiting.wake(settlement.touched)
+
+    def _page(self, key: str, after: int, limit: int) -> Events:
+        entry = self._live(key)
+        if entry is None:
+            return Events(known=False)
+        log = entry.log
+        from_the_start = after == entry.head.origin and len(log) == entry.head.appended
+        if not (from_the_start or any(event.id == after for event in log)):
+            return Events(known=False)
+        return Events(known=True, entries=tuple(islice((event for event in log if event.id > after), limit)))

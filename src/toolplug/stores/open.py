@@ -1,0 +1,54 @@
+"""From the configuration's `store` to a store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from toolplug.errors import StoreMisused
+from toolplug.stores.memory import MemoryStore
+from toolplug.stores.sqlite import SqliteStore
+from toolplug.stores.sqlite_file import Synchronous
+from toolplug.stores.store import Store
+
+
+def open_store(url: str, *, clock: Callable[[], float] = time.time) -> Store:
+    """Return the store that a URL names, not yet open: nothing is touched before `async with`.
+
+    `memory://`, `sqlite:///./relative/to/the/working/directory.db` or `sqlite:////absolute.db`, the latter two with
+    `?synchronous=normal|full`. Anything else raises `StoreMisused`, which never repeats the URL: it may hold a secret.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        _check_memory(parts)
+        return MemoryStore(clock=clock)
+    if parts.scheme == "sqlite":
+        return SqliteStore(_path(parts), synchronous=_synchronous(parts), clock=clock)
+    raise StoreMisused(
+        f"unknown store {parts.scheme!r}; known: memory://, sqlite:///./state.db, sqlite:////var/lib/state.db"
+    )
+
+
+def _check_memory(parts: SplitResult) -> None:
+    if parts.netloc or parts.path or parts.query or parts.fragment:
+        raise StoreMisused("the memory store takes no host, path or options: write memory://")
+
+
+def _path(parts: SplitResult) -> Path:
+    if parts.netloc or parts.fragment or len(parts.path) < 2:
+        raise StoreMisused("a sqlite store names a file: sqlite:///./state.db, or sqlite:////var/lib/state.db")
+    return Path(unquote(parts.path[1:]))
+
+
+def _synchronous(parts: SplitResult) -> Synchronous:
+    match parse_qsl(parts.query, keep_blank_values=True):
+        case [] | [("synchronous", "normal")]:
+            return "normal"
+        case [("synchronous", "full")]:
+            return "full"
+        case _:
+            raise StoreMisused(
+                f"options {parts.query!r} of a sqlite store; known: synchronous=normal, synchronous=full"
+            )

@@ -1,0 +1,188 @@
+"""The embedded store: one SQLite file in WAL mode, safe for several processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from toolplug.errors import StoreUnavailable
+from toolplug.stores.change import check_count, check_key, check_text, checked_change
+from toolplug.stores.settle import Settlement
+from toolplug.stores.sqlite_connection import Connection
+from toolplug.stores.sqlite_faults import told_as_store_errors
+from toolplug.stores.sqlite_file import SqliteFile, Synchronous
+from toolplug.stores.sqlite_writer import Writer
+from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
+from toolplug.stores.waiting import Waiting
+
+_POLL_S = 0.2
+_MAX_INTEGER = 2**63 - 1
+
+_READ = """
+SELECT value, revision, expires_at, position FROM records
+WHERE key = :key AND (expires_at IS NULL OR expires_at > :now)
+"""
+_KEYS = """
+SELECT key FROM records
+WHERE key >= :prefix AND key < :beyond AND key > :after AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY key LIMIT :limit
+"""
+# One statement, so that position and events are of one moment. A row without event says that the position is known.
+_EVENTS = """
+SELECT event.id, event.data
+FROM records LEFT JOIN (
+    SELECT id, data FROM events WHERE key = :key AND id > :after ORDER BY id LIMIT :limit
+) AS event
+WHERE records.key = :key AND (expires_at IS NULL OR expires_at > :now) AND (
+    EXISTS (SELECT 1 FROM events WHERE key = :key AND id = :after)
+    OR (origin = :after AND appended = (SELECT count(*) FROM events WHERE key = :key))
+)
+ORDER BY event.id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """What is there between open and close: reads have a connection of their own and never wait for the writer."""
+
+    reader: Connection
+    writing: Connection
+    writer: Writer
+    tasks: tuple[asyncio.Task[None], ...]
+
+
+class SqliteStore(Store):
+    """Commits of many tasks share transactions; each is answered by itself, after the COMMIT.
+
+    `synchronous`: `normal` survives the death of the process, `full` also the loss of power. `connection`: the class
+    of its connections to SQLite.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        synchronous: Synchronous = "normal",
+        clock: Callable[[], float] = time.time,
+        kept_events: int = KEPT_EVENTS,
+        connection: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
+        check_count("kept_events", kept_events)
+        self._file = SqliteFile(path=path, synchronous=synchronous, connection=connection)
+        self._clock = clock
+        self._kept_events = kept_events
+        self._waiting = Waiting()
+        self._opened: _Opened | None = None
+
+    async def read(self, key: str) -> Record | None:
+        check_key(key)
+        rows = await self._rows(_READ, key=key)
+        for value, revision, expires_at, position in rows:
+            return Record(value=value, revision=revision, expires_at=expires_at, position=position)
+        return None
+
+    async def commit(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int | None = None,
+        ttl_s: float | None = None,
+        events: Sequence[bytes] = (),
+    ) -> int:
+        change = checked_change(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        return await self._now_open().writer.commit(change)
+
+    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        check_text(prefix)
+        check_text(after)
+        check_count("limit", limit)
+        # No key holds U+10FFFF, so that every key with the prefix sorts below prefix + U+10FFFF.
+        rows = await self._rows(
+            _KEYS, prefix=prefix, beyond=prefix + "\U0010ffff", after=after, limit=min(limit, _MAX_INTEGER)
+        )
+        return [key for (key,) in rows]
+
+    async def events(self, key: str, after: int, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
+        check_key(key)
+        check_count("limit", limit)
+
+        async def page() -> Events:
+            if not 0 <= after <= _MAX_INTEGER:
+                return Events(known=False)
+            rows = await self._rows(_EVENTS, key=key, after=after, limit=min(limit, _MAX_INTEGER))
+            entries = tuple(Event(at, data) for at, data in rows if at is not None)
+            return Events(known=bool(rows), entries=entries)
+
+        return await self._waiting.look(key, wait_s, page)
+
+    async def aclose(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        self._waiting.wake_all()
+        opened.writer.close()
+        write, poll = opened.tasks
+        poll.cancel()
+        try:
+            await write
+        finally:
+            # Asked for also where this was cancelled, and then not waited for.
+            closed = (opened.writing.close(), opened.reader.close())
+        await asyncio.wait([poll, *closed])
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as undo:
+            writing = await Connection.open(self._file.open_for_writing)
+            undo.push_async_callback(writing.close)
+            reader = await Connection.open(self._file.open_for_reading)
+            writer = Writer(
+                writing,
+                self._file.path,
+                clock=self._clock,
+                kept_events=self._kept_events,
+                committed=self._committed,
+            )
+            tasks = (asyncio.create_task(writer.run()), asyncio.create_task(self._notice_other_processes(writing)))
+            self._opened = _Opened(reader=reader, writing=writing, writer=writer, tasks=tasks)
+            undo.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _now_open(self) -> _Opened:
+        if self._opened is None:
+            raise StoreUnavailable(f"{self._file.path} is not open")
+        return self._opened
+
+    async def _rows(self, sql: str, **parameters: str | int) -> list[sqlite3.Row]:
+        reader = self._now_open().reader
+        with told_as_store_errors(self._file.path):
+            return await reader.rows(sql, {**parameters, "now": self._clock()})
+
+    def _committed(self, settlement: Settlement) -> None:
+        self._waiting.wake(settlement.touched)
+
+    async def _notice_other_processes(self, connection: Connection) -> None:
+        """Wake the readers when another process commits; the writer's own commits do not change its data version."""
+        seen: int | None = None
+        while True:
+            await self._waiting.anyone.wait()
+            try:
+                ((version,),) = await connection.rows("PRAGMA data_version")
+            except sqlite3.Error:
+                version = None
+            if version != seen:
+                self._waiting.wake_all()
+            seen = version
+            await asyncio.sleep(_POLL_S)

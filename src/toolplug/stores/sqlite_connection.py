@@ -1,0 +1,59 @@
+"""One SQLite connection on a thread of its own, which never keeps the process alive."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self, cast
+
+import aiosqlite
+
+Value = str | bytes | int | float | None
+
+
+class Connection:
+    """Statements for one SQLite connection, run in the order in which they were asked for.
+
+    A statement whose caller is cancelled still runs. Every method raises `sqlite3.Error`.
+    """
+
+    def __init__(self, connection: aiosqlite.Connection, cursor: aiosqlite.Cursor) -> None:
+        self._connection = connection
+        self._cursor = cursor
+
+    @classmethod
+    async def open(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
+        """Call `connector` on the connection's thread; what it raises is raised here."""
+        connection = _DaemonConnection(connector, iter_chunk_size=64)
+        await connection
+        return cls(connection, await connection.cursor())
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction was begun and neither committed nor rolled back."""
+        return self._connection.in_transaction
+
+    async def rows(self, sql: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[sqlite3.Row]:
+        """Run a statement and return all its rows, which are plain tuples."""
+        return list(await self._connection.execute_fetchall(sql, parameters))
+
+    async def for_each(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Run a statement once for every row of parameters."""
+        if rows:
+            # The one cursor that lives as long as the connection: a cursor thrown away on the loop's thread would
+            # wait there for the statement that runs.
+            await self._cursor.executemany(sql, rows)
+
+    def close(self) -> asyncio.Future[object]:
+        """Finish what was asked for, roll back what was not committed, and end the thread: then the future is done."""
+        # Without an event loop aiosqlite has no future to give; here there always is one.
+        return cast("asyncio.Future[object]", self._connection.stop())  # pyright: ignore[reportUnknownMemberType] untyped there
+
+
+class _DaemonConnection(aiosqlite.Connection):
+    """A disk that hangs hangs its thread, and an interpreter that ends joins every thread that is not a daemon."""
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection], iter_chunk_size: int) -> None:
+        super().__init__(connector, iter_chunk_size)
+        self._thread.daemon = True

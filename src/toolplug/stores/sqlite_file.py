@@ -1,0 +1,175 @@
+"""The SQLite file: made, checked and opened. Synchronous, for the thread that will own the connection.
+
+A file that this toolplug cannot keep is found through connections that cannot write, so that it stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from toolplug.errors import StoreRefused
+from toolplug.stores.sqlite_faults import is_busy, is_corrupt, told_as_store_errors
+
+Synchronous = Literal["normal", "full"]
+
+_APPLICATION_ID = 0x746F706C
+_SCHEMA_VERSION = 1
+_MAGIC = b"SQLite format 3\x00"
+# Together under the two seconds that a start may take.
+_PATIENCE_S = 1.4
+_CHECK_S = 0.4
+_BUSY_S = 0.05
+
+_SCHEMA = (
+    "CREATE TABLE counters (removed INTEGER NOT NULL, position INTEGER NOT NULL)",
+    "INSERT INTO counters VALUES (0, 0)",
+    """CREATE TABLE records (
+        key TEXT NOT NULL PRIMARY KEY,
+        revision INTEGER NOT NULL,
+        expires_at REAL,
+        origin INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        appended INTEGER NOT NULL,
+        value BLOB NOT NULL
+    )""",
+    "CREATE INDEX records_by_expiry ON records (expires_at) WHERE expires_at IS NOT NULL",
+    "CREATE TABLE events (id INTEGER NOT NULL PRIMARY KEY, key TEXT NOT NULL, data BLOB NOT NULL)",
+    "CREATE INDEX events_by_key ON events (key, id)",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {_SCHEMA_VERSION}",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteFile:
+    """Where the file is and how it is opened.
+
+    `synchronous`: with `normal` an acknowledged commit survives the death of the process, with `full` also the loss
+    of power. `connection`: the class of the connections.
+    """
+
+    path: Path
+    synchronous: Synchronous = "normal"
+    connection: type[sqlite3.Connection] = sqlite3.Connection
+
+    def open_for_writing(self) -> sqlite3.Connection:
+        """Make the file where there is none, check it, and open it; raises the errors of `Store`."""
+        with told_as_store_errors(self.path):
+            _make(self.path)
+            self._check()
+            return self._patiently_open()
+
+    def open_for_reading(self) -> sqlite3.Connection:
+        """Open the file beside its writer."""
+        with told_as_store_errors(self.path):
+            connection = self._connect("mode=rw", busy_s=_PATIENCE_S)
+            connection.execute("PRAGMA query_only = 1")
+            return connection
+
+    def _connect(self, options: str, *, busy_s: float) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?{options}",
+            uri=True,
+            timeout=busy_s,
+            isolation_level=None,
+            factory=self.connection,
+        )
+
+    def _check(self) -> None:
+        """Raise `StoreRefused` for a file that is corrupt, foreign or newer."""
+        with self.path.open("rb") as file:
+            begin = file.read(len(_MAGIC))
+        if not begin:
+            return
+        if begin != _MAGIC:
+            raise StoreRefused(f"{self.path} is not a SQLite file; move it away, or name another in `store`")
+        # Without a write-ahead log nothing but the file counts, and a connection that takes it as immutable makes no
+        # files beside it. With one, SQLite must read both, and makes the log's index where it is missing.
+        log = self.path.with_name(self.path.name + "-wal")
+        connection = self._connect("mode=ro" if log.exists() else "mode=ro&immutable=1", busy_s=_BUSY_S)
+        try:
+            _check_origin(connection, self.path)
+            _check_pages(connection, self.path)
+        except sqlite3.Error as error:
+            if is_corrupt(error):
+                raise
+            # The time for looking is over; or the journal of a process that died while it made the file is there,
+            # which only a writer can roll back: it checks again.
+        finally:
+            connection.close()
+
+    def _patiently_open(self) -> sqlite3.Connection:
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._open_once()
+            except sqlite3.Error as error:
+                # Two processes that begin at once: SQLite does not wait for this lock by itself.
+                if not is_busy(error) or time.monotonic() >= give_up_at:
+                    raise
+                time.sleep(0.02)
+
+    def _open_once(self) -> sqlite3.Connection:
+        with ExitStack() as undo:
+            connection = self._connect("mode=rw", busy_s=_BUSY_S)
+            undo.callback(connection.close)
+            _prepare(connection, self.path, self.synchronous)
+            undo.pop_all()
+        return connection
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _check_origin(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file holds our schema already; an empty one is ours to fill."""
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if (application_id, version, tables) == (0, 0, 0):
+        return False
+    if application_id != _APPLICATION_ID:
+        raise StoreRefused(f"{path} is a SQLite file of another program; name another in `store`")
+    if version > _SCHEMA_VERSION:
+        raise StoreRefused(
+            f"{path} was written by a newer toolplug (schema {version}; this one knows {_SCHEMA_VERSION}); "
+            "install that version again, or name another file in `store`"
+        )
+    return True
+
+
+def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
+    """Look for damaged pages for as long as a start may take; a large file is looked at in part."""
+    give_up_at = time.monotonic() + _CHECK_S
+    connection.set_progress_handler(lambda: time.monotonic() >= give_up_at, 10_000)
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreRefused(f"{path} is corrupt ({found}); move it away or restore a copy")
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, synchronous: Synchronous) -> None:
+    ready = _check_origin(connection, path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    if not ready:
+        _fill(connection, path)
+
+
+def _fill(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    # Another process may have filled it while this one waited for the lock.
+    if _check_origin(connection, path):
+        connection.execute("ROLLBACK")
+        return
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    connection.execute("COMMIT")

@@ -1,0 +1,123 @@
+"""Group commit: the commits that wait while one transaction is written share the next."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
+from toolplug.stores.change import Change
+from toolplug.stores.settle import Settlement
+from toolplug.stores.sqlite_batch import write_batch
+from toolplug.stores.sqlite_connection import Connection
+from toolplug.stores.sqlite_faults import is_busy, store_error
+
+_MAX_BATCH = 256
+# With one more try of 50 ms at the lock, an answer comes within two seconds.
+_PATIENCE_S = 1.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Asked:
+    change: Change
+    answer: asyncio.Future[int]
+    give_up_at: float
+
+    def fail(self, error: StoreError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Writer:
+    """The one task that writes. `committed` is told of every settlement after its COMMIT, before the callers are."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        path: Path,
+        *,
+        clock: Callable[[], float],
+        kept_events: int,
+        committed: Callable[[Settlement], None],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._clock = clock
+        self._kept_events = kept_events
+        self._committed = committed
+        self._asked: deque[_Asked] = deque()
+        self._news = asyncio.Event()
+        self._closing = False
+
+    async def commit(self, change: Change) -> int:
+        """Return the revision once the change is on its way to the disk for good; raises `StoreError`."""
+        if self._closing:
+            raise StoreUnavailable(f"{self._path} is closed")
+        loop = asyncio.get_running_loop()
+        asked = _Asked(change=change, answer=loop.create_future(), give_up_at=loop.time() + _PATIENCE_S)
+        self._asked.append(asked)
+        self._news.set()
+        return await asked.answer
+
+    def close(self) -> None:
+        """Let `run` end once everything that was asked for is written."""
+        self._closing = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write until closed."""
+        try:
+            while True:
+                while self._asked:
+                    await self._write(self._next_batch())
+                if self._closing:
+                    return
+                self._news.clear()
+                await self._news.wait()
+        finally:
+            self._closing = True
+            _fail_all(self._asked, StoreUnavailable(f"{self._path} was closed before this commit was written"))
+
+    def _next_batch(self) -> list[_Asked]:
+        batch = [self._asked.popleft() for _ in range(min(len(self._asked), _MAX_BATCH))]
+        # Whoever was cancelled while waiting finds nothing done.
+        return [asked for asked in batch if not asked.answer.done()]
+
+    async def _write(self, batch: Sequence[_Asked]) -> None:
+        if not batch:
+            return
+        changes = [asked.change for asked in batch]
+        try:
+            settlement = await write_batch(self._connection, changes, now=self._clock(), kept_events=self._kept_events)
+        except sqlite3.Error as error:
+            self._failed(batch, error)
+        except BaseException:
+            _fail_all(batch, StoreUnavailable(f"{self._path} was closed while this commit was being written"))
+            raise
+        else:
+            self._committed(settlement)
+            _answer_all(batch, settlement)
+
+    def _failed(self, batch: Sequence[_Asked], error: sqlite3.Error) -> None:
+        """Fail the batch; where another process holds the lock, only those whose patience is over."""
+        now = asyncio.get_running_loop().time()
+        again = [asked for asked in batch if is_busy(error) and asked.give_up_at > now]
+        self._asked.extendleft(reversed(again))
+        _fail_all([asked for asked in batch if asked not in again], store_error(error, self._path))
+
+
+def _fail_all(batch: Iterable[_Asked], error: StoreError) -> None:
+    for asked in batch:
+        asked.fail(error)
+
+
+def _answer_all(batch: Sequence[_Asked], settlement: Settlement) -> None:
+    for asked, answer in zip(batch, settlement.answers, strict=True):
+        if isinstance(answer, StoreConflict):
+            asked.fail(answer)
+        elif not asked.answer.done():
+            asked.answer.set_result(answer)
