@@ -12,14 +12,8 @@ from collections.abc import Mapping
 
 import pytest
 
-INSTALL: Mapping[str, str] = {
-    "bwrap": "apt-get install bubblewrap",
-    "chromium": "apt-get install chromium",
-    "node": "apt-get install nodejs",
-    "promtool": "apt-get install prometheus",
-    "redis-server": "apt-get install redis-server",
-}
-"""Executable that a test may need → the line that installs it. `.ci/run` installs from the same table."""
+INSTALL: Mapping[str, str] = {"promtool": "apt-get install prometheus"}
+"""Executable that a test needs → the line that installs it."""
 
 _NOT_RUN = pytest.StashKey[list[tuple[str, str]]]()
 

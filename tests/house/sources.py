@@ -1,0 +1,46 @@
+"""The Python files of the house, parsed once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.requirement_table import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file; `name` is its path from the root."""
+
+    name: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def lines(self) -> int:
+        return self.text.count("\n")
+
+
+def sources(*patterns: str) -> Iterator[Source]:
+    """The files that match, in the order of their names."""
+    for pattern in patterns:
+        for path in sorted(ROOT.glob(pattern)):
+            yield _read(path)
+
+
+def product() -> Iterator[Source]:
+    """What is shipped: toolplug itself and the provider packages."""
+    return sources("src/**/*.py", "plugins/*/src/**/*.py")
+
+
+def everything() -> Iterator[Source]:
+    return sources(
+        "src/**/*.py", "plugins/*/src/**/*.py", "plugins/*/tests/**/*.py", "tests/**/*.py", "benchmarks/**/*.py"
+    )
+
+
+def _read(path: Path) -> Source:
+    text = path.read_text("utf-8")
+    return Source(path.relative_to(ROOT).as_posix(), text, ast.parse(text, filename=str(path)))

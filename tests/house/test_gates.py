@@ -1,0 +1,58 @@
+"""`make test` runs every gate, and the floors know every folder."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+
+import pytest
+from tests.requirement_table import ROOT
+
+OFF_THE_FLOORS = {"testing", "client"}
+"""`testing` may import everything and nothing imports it; `client` stands outside the host."""
+
+
+def planned(target: str) -> str:
+    """The commands that `make` would run."""
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make", "--no-print-directory", target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.requirement("I2-1-gates")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ruff check",
+        "ruff format --check",
+        "bin/pyright\n",
+        "pyright --verifytypes toolplug --ignoreexternal",
+        "lint-imports",
+        'coverage run -m pytest -m "not judge"',
+        "coverage report --fail-under",
+    ],
+)
+def test_make_test_runs(command: str) -> None:
+    assert command in planned("test")
+
+
+@pytest.mark.requirement("I2-1-gates")
+def test_types_are_strict_warnings_are_errors_and_branches_are_counted() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    assert tools["pyright"]["typeCheckingMode"] == "strict"
+    assert tools["pytest"]["ini_options"]["filterwarnings"][0] == "error"
+    assert tools["coverage"]["run"]["branch"] is True
+
+
+@pytest.mark.requirement("DESIGN-floors")
+def test_every_folder_of_toolplug_stands_on_a_floor() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    floors = [floor for contract in contracts if contract["type"] == "layers" for floor in contract["layers"]]
+    known = {name.strip().removeprefix("toolplug.") for floor in floors for name in floor.split("|")}
+    folders = {path.parent.name for path in (ROOT / "src" / "toolplug").glob("*/__init__.py")}
+    assert folders - OFF_THE_FLOORS <= known

@@ -1,0 +1,71 @@
+"""What `import toolplug` may not do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+
+import pytest
+from tests.requirement_table import ROOT
+
+OPTIONAL = {
+    "fastapi",
+    "httptools",
+    "httpx2",
+    "jwt",
+    "mcp",
+    "openai",
+    "ray",
+    "redis",
+    "rich",
+    "typer",
+    "uvicorn",
+    "uvloop",
+}
+"""Packages of the extras and of the command line."""
+
+WATCHED_IMPORT = """
+import json, os, sys
+
+opened, asked = [], []
+
+def watch(event, arguments):
+    if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith((".py", ".pyc", ".so")):
+        opened.append(arguments[0])
+
+class Environment(type(os.environ)):
+    def __getitem__(self, name):
+        frame = sys._getframe(1)
+        while frame and frame.f_globals.get("__name__") in ("os", "_collections_abc", __name__):
+            frame = frame.f_back
+        if frame and frame.f_globals.get("__name__", "").split(".")[0] == "toolplug":
+            asked.append(name)
+        return super().__getitem__(name)
+
+before = set(sys.modules)
+os.environ.__class__ = Environment
+sys.addaudithook(watch)
+import toolplug
+print(json.dumps({"opened": opened, "asked": asked, "modules": sorted(set(sys.modules) - before)}))
+"""
+
+
+@pytest.mark.requirement("DESIGN-import-clean")
+def test_importing_toolplug_reads_no_file_and_no_environment_and_imports_no_optional_extra() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHED_IMPORT], capture_output=True, text=True, check=True)
+    seen = json.loads(done.stdout)
+    packages = {module.split(".")[0] for module in seen["modules"]}
+    own_files = [name for name in seen["opened"] if "site-packages" not in name and "/lib/python" not in name]
+    assert "toolplug" in packages
+    assert (own_files, seen["asked"], packages & OPTIONAL) == ([], [], set())
+
+
+@pytest.mark.requirement("C-1-distribution")
+def test_the_installed_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["name"] == "toolplug"
+    assert project["requires-python"] == ">=3.11"
+    assert version("toolplug") == project["version"]

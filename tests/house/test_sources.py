@@ -1,0 +1,124 @@
+"""How the files of the house are written, where no other gate looks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import PurePath
+
+import pytest
+from tests.house.sources import everything, product
+
+LISTS_PUBLIC_NAMES = {
+    "src/toolplug/__init__.py",
+    "src/toolplug/http/__init__.py",
+    "src/toolplug/client/__init__.py",
+    "src/toolplug/testing/__init__.py",
+}
+"""The `__init__` files that may import and name; every other holds a docstring only."""
+
+BANNED = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base", "impl"}
+LONGEST_FILE = 500
+LONGEST_FUNCTION = 70
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def test_nothing_is_imported_inside_a_function() -> None:
+    found = [
+        f"{source.name}:{inner.lineno}"
+        for source in product()
+        for outer in ast.walk(source.tree)
+        if isinstance(outer, FUNCTIONS)
+        for inner in ast.walk(outer)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+    assert found == []
+
+
+def test_no_import_is_for_the_type_checker_alone() -> None:
+    found = [
+        f"{source.name}:{node.lineno}"
+        for source in product()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"
+    ]
+    assert found == []
+
+
+def test_no_module_keeps_state_that_a_function_rebinds() -> None:
+    found = [
+        f"{source.name}:{node.lineno}"
+        for source in product()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Global)
+    ]
+    assert found == []
+
+
+def test_nothing_shipped_is_left_unfinished() -> None:
+    found = [
+        f"{source.name}:{number}"
+        for source in product()
+        for number, line in enumerate(source.text.splitlines(), start=1)
+        if UNFINISHED.search(line)
+    ]
+    assert found == []
+
+
+def test_an_init_file_holds_a_docstring_and_at_most_public_names() -> None:
+    found: list[str] = []
+    for source in product():
+        if PurePath(source.name).name != "__init__.py":
+            continue
+        if ast.get_docstring(source.tree) is None:
+            found.append(f"{source.name}: no docstring")
+        if source.name in LISTS_PUBLIC_NAMES:
+            found += [f"{source.name}:{node.lineno}" for node in source.tree.body[1:] if not _names_something(node)]
+        elif source.name.startswith("src/") and len(source.tree.body) > 1:
+            found.append(f"{source.name}: more than a docstring")
+    assert found == []
+
+
+def _names_something(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return True
+    return isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [source.name for source in product() if ast.get_docstring(source.tree) is None] == []
+
+
+def test_no_file_is_longer_than_a_reader_holds_in_mind() -> None:
+    assert {source.name: source.lines for source in everything() if source.lines > LONGEST_FILE} == {}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    found = {
+        f"{source.name}:{node.lineno} {node.name}": node.end_lineno - node.lineno
+        for source in product()
+        for node in ast.walk(source.tree)
+        if isinstance(node, FUNCTIONS) and node.end_lineno is not None
+        if node.end_lineno - node.lineno > LONGEST_FUNCTION
+    }
+    assert found == {}
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    found = [source.name for source in everything() if BANNED & set(re.split(r"[/_.]", source.name))]
+    assert found == []
+
+
+@pytest.mark.requirement("C-4-open-table")
+def test_no_type_of_a_provider_stands_in_the_framework() -> None:
+    types = re.compile(r"\b(web_search|web_search_preview|file_search|code_interpreter)\w*")
+    found = [
+        f"{source.name}:{node.lineno} {node.value!r}"
+        for source in product()
+        if source.name.startswith("src/")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and types.fullmatch(node.value)
+    ]
+    assert found == []

@@ -1,0 +1,76 @@
+"""The table of requirements and the tests name each other."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+import pytest
+from tests.requirement_table import Coverage, Requirement, collect_links, lay_together, read_rows
+from tests.requirements_report import counts, grouped
+
+WORKS = {"registry", "sessions", "toolsets", "mcp", "responses", "replicas"}
+
+
+@pytest.fixture(scope="module")
+def coverage() -> Coverage:
+    return lay_together(read_rows(), collect_links())
+
+
+@pytest.mark.requirement("I2-1-table")
+def test_every_row_of_a_built_part_is_shown(coverage: Coverage) -> None:
+    if coverage.missing:
+        pytest.fail(f"no test names these rows:\n{grouped(coverage.missing)}\n{counts(coverage)}", pytrace=False)
+
+
+@pytest.mark.requirement("I2-1-table")
+def test_every_requirement_that_a_test_names_is_a_row(coverage: Coverage) -> None:
+    known = [row.id for row in coverage.rows]
+    lines = [
+        f"{row} (near: {', '.join(difflib.get_close_matches(row, known)) or 'nothing'}): {', '.join(tests)}"
+        for row, tests in coverage.unknown.items()
+    ]
+    if lines:
+        pytest.fail("these are no rows of tests/requirements.toml:\n" + "\n".join(lines), pytrace=False)
+
+
+@pytest.mark.requirement("I2-1-table")
+def test_no_row_stands_twice(coverage: Coverage) -> None:
+    assert coverage.doubled == []
+
+
+def test_every_row_has_a_well_formed_id_a_source_a_sentence_and_a_known_part(coverage: Coverage) -> None:
+    for row in coverage.rows:
+        assert re.fullmatch(r"[A-Z][A-Z0-9]*(-[A-Za-z0-9]+)+", row.id), row
+        assert row.source, row
+        assert row.text.endswith("."), row
+        assert row.work in WORKS, row
+
+
+def test_only_numbers_are_shown_by_something_else_than_a_test(coverage: Coverage) -> None:
+    assert [row.id for row in coverage.rows if row.shown_by and not row.id.startswith("I2-num-")] == []
+
+
+def row(name: str, work: str = "registry", shown_by: str = "") -> Requirement:
+    return Requirement(id=name, source="here", text="It holds.", work=work, shown_by=shown_by)
+
+
+@pytest.mark.requirement("I2-1-table")
+def test_a_row_without_a_test_is_missing_unless_it_is_of_later_work() -> None:
+    laid = lay_together([row("A-1"), row("A-2"), row("A-3", work="sessions")], {"test_one": ["A-1"]})
+    assert [each.id for each in laid.missing] == ["A-2"]
+    assert [each.id for each in laid.later] == ["A-3"]
+
+
+@pytest.mark.requirement("I2-1-table")
+def test_a_test_that_names_no_row_and_a_doubled_row_are_found() -> None:
+    laid = lay_together([row("A-1"), row("A-1")], {"test_one": ["A-1", "A-9"], "test_two": ["A-9"]})
+    assert laid.unknown == {"A-9": ("test_one", "test_two")}
+    assert laid.doubled == ["A-1"]
+
+
+@pytest.mark.requirement("I2-1-table")
+def test_a_benchmark_shows_a_number_only_while_it_has_that_row() -> None:
+    here = "tests/test_requirements.py"
+    laid = lay_together([row("A-1", shown_by=f"{here}: WORKS = {{"), row("A-2", shown_by=f"{here}: WOR" + "STS")], {})
+    assert [each.id for each in laid.missing] == ["A-2"]
