@@ -99,4 +99,4 @@ def _command(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         words = ""
-    return f"{pid} {words or '(ended, not waited for)'}"
+    return f"{pid} {words or '(no command line)'}"

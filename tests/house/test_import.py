@@ -11,20 +11,7 @@ from importlib.metadata import version
 import pytest
 from tests.requirement_table import ROOT
 
-OPTIONAL = {
-    "fastapi",
-    "httptools",
-    "httpx2",
-    "jwt",
-    "mcp",
-    "openai",
-    "ray",
-    "redis",
-    "rich",
-    "typer",
-    "uvicorn",
-    "uvloop",
-}
+OPTIONAL = {"fastapi", "httptools", "httpx2", "jwt", "mcp", "openai", "ray", "redis", "rich", "typer", "uvicorn"}
 """Packages of the extras and of the command line."""
 
 WATCHED_IMPORT = """
