@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH := .venv-bench
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth
 CODE := $(wildcard src tests plugins benchmarks examples)
@@ -58,8 +59,14 @@ unit: $(READY)
 judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks
 	$(BIN)/python -m pytest -m judge --timeout=1200
 
-bench: $(READY)  ## Print the table of numbers
-	$(BIN)/python -m benchmarks
+bench: $(BENCH)/.ready  ## Print the table of numbers, peers included
+	$(BENCH)/bin/python -m benchmarks
+
+$(BENCH)/.ready: pyproject.toml benchmarks/requirements.txt | python-version
+	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BENCH)/bin/python -m pip install --quiet --editable ".[$(EXTRAS)]" --requirement benchmarks/requirements.txt $(PLUGINS:%=--editable %)
+	@touch $@
 
 docs: $(READY)  ## Build the documentation into site/
 	$(BIN)/python -m mkdocs build --strict
@@ -76,5 +83,5 @@ constraints: | python-version  ## Pin the newest versions that the projects allo
 	rm -rf $(VENV)-constraints
 
 clean:  ## Remove what the commands have made, .venv included
-	rm -rf $(VENV) $(VENV)-constraints .coverage .coverage.* .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site
+	rm -rf $(VENV) $(VENV)-constraints $(BENCH) .coverage .coverage.* .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
