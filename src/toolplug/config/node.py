@@ -72,3 +72,14 @@ def value_of(node: Node) -> Value:
             return [value_of(item) for item in node.items]
         case MappingNode():
             return {key: value_of(entry.node) for key, entry in node.entries.items()}
+
+
+def child_of(value: Value, part: str | int) -> Value:
+    """Return what stands at a key or an index of the value; LookupError where nothing does."""
+    match value, part:
+        case dict(), str():
+            return value[part]
+        case list(), int() if part >= 0:
+            return value[part]
+        case _:
+            raise LookupError(part)

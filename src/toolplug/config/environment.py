@@ -1,0 +1,98 @@
+"""References to environment variables: `${NAME}`, `${NAME:-default}`, and `$${` for a literal `${`.
+
+They are expanded after parsing and only in the sub-tree that is asked for, so that a disabled entry may name variables
+that are not set. As in a shell, `:-` also applies where the variable is set and empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from toolplug.config.document import Document
+from toolplug.config.key_path import KeyPath
+from toolplug.config.node import ListNode, MappingNode, Node, ScalarNode, ScalarValue, Value
+from toolplug.config.scalar import resolve_scalar
+from toolplug.config.section import Section
+from toolplug.errors import Problem
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
+_BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+
+
+def expand(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Section:
+    """Return the values at the path with every reference expanded; KeyError where the file has no such path."""
+    expansion = _Expansion(document=document, environ=environ)
+    value = expansion.expanded(document.node(path), path)
+    return Section(
+        document=document,
+        path=path,
+        value=value,
+        problems=tuple(expansion.problems),
+        broken=frozenset(expansion.broken),
+        withheld=frozenset(expansion.withheld),
+    )
+
+
+def has_reference(text: str) -> bool:
+    """Whether the environment has a part in what the text becomes."""
+    return any(found["body"] is not None for found in _REFERENCE.finditer(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expansion:
+    """One walk through a sub-tree, and what it found."""
+
+    document: Document
+    environ: Mapping[str, str]
+    problems: list[Problem] = field(default_factory=list[Problem])
+    broken: set[KeyPath] = field(default_factory=set[KeyPath])
+    withheld: set[str] = field(default_factory=set[str])
+
+    def expanded(self, node: Node, path: KeyPath) -> Value:
+        match node:
+            case ScalarNode(value=str(text)) if "${" in text:
+                return self._scalar(text, path, plain=node.plain)
+            case ScalarNode():
+                return node.value
+            case ListNode():
+                return [self.expanded(item, (*path, index)) for index, item in enumerate(node.items)]
+            case MappingNode():
+                return {key: self.expanded(entry.node, (*path, key)) for key, entry in node.entries.items()}
+
+    def _scalar(self, text: str, path: KeyPath, *, plain: bool) -> ScalarValue:
+        expanded = _REFERENCE.sub(lambda found: self._replacement(found, path), text)
+        if path in self.broken:
+            return None
+        whole = _REFERENCE.fullmatch(text)
+        return resolve_scalar(expanded) if plain and whole and whole["body"] is not None else expanded
+
+    def _replacement(self, found: re.Match[str], path: KeyPath) -> str:
+        if found["body"] is None:
+            return "${"
+        body = _BODY.fullmatch(found["body"])
+        if body is None or not found["end"]:
+            return self._break(
+                path,
+                "bad_reference",
+                "'${' does not begin a reference",
+                "write ${NAME} or ${NAME:-default}; '$${' stands for '${' itself",
+            )
+        name, default = body["name"], body["default"]
+        value = self.environ.get(name)
+        if default is not None and not value:
+            return default
+        if value is None:
+            hint = f"set it, or write ${{{name}:-default}}"
+            return self._break(path, "unset_variable", f"the environment variable {name!r} is not set", hint)
+        if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
+            return self._break(path, "not_text", f"the environment variable {name!r} is not UTF-8 text", "")
+        if value:
+            self.withheld.add(value)
+        return value
+
+    def _break(self, path: KeyPath, code: str, message: str, hint: str) -> str:
+        self.broken.add(path)
+        self.problems.append(self.document.problem(path, code=code, message=message, hint=hint))
+        return ""

@@ -1,0 +1,189 @@
+"""From a pydantic ValidationError to problems with places, in plain words, and without a secret in them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from toolplug.config.environment import has_reference
+from toolplug.config.key_path import KeyPath
+from toolplug.config.masking import holds_credentials, looks_secret, masked
+from toolplug.config.model_shape import Shapes, is_secret, known_keys, models_in, shapes_at, shapes_of
+from toolplug.config.nearest import name_hint
+from toolplug.config.node import ListNode, MappingNode, ScalarNode, Value, child_of
+from toolplug.config.scalar import write_scalar
+from toolplug.config.section import Section
+from toolplug.config.wording import own_text, right_shape
+from toolplug.errors import Problem
+
+_QUOTED = re.compile(r"'([^']*)'")
+_MAX_SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fault:
+    """One error of pydantic: the path of its value from the section, and the names of the union members on the way.
+
+    `tagged`: the error is that of one member of a union at this very value.
+    """
+
+    path: KeyPath
+    tags: frozenset[str]
+    tagged: bool
+    error: ErrorDetails
+
+
+def problems_of(
+    error: ValidationError, *, section: Section, model: type[BaseModel], also_known: Collection[str] = ()
+) -> list[Problem]:
+    """Return the problems that `model` has with the section's value, in file order.
+
+    `also_known` are keys beside the model's own that may stand at the top of the section: nearest names of unknown keys
+    are looked for among both. Errors of values that could not be had are left out; they are in `section.problems`.
+    """
+    report = _Report(section=section, shapes=shapes_of(model), also_known=tuple(also_known))
+    return sorted(set(report.problems(error)), key=lambda problem: (problem.line, problem.column, problem.message))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    section: Section
+    shapes: Shapes
+    also_known: tuple[str, ...]
+
+    def problems(self, error: ValidationError) -> Iterator[Problem]:
+        """Yield a problem for every unknown key, missing key and wrong value; members of one union speak together."""
+        faults = [_located(details, self.section.value) for details in error.errors(include_url=False)]
+        shapes: dict[KeyPath, list[str]] = {}
+        for fault in faults:
+            if self._is_noise(fault, faults):
+                continue
+            shape = right_shape(fault.error)
+            if fault.error["type"] == "extra_forbidden":
+                yield self._unknown_key(fault)
+            elif fault.error["type"] == "missing":
+                yield self._missing_key(fault)
+            elif shape is not None:
+                shapes.setdefault(fault.path, []).append(shape)
+            else:
+                yield self._in_own_words(fault)
+        for path, expected in shapes.items():
+            yield self._wrong_value(path, list(dict.fromkeys(expected)))
+
+    def _is_noise(self, fault: _Fault, faults: list[_Fault]) -> bool:
+        """Whether the value could not be had, or another member of its union got further into it."""
+        if self._whole(fault.path) in self.section.broken:
+            return True
+        depth = len(fault.path)
+        return fault.tagged and any(len(other.path) > depth and other.path[:depth] == fault.path for other in faults)
+
+    def _whole(self, path: KeyPath) -> KeyPath:
+        return (*self.section.path, *path)
+
+    def _value(self, path: KeyPath) -> Value:
+        return functools.reduce(child_of, path, self.section.value)
+
+    def _shapes_at(self, path: KeyPath) -> Shapes:
+        return functools.reduce(shapes_at, path, self.shapes)
+
+    def _unknown_key(self, fault: _Fault) -> Problem:
+        *parent, key = fault.path
+        models = models_in(self._shapes_at(tuple(parent)))
+        models = tuple(model for model in models if model.__name__ in fault.tags) or models
+        known = [*known_keys(models), *(self.also_known if not parent else ())]
+        return self.section.problem(
+            self._whole(fault.path),
+            code="unknown_key",
+            message=f"unknown key {str(key)!r}",
+            hint=name_hint(str(key), known),
+            at_key=True,
+        )
+
+    def _missing_key(self, fault: _Fault) -> Problem:
+        return self.section.problem(
+            self._whole(fault.path), code="missing_key", message=f"the key {str(fault.path[-1])!r} is missing"
+        )
+
+    def _wrong_value(self, path: KeyPath, expected: list[str]) -> Problem:
+        message = f"should be {' or '.join(expected)}"
+        found = self._shown(path)
+        return self.section.problem(
+            self._whole(path),
+            code="wrong_value",
+            message=f"{message}, not {found}" if found else message,
+            hint=self._value_hint(path, expected),
+        )
+
+    def _value_hint(self, path: KeyPath, expected: list[str]) -> str:
+        value = self._value(path)
+        if "text" in expected and isinstance(value, int | float):
+            return "write it in quotes"
+        choices = [choice for phrase in expected if phrase.startswith("'") for choice in _QUOTED.findall(phrase)]
+        if choices and isinstance(value, str) and self._shown(path):
+            hint = name_hint(value, choices)
+            return hint if hint.startswith("nearest") else ""
+        return ""
+
+    def _in_own_words(self, fault: _Fault) -> Problem:
+        scalar = not isinstance(self._value(fault.path), dict | list)
+        if scalar and not self._shown(fault.path):
+            message = "is not valid (the value is not shown)"
+        else:
+            message = masked(own_text(fault.error), self._secrets()) or "is not valid"
+        return self.section.problem(self._whole(fault.path), code="wrong_value", message=message)
+
+    def _shown(self, path: KeyPath) -> str:
+        """Return the value as the file has it, its kind for a collection, or nothing for what is to be kept."""
+        try:
+            node = self.section.document.node(self._whole(path))
+        except KeyError:
+            return ""
+        match node:
+            case ListNode():
+                return "a list"
+            case MappingNode():
+                return "a mapping"
+            case ScalarNode(value=value):
+                kept = isinstance(value, str) and (has_reference(value) or holds_credentials(value))
+                if kept or looks_secret(self._whole(path)) or is_secret(self._shapes_at(path)):
+                    return ""
+                shown = write_scalar(value)
+                return shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[: _MAX_SHOWN_CHARACTERS - 1]}…"
+
+    def _secrets(self) -> set[str]:
+        return {*self.section.withheld, *_secret_texts(self.section.value, self.section.path, self.shapes)}
+
+
+def _located(error: ErrorDetails, value: Value) -> _Fault:
+    """Tell the keys and indices of the value in an error's location from the names of union members and validators."""
+    path: list[str | int] = []
+    tags: set[str] = set()
+    tagged = False
+    last = len(error["loc"]) - 1
+    for index, part in enumerate(error["loc"]):
+        try:
+            value = child_of(value, part)
+        except LookupError:
+            if index < last or error["type"] != "missing":
+                tags.add(str(part))
+                tagged = True
+                continue
+        path.append(part)
+        tagged = False
+    return _Fault(path=tuple(path), tags=frozenset(tags), tagged=tagged, error=error)
+
+
+def _secret_texts(value: Value, path: KeyPath, shapes: Shapes) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _secret_texts(inner, (*path, key), shapes_at(shapes, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _secret_texts(inner, (*path, index), shapes_at(shapes, index))
+    elif isinstance(value, str) and (looks_secret(path) or holds_credentials(value) or is_secret(shapes)):
+        yield value

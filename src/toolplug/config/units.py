@@ -1,0 +1,133 @@
+"""Durations, sizes and rates as people write them: `20s`, `200KiB`, `60/minute`."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from toolplug.config.shape_error import shape_error
+
+_DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?P<unit>ms|s|m|h)?")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_SIZE = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>KiB|MiB)?")
+_BYTES = {"KiB": 1024, "MiB": 1024 * 1024}
+_RATE = re.compile(r"(?P<count>[0-9]{1,18})/(?P<unit>second|minute|hour)")
+_RATE_SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
+
+_DURATION_SHAPE = "a duration such as 500ms, 20s, 5m or 1h, or a number of seconds"
+_SIZE_SHAPE = "a size such as 200KiB or 1MiB, or a whole number of bytes"
+_RATE_SHAPE = "a rate such as 5/second, 60/minute or 1000/hour"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`count` things in every `per_s` seconds."""
+
+    count: int
+    per_s: float
+
+
+def parse_duration(value: object) -> float:
+    """Return seconds; ValueError for what is not a duration, is negative or has no end."""
+    seconds: float | None = None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = _finite(value)
+    elif isinstance(value, str) and len(value) <= 300 and (found := _DURATION.fullmatch(value)):
+        number = float(found["number"])
+        seconds = number / 1000 if found["unit"] == "ms" else number * _SECONDS[found["unit"] or "s"]
+    if seconds is None or not 0 <= seconds < math.inf:
+        raise shape_error(_DURATION_SHAPE)
+    return seconds
+
+
+def parse_size(value: object) -> int:
+    """Return bytes; ValueError for what is not a size or is negative."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and (found := _SIZE.fullmatch(value)):
+        return int(found["number"]) * _BYTES.get(found["unit"], 1)
+    raise shape_error(_SIZE_SHAPE)
+
+
+def parse_rate(value: object) -> Rate:
+    """Return the rate; ValueError for what is not a rate or lets nothing through."""
+    if isinstance(value, Rate):
+        return value
+    if isinstance(value, str) and (found := _RATE.fullmatch(value)) and int(found["count"]):
+        return Rate(int(found["count"]), _RATE_SECONDS[found["unit"]])
+    raise shape_error(_RATE_SHAPE)
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds so that `parse_duration` reads the same number back, in the largest unit that divides them."""
+    for unit, scale in (("h", 3600), ("m", 60), ("s", 1)):
+        whole = int(seconds // scale)
+        if whole * scale == seconds and (whole or unit == "s"):
+            return f"{whole}{unit}"
+    milliseconds = round(seconds * 1000)
+    return f"{milliseconds}ms" if milliseconds / 1000 == seconds else f"{seconds!r}s"
+
+
+def format_size(size: int) -> str:
+    """Write bytes so that `parse_size` reads the same number back."""
+    for unit in ("MiB", "KiB"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return str(size)
+
+
+def format_rate(rate: Rate) -> str:
+    """Write a rate as `parse_rate` reads it; a window that has no name is written in seconds."""
+    for unit, seconds in _RATE_SECONDS.items():
+        if rate.per_s == seconds:
+            return f"{rate.count}/{unit}"
+    return f"{rate.count}/{format_duration(rate.per_s)}"
+
+
+def _finite(value: float) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)?$"},
+            ],
+            "description": _DURATION_SHAPE,
+        }
+    ),
+]
+"""Seconds, written as a duration or a number."""
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^[0-9]+(KiB|MiB)?$"},
+            ],
+            "description": _SIZE_SHAPE,
+        }
+    ),
+]
+"""Bytes, written as a size or a whole number."""
+
+RateLimit = Annotated[
+    Rate,
+    BeforeValidator(parse_rate),
+    WithJsonSchema({"type": "string", "pattern": r"^0*[1-9][0-9]*/(second|minute|hour)$", "description": _RATE_SHAPE}),
+]
+"""A `Rate`, written as `60/minute`."""
