@@ -32,8 +32,10 @@ serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
 	$(BIN)/toolplug serve -c providers.yaml
 
 test: $(READY)  ## Every gate and every quick test
-	@$(MAKE) --no-print-directory -j2 --output-sync=target gates
-	@$(MAKE) --no-print-directory unit
+	@status=0; \
+	$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target gates || status=1; \
+	$(MAKE) --no-print-directory unit || status=1; \
+	exit $$status
 
 gates: ruff format types imports
 
