@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 EMPTY: Mapping[str, object] = MappingProxyType({})
 
@@ -81,6 +81,13 @@ class ToolResult(NamedTuple):
     def is_error(self) -> bool:
         """True for every status but `success`."""
         return self.status is not ToolStatus.SUCCESS
+
+
+_Fields = tuple[object, ...]
+
+quick_call = cast("Callable[[type[ToolCall], _Fields], ToolCall]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
+quick_result = cast("Callable[[type[ToolResult], _Fields], ToolResult]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
+"""Half the cost of the constructors, for the one call and one result that every call makes: all fields, in order."""
 
 
 class CallContext(NamedTuple):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import NamedTuple
+
+Frame = tuple[str, int]
+"""The tenant that is served, and how many tool calls are nested around this code."""
+
+current_frame: ContextVar[Frame] = ContextVar("toolplug_frame", default=("default", 0))
 
 
-class Frame(NamedTuple):
-    """The tenant that is served, and how many tool calls are nested around this code."""
-
-    tenant: str = "default"
-    depth: int = 0
-
-
-OUTERMOST = Frame()
-
-current_frame: ContextVar[Frame] = ContextVar("toolplug_frame", default=OUTERMOST)
+def enter_frame(tenant: str) -> None:
+    """Begin one more nested call for a tenant, in the context that is current: the call's own."""
+    current_frame.set((tenant, current_frame.get()[1] + 1))
 
 
 def current_tenant() -> str:

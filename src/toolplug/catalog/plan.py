@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
@@ -14,10 +14,10 @@ from toolplug.catalog.schema import Schema
 class Target(Protocol):
     """What a call reaches at last: gets the tool's own name and its arguments as an object.
 
-    Asynchronous targets return a coroutine; with `Plan.threads` set, the target blocks in a thread of its provider.
+    It returns a coroutine where the plan's carrier is a lane, and blocks where it is a thread.
     """
 
-    def __call__(self, call: ToolCall, context: CallContext, /) -> Coroutine[Any, Any, object] | object: ...
+    def __call__(self, call: ToolCall, context: CallContext, /) -> Any: ...
 
 
 class Setting(NamedTuple):
@@ -50,14 +50,16 @@ class Refusal(NamedTuple):
 
 
 class Limiter(Protocol):
-    """A counter that every call must be admitted by, and that hears how the call ended.
+    """A counter that every call must be admitted by.
 
-    `admit` may wait (a queue) at most until `deadline`, in loop time; it takes nothing when it refuses. `left` is
-    called exactly once for every admission, when the tool itself has ended.
+    `admit` may wait (a queue) at most until `deadline`, in loop time; it takes nothing when it refuses. For every
+    admission `answered` is called once with the status that the caller gets, and `ended` once when the tool itself has
+    ended, which is later for one that is abandoned at its deadline.
     """
 
     async def admit(self, deadline: float) -> Refusal | None: ...
-    def left(self, status: str) -> None: ...
+    def answered(self, status: str) -> None: ...
+    def ended(self) -> None: ...
 
 
 class Switch(Protocol):
@@ -69,6 +71,15 @@ class Switch(Protocol):
     def leave(self) -> None: ...
 
 
+class Brake(Protocol):
+    """Counts a source's calls that were given up but still run; `open` refuses further ones."""
+
+    running: int
+    limit: int
+
+    def refusal(self) -> Refusal: ...
+
+
 class Series(Protocol):
     """Plain counters of one tool."""
 
@@ -77,36 +88,40 @@ class Series(Protocol):
     def record(self, status: str, seconds: float) -> None: ...
 
 
-class Lanes(Protocol):
-    """Tasks that carry calls apart from their callers."""
+class Carrier(Protocol):
+    """What carries a target apart from its caller: lanes for coroutines, threads for functions that block.
 
-    def start(self, coroutine: Coroutine[Any, Any, object], depth: int, tenant: str) -> object: ...
+    `start` takes the first step: the target's value when it ended there, else the `Job` to wait for. What the target
+    raises in that step is raised.
+    """
 
-
-class Threads(Protocol):
-    """Daemon threads of one provider for its synchronous tools."""
-
-    def start(self, function: Callable[[], object], depth: int, tenant: str) -> object: ...
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object: ...
 
 
 class Observer(Protocol):
-    """Host-wide hooks around every call. `before` may veto with a reason; neither can fail a call by raising."""
+    """Host-wide hooks around every call. `before` may veto with a reason; neither fails a call by raising."""
 
     async def before(self, call: ToolCall, context: CallContext) -> str | None: ...
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
 
 
 class Replay(Protocol):
-    """Remembers the first result of a call under the caller's idempotency key."""
+    """Remembers the first result of a call under its caller's idempotency key.
 
-    async def begin(self, call: ToolCall, context: CallContext) -> ToolResult | None: ...
-    async def finish(self, call: ToolCall, context: CallContext, result: ToolResult | None) -> None: ...
+    `begin` gives that result, or a refusal, or None: then the call is this caller's to make, and `finish` must follow
+    once, with None where the provider was not reached.
+    """
+
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None: ...
+    async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None: ...
 
 
 class Artifacts(Protocol):
-    """Keeps results that are over their limit; gives back a handle."""
+    """Keeps results that are over their limit."""
 
-    async def keep(self, text: str, context: CallContext) -> str: ...
+    async def keep(self, text: str, context: CallContext) -> str:
+        """Keep the text for this caller; the handle for `read_result`."""
+        ...
 
 
 class Retry(NamedTuple):
@@ -120,7 +135,8 @@ class Plan:
     """One tool's call as data.
 
     `convert` turns validated arguments into what the target takes (raises `InvalidArguments`); `wants_context` says
-    that the target looks at its context. Empty tuples and None cost nothing at the call.
+    that the target looks at its context. Empty tuples and None cost nothing at the call; `guarded` says that there is
+    more than that around it.
     """
 
     ref: ToolRef
@@ -128,12 +144,12 @@ class Plan:
     schema: Schema
     switch: Switch
     series: Series
-    lanes: Lanes
+    brake: Brake
+    carrier: Carrier
     timeout_s: float
     max_result_bytes: int
     convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
     wants_context: bool = True
-    threads: Threads | None = None
     gates: tuple[Gate, ...] = ()
     limiters: tuple[Limiter, ...] = ()
     retry: Retry | None = None
@@ -141,6 +157,11 @@ class Plan:
     artifacts: Artifacts | None = None
     observers: tuple[Observer, ...] = ()
     settings: tuple[Setting, ...] = ()
+    guarded: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        more = self.observers or self.limiters or self.retry or self.replay or self.artifacts
+        object.__setattr__(self, "guarded", bool(more))
 
 
 class Tool(NamedTuple):

@@ -28,8 +28,7 @@ def looks_secret(path: KeyPath) -> bool:
 
 def holds_credentials(text: str) -> bool:
     """Whether the text looks like an address with a user or a password in it."""
-    scheme, separator, rest = text.partition("://")
-    return bool(scheme and separator and "@" in rest)
+    return "@" in text.partition("//")[2]
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import UnionType
 from typing import Annotated, TypeAlias, Union, get_args, get_origin
 
@@ -52,6 +52,12 @@ def field_keys(model: type[BaseModel], name: str, field: FieldInfo) -> Iterator[
     by_name = model.model_config.get("validate_by_name") or model.model_config.get("populate_by_name")
     if alias is None or by_name:
         yield name
+
+
+def goes_by(model: type[BaseModel], tags: Collection[str]) -> bool:
+    """Whether one of the tags with which pydantic tells union members apart is this model's."""
+    literals = (get_args(shape) for field in model.model_fields.values() for shape in shapes_of(field.annotation))
+    return model.__name__ in tags or any(literal in tags for values in literals for literal in values)
 
 
 def is_secret(shapes: Shapes) -> bool:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from toolplug.config.environment import has_reference
 from toolplug.config.key_path import KeyPath
 from toolplug.config.masking import holds_credentials, looks_secret, masked
-from toolplug.config.model_shape import Shapes, is_secret, known_keys, models_in, shapes_at, shapes_of
+from toolplug.config.model_shape import Shapes, goes_by, is_secret, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.node import ListNode, MappingNode, ScalarNode, Value, child_of
 from toolplug.config.scalar import write_scalar
@@ -94,7 +94,7 @@ class _Report:
     def _unknown_key(self, fault: _Fault) -> Problem:
         *parent, key = fault.path
         models = models_in(self._shapes_at(tuple(parent)))
-        models = tuple(model for model in models if model.__name__ in fault.tags) or models
+        models = tuple(model for model in models if goes_by(model, fault.tags)) or models
         known = [*known_keys(models), *(self.also_known if not parent else ())]
         return self.section.problem(
             self._whole(fault.path),

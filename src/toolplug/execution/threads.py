@@ -1,0 +1,86 @@
+"""Daemon threads for the synchronous tools of one provider.
+
+Not an executor's pool: those are joined at exit, so one hung tool would hang the process. A thread that is idle for
+half a minute ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.current import enter_frame
+from toolplug.catalog.plan import Target
+from toolplug.execution.jobs import Job
+
+IDLE_S = 30.0
+
+_Work = tuple[Job, Context, Callable[[], object], asyncio.AbstractEventLoop]
+
+
+class DaemonThreads:
+    """Threads of one provider, made when needed; how many may work at once is the business of its limiter."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._idle = 0
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> Job:
+        """Run the target in a thread, in a copy of the current context, in which the tenant is the caller's."""
+        loop = asyncio.get_running_loop()
+        own = copy_context()
+        own.run(enter_frame, context.principal.tenant)
+        job = Job(loop, None)
+        self._work.put((job, own, partial(target, call, context), loop))
+        with self._lock:
+            grows = self._idle == 0
+            if not grows:
+                self._idle -= 1
+        if grows:
+            thread = threading.Thread(target=self._main, name=f"toolplug-{self._name}", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+        return job
+
+    def close(self) -> None:
+        """Let the threads end as soon as their work has; a hung tool keeps its own until the process ends."""
+        for _ in tuple(self._threads):
+            self._work.put(None)
+
+    def _main(self) -> None:
+        while True:
+            try:
+                work = self._work.get(timeout=IDLE_S)
+            except Empty:
+                with self._lock:
+                    if self._idle == 0:
+                        continue
+                    self._idle -= 1
+                break
+            if work is None:
+                break
+            _perform(*work)
+            del work
+            with self._lock:
+                self._idle += 1
+        self._threads.discard(threading.current_thread())
+
+
+def _perform(job: Job, context: Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
+    value, error = None, None
+    try:
+        value = context.run(function)
+    except BaseException as raised:  # noqa: BLE001  the tool's own end: `run` decides what becomes of it
+        error = raised
+    try:
+        loop.call_soon_threadsafe(job.finish, value, error)
+    except RuntimeError:  # the loop was closed while the tool ran: nobody waits any more
+        return
