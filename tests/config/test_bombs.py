@@ -82,6 +82,7 @@ def test_one_mebibyte_is_accepted_and_one_byte_more_is_not() -> None:
     assert codes(text + "k") == ["too_large"]
 
 
+@pytest.mark.requirement("H-configuration-deep")
 @pytest.mark.parametrize(("before", "after"), [("[", "]"), ("{x: ", "}"), ("[{x: ", "}]")])
 def test_nesting_is_accepted_up_to_its_limit(before: str, after: str) -> None:
     levels = (MAX_DEPTH - 1) // len(before.replace("x: ", ""))
@@ -94,6 +95,7 @@ def test_nesting_is_accepted_up_to_its_limit(before: str, after: str) -> None:
     assert codes(f"a: {before * levels}[{inside}]{after * levels}") == ["too_deep"]
 
 
+@pytest.mark.requirement("H-configuration-deep")
 @pytest.mark.parametrize("text", ["[" * 300_000, "[\n" * 300_000, "{x: " * 200_000, "- " * 300_000, "? " * 300_000])
 def test_deep_nesting_is_left_at_its_limit(text: str) -> None:
     assert codes(text) == ["too_deep"]
