@@ -45,9 +45,10 @@ ruff:
 format:
 	$(BIN)/ruff format --check $(CODE)
 
+# --verifytypes reads no configuration: it asks the first python of the path for installed packages.
 types:
 	$(BIN)/pyright
-	$(BIN)/pyright --verifytypes toolplug --ignoreexternal
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --verifytypes toolplug --ignoreexternal
 
 imports:
 	$(BIN)/lint-imports
