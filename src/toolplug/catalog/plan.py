@@ -160,7 +160,7 @@ class Plan:
     guarded: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        more = self.observers or self.limiters or self.retry or self.replay or self.artifacts
+        more = self.observers or self.limiters or self.retry or self.artifacts
         object.__setattr__(self, "guarded", bool(more))
 
 

@@ -18,6 +18,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], CallSeries] = {}
+        self._routes: dict[tuple[str, str, str], CallSeries] = {}
         self._permits: dict[Level, Permits] = {}
         self._rates: dict[Level, Rate] = {}
         self._breakers: dict[Level, Breaker] = {}
@@ -33,6 +34,17 @@ class Ledger:
     def every_series(self) -> list[CallSeries]:
         """All counters, in the order in which they came."""
         return list(self._series.values())
+
+    def route(self, provider: str, method: str, path: str) -> CallSeries:
+        """The counters of one provider route; `path` is its template as declared."""
+        kept = self._routes.get((provider, method, path))
+        if kept is None:
+            kept = self._routes[provider, method, path] = CallSeries(provider, path)
+        return kept
+
+    def every_route(self) -> list[tuple[tuple[str, str, str], CallSeries]]:
+        """The counters of all routes, in the order in which they came."""
+        return list(self._routes.items())
 
     def permits(self, level: Level, size: int, queue: int) -> Permits:
         """The places of this level, with these numbers from now on."""

@@ -37,7 +37,7 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         result = _refused(plan, call, context, nested) if plan.gates or nested or not plan.switch.open else None
         if result is None:
             inner = _prepared(plan, call)
-            if plan.guarded:
+            if plan.guarded or context.idempotency_key is not None:
                 result = await guarded(plan, call, inner, context, began)
             else:
                 outcome = begin(plan, call, inner, context, began)
