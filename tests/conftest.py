@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests import leaks, not_run
 from tests.leaks import leak_guard, loop_guard, task_guard
 
@@ -12,6 +13,9 @@ __all__ = ["anyio_backend", "leak_guard", "loop_guard", "pytest_configure", "tas
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(not_run, "tests.not_run")
     leaks.pytest_configure(config)
+    # A busy machine is no failure: no property is judged by the clock.
+    settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("toolplug")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import yaml
 from toolplug.config.composer import Composer
 from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.node import Mark
+from toolplug.config.syntax import syntax_problem
 from toolplug.errors import ConfigError
 
 
@@ -184,6 +185,15 @@ def test_all_problems_are_reported_at_once_in_file_order() -> None:
         "p.yaml:4:4: b: the tag '!x' is not allowed (remove the tag; plain values need none)",
         "p.yaml:6:1: not valid YAML: did not find expected node content while parsing a flow node",
     ]
+
+
+def test_a_thousand_problems_are_enough_for_one_report() -> None:
+    assert len(refusal("".join(f"{number}: x\n" for number in range(1000)))) == 1000
+    assert len(refusal("".join(f"{number}: x\n" for number in range(1001)))) == 1000
+
+
+def test_an_error_without_a_place_is_still_a_problem() -> None:
+    assert str(syntax_problem(yaml.YAMLError("?"), text="", file="p.yaml")) == "p.yaml: not valid YAML"
 
 
 def test_a_syntax_error_names_the_line_where_its_construct_begins() -> None:

@@ -63,6 +63,12 @@ def test_a_default_stands_in_for_an_unset_or_an_empty_variable() -> None:
     assert section(text).withheld == frozenset()
 
 
+def test_a_variable_that_is_set_and_empty_is_set() -> None:
+    expanded = section("a: '${X}'\nb: ${X}\n", X="")
+
+    assert (expanded.value, expanded.problems, expanded.withheld) == ({"a": "", "b": None}, (), frozenset())
+
+
 @pytest.mark.requirement("C-2-expand-escape")
 def test_a_doubled_dollar_writes_the_characters_themselves() -> None:
     assert section("a: $${X}\nb: 'x $${X} ${X}'\nc: $X $$ $\n", X="1").value == {
@@ -118,6 +124,11 @@ def test_a_value_that_could_not_be_had_is_marked_as_broken() -> None:
 
     assert expanded.value == {"a": None, "b": [1, None]}
     assert expanded.broken == {("a",), ("b", 1)}
+
+
+def test_a_thousand_unset_variables_are_enough_for_one_report() -> None:
+    assert len(refusal("".join(f"k{number}: ${{X}}\n" for number in range(1000)))) == 1000
+    assert len(refusal("".join(f"k{number}: ${{X}}\n" for number in range(1001)))) == 1000
 
 
 def test_a_document_without_references_is_its_value() -> None:

@@ -21,6 +21,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from typing_extensions import TypeAliasType
 
 from toolplug.config.document import parse_document
 from toolplug.config.environment import expand
@@ -206,6 +207,22 @@ def test_only_the_member_that_got_further_speaks() -> None:
     ]
 
 
+Named = TypeAliasType("Named", Limits)
+
+
+class Wrapped(Strict):
+    named: Named = Limits()
+    annotated: dict[str, Annotated[Limits, Field(description="limits")]] = {}
+    anything: dict[str, object] = {}
+
+
+def test_named_and_annotated_types_are_looked_through() -> None:
+    assert refusal("named: {timout: 1}\nannotated: {a: {queu: 1}}\n", Wrapped) == [
+        "p.yaml:1:9: named.timout: unknown key 'timout' (nearest: 'timeout')",
+        "p.yaml:2:17: annotated.a.queu: unknown key 'queu' (nearest: 'queue')",
+    ]
+
+
 class File(Strict):
     kind: Literal["file"]
     path: str
@@ -275,6 +292,19 @@ def test_a_validators_own_text_is_shown_without_the_secrets_in_it() -> None:
     assert refusal(text, Talkative, NOTE='it\'s\n"so"', PORT="80") == [
         "p.yaml:1:1: cannot use Talkative(token='***', note='***', port=***, headers={'Cookie': '***'}), port ***"
     ]
+
+
+class Listed(Strict):
+    tokens: list[str] = []
+
+    @model_validator(mode="after")
+    def _talk(self) -> Listed:
+        raise ValueError(f"cannot use {self.tokens}")
+
+
+@pytest.mark.requirement("C-2-secrets-hidden")
+def test_secrets_in_lists_are_masked_too() -> None:
+    assert refusal("tokens: [abcd, efgh]\n", Listed) == ["p.yaml:1:1: cannot use ['***', '***']"]
 
 
 class Silent(Strict):

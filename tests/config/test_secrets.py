@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator
 
 from toolplug.config.document import parse_document
 from toolplug.config.environment import expand
@@ -130,12 +130,23 @@ class Short(Strict):
     api_key: SecretStr
     limit: int = 0
 
+    @field_validator("api_key")
+    @classmethod
+    def _refuse(cls, value: SecretStr) -> SecretStr:
+        raise ValueError(f"{value.get_secret_value()} is too short")
+
 
 def test_a_problem_of_a_secret_points_to_the_key_that_named_its_file(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("hunter2")
     document = parse_document(b"limit: 1\napi_key_file: key\n", file=str(tmp_path / "p.yaml"))
     section = read_secret_files(expand(document, (), {}), Short)
 
+    with pytest.raises(ValidationError) as refused:
+        Short.model_validate(section.value)
+
+    assert [str(problem) for problem in problems_of(refused.value, section=section, model=Short)] == [
+        f"{tmp_path / 'p.yaml'}:2:15: api_key_file: is not valid (the value is not shown)"
+    ]
     assert str(section.problem(("api_key",), code="x", message="is wrong")).endswith(
         "p.yaml:2:15: api_key_file: is wrong"
     )

@@ -17,6 +17,7 @@ from toolplug.config.scalar import resolve_scalar, write_scalar
 from toolplug.errors import Problem
 
 MAX_DEPTH = 64
+MAX_PROBLEMS = 1000
 MAX_EXPANDED_BYTES = 10 * 1024 * 1024
 
 _CORE = "tag:yaml.org,2002:"
@@ -89,6 +90,8 @@ class Composer:
             handler(event)
 
     def _report(self, code: str, mark: Mark, message: str, hint: str = "") -> None:
+        if len(self.problems) == MAX_PROBLEMS:
+            raise Refused
         self.problems.append(
             Problem(
                 code=code,

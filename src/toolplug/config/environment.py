@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document
 from toolplug.config.key_path import KeyPath
 from toolplug.config.node import ListNode, MappingNode, Node, ScalarNode, ScalarValue, Value
@@ -94,5 +95,6 @@ class _Expansion:
 
     def _break(self, path: KeyPath, code: str, message: str, hint: str) -> str:
         self.broken.add(path)
-        self.problems.append(self.document.problem(path, code=code, message=message, hint=hint))
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(self.document.problem(path, code=code, message=message, hint=hint))
         return ""

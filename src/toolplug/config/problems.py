@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
@@ -59,9 +59,10 @@ class _Report:
     def problems(self, error: ValidationError) -> Iterator[Problem]:
         """Yield a problem for every unknown key, missing key and wrong value; members of one union speak together."""
         faults = [_located(details, self.section.value) for details in error.errors(include_url=False)]
+        deeper = {fault.path[:length] for fault in faults for length in range(len(fault.path))}
         shapes: dict[KeyPath, list[str]] = {}
         for fault in faults:
-            if self._is_noise(fault, faults):
+            if self._is_noise(fault, deeper):
                 continue
             shape = right_shape(fault.error)
             if fault.error["type"] == "extra_forbidden":
@@ -75,12 +76,9 @@ class _Report:
         for path, expected in shapes.items():
             yield self._wrong_value(path, list(dict.fromkeys(expected)))
 
-    def _is_noise(self, fault: _Fault, faults: list[_Fault]) -> bool:
+    def _is_noise(self, fault: _Fault, deeper: Set[KeyPath]) -> bool:
         """Whether the value could not be had, or another member of its union got further into it."""
-        if self._whole(fault.path) in self.section.broken:
-            return True
-        depth = len(fault.path)
-        return fault.tagged and any(len(other.path) > depth and other.path[:depth] == fault.path for other in faults)
+        return self._whole(fault.path) in self.section.broken or (fault.tagged and fault.path in deeper)
 
     def _whole(self, path: KeyPath) -> KeyPath:
         return (*self.section.path, *path)
