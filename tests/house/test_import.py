@@ -26,7 +26,7 @@ def watch(event, arguments):
 class Environment(type(os.environ)):
     def __getitem__(self, name):
         frame = sys._getframe(1)
-        while frame and frame.f_globals.get("__name__") in ("os", "_collections_abc", __name__):
+        while frame and frame.f_globals.get("__name__") in ("os", "collections.abc", __name__):
             frame = frame.f_back
         if frame and frame.f_globals.get("__name__", "").split(".")[0] == "toolplug":
             asked.append(name)
