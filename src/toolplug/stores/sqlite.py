@@ -31,7 +31,7 @@ WHERE key = :key AND (expires_at IS NULL OR expires_at > :now)
 """
 _KEYS = """
 SELECT key FROM records
-WHERE key >= :prefix AND key < :beyond AND key > :after AND (expires_at IS NULL OR expires_at > :now)
+WHERE key >= :least AND key < :beyond AND key <> :after AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY key LIMIT :limit
 """
 # One statement, so that position and events are of one moment. A row without event says that the position is known.
@@ -75,7 +75,7 @@ class SqliteStore(Store):
         connection: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         check_count("kept_events", kept_events)
-        self._file = SqliteFile(path=path, synchronous=synchronous, connection=connection)
+        self.file = SqliteFile(path=path, synchronous=synchronous, connection=connection)
         self._clock = clock
         self._kept_events = kept_events
         self._waiting = Waiting()
@@ -104,9 +104,13 @@ class SqliteStore(Store):
         check_text(prefix)
         check_text(after)
         check_count("limit", limit)
-        # No key holds U+10FFFF, so that every key with the prefix sorts below prefix + U+10FFFF.
         rows = await self._rows(
-            _KEYS, prefix=prefix, beyond=prefix + "\U0010ffff", after=after, limit=min(limit, _MAX_INTEGER)
+            _KEYS,
+            least=max(prefix, after),
+            # No key holds U+10FFFF, so that every key with the prefix sorts below prefix + U+10FFFF.
+            beyond=prefix + "\U0010ffff",
+            after=after,
+            limit=min(limit, _MAX_INTEGER),
         )
         return [key for (key,) in rows]
 
@@ -140,12 +144,12 @@ class SqliteStore(Store):
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
-            writing = await Connection.open(self._file.open_for_writing)
+            writing = await Connection.open(self.file.open_for_writing)
             undo.push_async_callback(writing.close)
-            reader = await Connection.open(self._file.open_for_reading)
+            reader = await Connection.open(self.file.open_for_reading)
             writer = Writer(
                 writing,
-                self._file.path,
+                self.file.path,
                 clock=self._clock,
                 kept_events=self._kept_events,
                 committed=self._committed,
@@ -162,12 +166,12 @@ class SqliteStore(Store):
 
     def _now_open(self) -> _Opened:
         if self._opened is None:
-            raise StoreUnavailable(f"{self._file.path} is not open")
+            raise StoreUnavailable(f"{self.file.path} is not open")
         return self._opened
 
     async def _rows(self, sql: str, **parameters: str | int) -> list[sqlite3.Row]:
         reader = self._now_open().reader
-        with told_as_store_errors(self._file.path):
+        with told_as_store_errors(self.file.path):
             return await reader.rows(sql, {**parameters, "now": self._clock()})
 
     def _committed(self, settlement: Settlement) -> None:

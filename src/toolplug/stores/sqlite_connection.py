@@ -9,6 +9,9 @@ from typing import Self, cast
 
 import aiosqlite
 
+# How long a thread may take to end that could not connect.
+_END_S = 2.0
+
 Value = str | bytes | int | float | None
 
 
@@ -18,15 +21,19 @@ class Connection:
     A statement whose caller is cancelled still runs. Every method raises `sqlite3.Error`.
     """
 
-    def __init__(self, connection: aiosqlite.Connection, cursor: aiosqlite.Cursor) -> None:
+    def __init__(self, connection: _DaemonConnection, cursor: aiosqlite.Cursor) -> None:
         self._connection = connection
         self._cursor = cursor
 
     @classmethod
     async def open(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
-        """Call `connector` on the connection's thread; what it raises is raised here."""
+        """Call `connector` on the connection's thread; what it raises is raised here, once the thread has ended."""
         connection = _DaemonConnection(connector, iter_chunk_size=64)
-        await connection
+        try:
+            await connection
+        except BaseException:
+            await asyncio.wait([connection.stopped], timeout=_END_S)
+            raise
         return cls(connection, await connection.cursor())
 
     @property
@@ -47,13 +54,25 @@ class Connection:
 
     def close(self) -> asyncio.Future[object]:
         """Finish what was asked for, roll back what was not committed, and end the thread: then the future is done."""
-        # Without an event loop aiosqlite has no future to give; here there always is one.
-        return cast("asyncio.Future[object]", self._connection.stop())  # pyright: ignore[reportUnknownMemberType] untyped there
+        self._connection.stop()
+        return self._connection.stopped
 
 
 class _DaemonConnection(aiosqlite.Connection):
-    """A disk that hangs hangs its thread, and an interpreter that ends joins every thread that is not a daemon."""
+    """A disk that hangs hangs its thread, and an interpreter that ends joins every thread that is not a daemon.
+
+    `stopped` is done when the thread has ended, after `stop`; aiosqlite stops by itself where it cannot connect.
+    """
+
+    stopped: asyncio.Future[object]
 
     def __init__(self, connector: Callable[[], sqlite3.Connection], iter_chunk_size: int) -> None:
         super().__init__(connector, iter_chunk_size)
         self._thread.daemon = True
+
+    def stop(self) -> asyncio.Future[object] | None:
+        stopped = cast("asyncio.Future[object] | None", super().stop())  # pyright: ignore[reportUnknownMemberType] untyped there
+        # Without an event loop, when it is thrown away unclosed, there is no future.
+        if stopped is not None:
+            self.stopped = stopped
+        return stopped

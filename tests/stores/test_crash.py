@@ -1,0 +1,136 @@
+"""A process that dies at any moment of a commit leaves record and events, both or neither (law 7)."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolplug.errors import StoreUnavailable
+from toolplug.stores.sqlite import SqliteStore
+
+from .failing_connection import Fuse, burning, fail_as
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.anyio
+
+
+def _child(file: Path, at: int = 0) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.stores.crash_child", str(file), str(at)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+async def _check(file: Path, acknowledged: int) -> int:
+    """Check what the dead process left and return the number of the last commit that is there, -1 for none."""
+    async with SqliteStore(file, kept_events=8) as store:
+        record = await store.read("key")
+        if record is None:
+            assert acknowledged == -1
+            return -1
+        number = int(record.value)
+        assert number in (acknowledged, acknowledged + 1)
+        kept = [event.data for event in (await store.events("key", record.position - 1)).entries]
+        log = _log(file)
+        assert log == [str(n).encode() for n in range(max(0, number - 7), number + 1)]
+        assert kept in ([log[-1]], [])
+        assert await store.commit("key", record.value, expected=record.revision) == record.revision + 1
+        return number
+
+
+def _log(file: Path) -> list[bytes]:
+    connection = sqlite3.connect(file)
+    try:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return [data for (data,) in connection.execute("SELECT data FROM events WHERE key = 'key' ORDER BY id")]
+    finally:
+        connection.close()
+
+
+async def _kill_at_random_moments(file: Path, *, rounds: int, seed: int) -> None:
+    chance = random.Random(seed)
+    there = -1
+    for _ in range(rounds):
+        with _child(file) as child:
+            assert child.stdout is not None
+            for _ in range(chance.randrange(1, 60)):
+                last = child.stdout.readline()
+            child.send_signal(signal.SIGKILL)
+            acknowledged = int(([last, *child.stdout.read().splitlines()])[-1])
+        assert acknowledged > there
+        there = await _check(file, acknowledged)
+
+
+@pytest.mark.requirement("LAW-7", "H-store-sigkill", "I2-2a-atomic")
+async def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
+    await _kill_at_random_moments(tmp_path / "state.db", rounds=3, seed=7)
+
+
+@pytest.mark.judge
+@pytest.mark.timeout(600)
+@pytest.mark.requirement("LAW-7", "H-store-sigkill")
+async def test_what_was_acknowledged_survives_many_sigkills(tmp_path: Path) -> None:
+    await _kill_at_random_moments(tmp_path / "state.db", rounds=60, seed=11)
+
+
+async def _kill_at_statement(file: Path, at: int) -> bool:
+    """Return whether the child came so far."""
+    with _child(file, at) as child:
+        lines = child.communicate()[0].split()
+    if child.returncode == 0:
+        return False
+    assert child.returncode == -signal.SIGKILL
+    await _check(file, int(lines[-1]) if lines else -1)
+    return True
+
+
+@pytest.mark.requirement("LAW-7", "H-store-sigkill")
+@pytest.mark.parametrize("at", [3, 12, 18, 24, 27, 31, 36, 44])
+async def test_a_process_killed_before_a_statement_leaves_both_or_neither(tmp_path: Path, at: int) -> None:
+    assert await _kill_at_statement(tmp_path / "state.db", at)
+
+
+@pytest.mark.judge
+@pytest.mark.timeout(600)
+@pytest.mark.requirement("LAW-7", "H-store-sigkill")
+async def test_a_process_killed_before_any_statement_leaves_both_or_neither(tmp_path: Path) -> None:
+    at = 1
+    while await _kill_at_statement(tmp_path / f"{at}.db", at):
+        at += 1
+    assert at > 100
+
+
+@pytest.mark.requirement("LAW-7", "H-store-disk-full", "I2-2a-atomic")
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY])
+async def test_a_statement_that_fails_leaves_all_or_nothing_of_its_commit(tmp_path: Path, code: int) -> None:
+    fuse = Fuse(at=0, blow=fail_as(code))
+    async with SqliteStore(tmp_path / "state.db", kept_events=2, connection=burning(fuse)) as store:
+        number, failures = 0, 0
+        await store.commit("key", b"0", events=[b"0"])
+        while True:
+            before = await store.read("key")
+            fuse.seen, fuse.at = 0, failures + 1
+            try:
+                await store.commit("key", str(number + 1).encode(), events=[b"a", str(number + 1).encode()])
+            except StoreUnavailable:
+                assert await store.read("key") == before
+                failures += 1
+            else:
+                number += 1
+                break
+            finally:
+                fuse.at = 0
+            # The next one works.
+            number += 1
+            await store.commit("key", str(number).encode(), events=[str(number).encode()])
+            assert _log(tmp_path / "state.db")[-1] == str(number).encode()
+        # BEGIN, counters, heads, record, two events, trim, counters, COMMIT
+        assert failures == 9

@@ -1,0 +1,41 @@
+"""The memory store keeps the laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from toolplug.stores.memory import MemoryStore
+from toolplug.stores.store import Store
+from toolplug.testing import store_laws
+
+
+class _Memory:
+    @pytest.fixture
+    def open_store(self) -> Callable[..., Store]:
+        return MemoryStore
+
+
+@pytest.mark.requirement("I2-2a-laws")
+class TestRecords(_Memory, store_laws.RecordLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-cas")
+class TestRevisions(_Memory, store_laws.RevisionLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-ttl", "H-time-ttl")
+class TestExpiry(_Memory, store_laws.ExpiryLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-keys")
+class TestKeys(_Memory, store_laws.KeyLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-atomic", "I2-2a-events")
+class TestEvents(_Memory, store_laws.EventLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-events")
+class TestWaits(_Memory, store_laws.WaitLaws): ...

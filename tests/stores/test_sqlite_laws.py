@@ -1,0 +1,47 @@
+"""The SQLite store keeps the laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from toolplug.stores.sqlite import SqliteStore
+from toolplug.stores.store import Store
+from toolplug.testing import store_laws
+
+
+class _Sqlite:
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Callable[..., Store]:
+        return partial(SqliteStore, tmp_path / "state.db")
+
+
+@pytest.mark.requirement("I2-2a-laws")
+class TestRecords(_Sqlite, store_laws.RecordLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-cas")
+class TestRevisions(_Sqlite, store_laws.RevisionLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-ttl", "H-time-ttl")
+class TestExpiry(_Sqlite, store_laws.ExpiryLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-keys")
+class TestKeys(_Sqlite, store_laws.KeyLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-atomic", "I2-2a-events")
+class TestEvents(_Sqlite, store_laws.EventLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-events")
+class TestWaits(_Sqlite, store_laws.WaitLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws", "I2-2a-survives", "I2-2a-cas")
+class TestSharing(_Sqlite, store_laws.SharedStoreLaws): ...
