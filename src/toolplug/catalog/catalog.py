@@ -162,7 +162,7 @@ class Catalog(Mapping[str, Tool]):
         seen = self._verdicts.get(verdict)
         if seen is None:
             closed = {id(gate) for gate, admits in zip(gates, verdict, strict=True) if not admits}
-            seen = self.where(lambda tool: not any(id(gate) in closed for gate in tool.plan.gates))
+            seen = self._without(closed)
             self._verdicts[verdict] = seen
         return seen
 
@@ -183,6 +183,12 @@ class Catalog(Mapping[str, Tool]):
             reordered=kept != [name for name in newer if name in self._tools],
         )
 
+    def _without(self, closed: set[int]) -> Catalog:
+        """Without the tools behind these gates, and without the prefixes of which nothing is left to see."""
+        seen = [tool for tool in self._tools.values() if not any(id(gate) in closed for gate in tool.plan.gates)]
+        before, after = _prefixes_of(self._tools.values()), _prefixes_of(seen)
+        return Catalog(seen, prefixes=self.prefixes - (before - after))
+
     def _with(self, change: Callable[[Tool], Tool]) -> Catalog:
         tools = [change(tool) for tool in self._tools.values()]
         if all(new is old for new, old in zip(tools, self._tools.values(), strict=True)):
@@ -199,8 +205,6 @@ class Catalog(Mapping[str, Tool]):
 def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
     """One catalog of many, in their order. The first of a name or wire name wins; the others are reported."""
     parts = [catalog for catalog in catalogs if len(catalog) or catalog.prefixes]
-    if len(parts) == 1:
-        return parts[0], ()
     tools: list[Tool] = []
     taken: dict[str, Tool] = {}
     conflicts: list[Conflict] = []
@@ -213,11 +217,17 @@ def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
                 continue
             taken[definition.name] = taken[definition.wire] = tool
             tools.append(tool)
+    if len(parts) == 1 and not conflicts:
+        return parts[0], ()
     prefixes = frozenset[str]().union(*(part.prefixes for part in parts))
     return Catalog(tools, prefixes=prefixes), tuple(conflicts)
 
 
 EMPTY_CATALOG = Catalog()
+
+
+def _prefixes_of(tools: Iterable[Tool]) -> set[str]:
+    return {tool.definition.name.partition(".")[0] for tool in tools}
 
 
 def _renamed(tool: Tool, name: str) -> Tool:

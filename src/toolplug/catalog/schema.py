@@ -9,12 +9,15 @@ from typing import NoReturn, Protocol
 import jsonschema_rs
 import orjson
 
+from toolplug.catalog.references import References
 from toolplug.errors import InvalidDefinition
 
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 32
 MAX_SCHEMA_NODES = 2_000
 MAX_REPORTED = 20
+MAX_EXPLAINED_DEPTH = 64
+MAX_EXPLAINED_STEPS = 20_000
 KEPT_VALIDATORS = 1_024
 
 
@@ -28,7 +31,7 @@ class Schema:
     """One JSON Schema. Equal text is equal; the validator is shared by text and bounded in number.
 
     Raises `InvalidDefinition` for what is not JSON, not an object, or past the limits of a definition
-    (64 KiB, depth 32, 2,000 nodes).
+    (64 KiB, depth 32, 2,000 nodes, 10,000 expanded references).
     """
 
     __slots__ = ("text",)
@@ -43,6 +46,8 @@ class Schema:
             raise InvalidDefinition(f"the schema is not JSON: {error}") from None
         if len(text) > MAX_SCHEMA_BYTES:
             raise InvalidDefinition(f"the schema has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
+        if b'"$' in text:
+            References(orjson.loads(text))
         self.text = text
 
     @property
@@ -55,9 +60,15 @@ class Schema:
         return compiled(self.text)
 
     def refusals(self, instance: object) -> tuple[str, ...]:
-        """Why the instance is not valid: at most 20 lines `/pointer: message`, values masked; empty when it is."""
+        """Why the instance is not valid: at most 20 lines `/pointer: message`, values masked; empty when it is.
+
+        The validator finds every reason before it gives the first. Where that would hold up the loop (a large value, or
+        one that goes deep into a schema whose recursion branches) the one line says only that it is not valid.
+        """
         validator = compiled(self.text)
         try:
+            if not _explains(self.text, instance):
+                return () if validator.is_valid(instance) else ("/: not valid, and too large to say where",)
             return tuple(_first_lines(validator.iter_errors(instance)))
         except (TypeError, ValueError) as error:
             return (f"/: not JSON: {error}",)
@@ -83,6 +94,21 @@ def compiled(text: bytes) -> jsonschema_rs.Validator:
         raise InvalidDefinition(f"not a valid JSON Schema: {_one_line(error)}") from None
 
 
+@lru_cache(maxsize=KEPT_VALIDATORS)
+def _references(text: bytes) -> References:
+    return References(orjson.loads(text))
+
+
+def _explains(text: bytes, instance: object) -> bool:
+    """Can every reason be found in a moment: at most so many times is one schema applied to one node of the value."""
+    nodes = depth = 0
+    for depth, level in enumerate(_levels(instance)):
+        nodes += len(level)
+        if nodes > MAX_EXPLAINED_STEPS or depth > MAX_EXPLAINED_DEPTH:
+            return False
+    return nodes * _references(text).applied_to(depth, MAX_EXPLAINED_STEPS) <= MAX_EXPLAINED_STEPS
+
+
 def _refuse(uri: str) -> NoReturn:
     raise ValueError(f"the remote reference {uri!r} is not fetched; put the schema under $defs")
 
@@ -106,18 +132,23 @@ def _one_line(error: Exception) -> str:
 def _bounded(value: object) -> None:
     """Refuse a schema that is too deep or has too many nodes, cycles included, before anything walks it again."""
     nodes = 0
+    for depth, level in enumerate(_levels(value)):
+        nodes += len(level)
+        if nodes > MAX_SCHEMA_NODES:
+            raise InvalidDefinition(f"the schema has more than {MAX_SCHEMA_NODES} nodes")
+        if depth > MAX_SCHEMA_DEPTH:
+            raise InvalidDefinition(f"the schema is more than {MAX_SCHEMA_DEPTH} levels deep")
+
+
+def _levels(value: object) -> Iterator[list[object]]:
+    """The nodes of a JSON value level by level, without end where it holds itself."""
     level = [value]
-    for _ in range(MAX_SCHEMA_DEPTH + 1):
+    while level:
+        yield level
         below: list[object] = []
         for node in level:
-            nodes += 1
-            if nodes > MAX_SCHEMA_NODES:
-                raise InvalidDefinition(f"the schema has more than {MAX_SCHEMA_NODES} nodes")
             if isinstance(node, Mapping):
                 below.extend(node.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
             elif isinstance(node, list | tuple):
                 below.extend(node)  # pyright: ignore[reportUnknownArgumentType]
-        if not below:
-            return
         level = below
-    raise InvalidDefinition(f"the schema is more than {MAX_SCHEMA_DEPTH} levels deep")
