@@ -1,0 +1,247 @@
+"""`@tool` and `@route`: methods of a provider become tools and HTTP routes.
+
+When a class is made, each of its marked methods is read into a definition; an annotation that means nothing yet is
+read again later, since what it names may follow in the module. Each instance binds the definitions to its own methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol, overload
+
+from pydantic import BaseModel
+from starlette.routing import BaseRoute, Route
+
+from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.definition import Hosted, ToolDefinition, ToolHints, check_provider_tool_name
+from toolplug.catalog.plan import Target
+from toolplug.catalog.schema import Schema
+from toolplug.config.units import parse_duration
+from toolplug.errors import InvalidDefinition
+from toolplug.providers.conversion import Convert
+from toolplug.providers.endpoints import Endpoint, answering, delegating
+from toolplug.providers.marks import Marked, Method, RouteMark, ToolMark, ToolOptions, marked, with_mark
+from toolplug.providers.scope import Names
+from toolplug.providers.signature import Signature, UnresolvedAnnotation, read_signature
+from toolplug.providers.terse_schema import schema_of_model
+
+StubOptions = type[BaseModel] | Mapping[str, object]
+
+
+@overload
+def tool(function: Method, /) -> Method: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool | None = None,
+    idempotent: bool | None = None,
+    destructive: bool | None = None,
+    stub: str | Sequence[str] = (),
+    stub_options: StubOptions | None = None,
+    timeout: float | str | None = None,
+) -> Callable[[Method], Method]: ...
+def tool(
+    function: Callable[..., object] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool | None = None,
+    idempotent: bool | None = None,
+    destructive: bool | None = None,
+    stub: str | Sequence[str] = (),
+    stub_options: StubOptions | None = None,
+    timeout: float | str | None = None,
+) -> object:
+    """Make a method a tool: bare, or with what should not come from its signature and docstring.
+
+    `name`: instead of the method's. `description`: instead of the docstring's first paragraph. `read_only`,
+    `idempotent`, `destructive`: promises about its effects; the first two allow retries. `stub`: types of built-in
+    stubs that this tool stands for; `stub_options`: the options that they may carry, as a pydantic model or a JSON
+    Schema, without which they may carry none. `timeout`: seconds or a text such as `5s`; configuration overrides it.
+
+    The method is `async def`, or a plain `def`, which runs in a thread. Its parameters become the JSON Schema; one
+    that is annotated `CallContext` gets the context. A subclass that overrides it decorates it again. What is wrong
+    raises `InvalidDefinition`, here or when the class is made.
+    """
+    options = ToolOptions(
+        name=name,
+        description=description,
+        hints=ToolHints(read_only, idempotent, destructive),
+        hosted=_hosted((stub,) if isinstance(stub, str) else tuple(stub), stub_options),
+        timeout_s=_seconds(timeout),
+    )
+
+    def mark(method: Method) -> Method:
+        return with_mark(method, ToolMark(options), "@tool")
+
+    return mark if function is None else mark(function)
+
+
+def route(method: str, path: str, *, public: bool = False, scope: str | None = None) -> Callable[[Method], Method]:
+    """Make a method an HTTP route: `async def (self, request)` that returns a Starlette response or a JSON value.
+
+    The host checks credentials and `scope` (by default `tools:call`) before it; `request.state.tenant` is the caller's.
+    `public`: no credentials, where the operator's `public_routes: true` agrees. `path` may hold parameters as
+    Starlette writes them. What is wrong raises `InvalidDefinition`, here or when the class is made.
+    """
+    if not (method.isascii() and method.isalpha()):
+        raise InvalidDefinition(f"@route({method!r}, {path!r}): the first is the HTTP method, such as 'GET'")
+    if not path.startswith("/"):
+        raise InvalidDefinition(f"@route({method!r}, {path!r}): the path begins with /")
+    mark = RouteMark(method.upper(), path, public, scope)
+    return lambda function: with_mark(function, mark, "@route")
+
+
+class BoundTool(NamedTuple):
+    """A tool of one instance. `target` returns a coroutine, or blocks; `convert` comes before it."""
+
+    definition: ToolDefinition
+    target: Target
+    blocking: bool
+    wants_context: bool
+    convert: Convert | None
+
+
+class BoundRoute(NamedTuple):
+    """A route of one instance. Without `scope` the host's default holds; `public` needs the operator's consent."""
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    public: bool = False
+    scope: str | None = None
+
+
+class GivesRoutes(Protocol):
+    """The part of a provider that gives Starlette routes."""
+
+    def routes(self) -> Sequence[BaseRoute]: ...
+
+
+def bound_tools(provider: object) -> list[BoundTool]:
+    """The `@tool` methods of one instance, in the order of definition, base classes first."""
+    owner = type(provider)
+    return [_bound(getattr(provider, item.attribute), *_read(owner, item)) for item in marked(owner, ToolMark)]
+
+
+def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
+    """The `@route` methods of one instance, in the order of definition, then what its `routes()` gives."""
+    bound = [
+        BoundRoute(mark.method, mark.path, answering(getattr(provider, attribute)), mark.public, mark.scope)
+        for attribute, _, mark in marked(type(provider), RouteMark)
+    ]
+    for item in provider.routes():
+        if not isinstance(item, Route):
+            raise InvalidDefinition(f"routes() of {type(provider).__qualname__} gives {item!r}, not a Starlette Route")
+        methods = item.methods or {"GET"}
+        automatic = {"HEAD"} if "GET" in methods else set[str]()
+        bound += [BoundRoute(method, item.path, delegating(item.app)) for method in sorted(methods - automatic)]
+    return bound
+
+
+def declare(owner: type, around: Names) -> None:
+    """Read the marked methods of a class that was just made; `around`: the names where it is made.
+
+    Raises `InvalidDefinition` for what is wrong, but not for an annotation that means nothing yet.
+    """
+    seen: dict[str, str] = {}
+    for item in marked(owner, ToolMark):
+        item.mark.around = item.mark.around or around
+        with suppress(UnresolvedAnnotation):
+            _read(owner, item)
+        _once(owner, seen, item.attribute, f"the tool {_name(item)!r}")
+    for attribute, method, mark in marked(owner, RouteMark):
+        if not (method.is_async and method.takes("request")):
+            place = f"{owner.__qualname__}.{attribute}"
+            raise InvalidDefinition(f"{place}: write the route as `async def {attribute}(self, request)`")
+        _once(owner, seen, attribute, f"the route {mark.method} {mark.path}")
+
+
+def check_declared(owner: type) -> None:
+    """Raise `InvalidDefinition` for an annotation that still means nothing when the whole module is there."""
+    for item in marked(owner, ToolMark):
+        _read(owner, item)
+
+
+def _name(item: Marked[ToolMark]) -> str:
+    return item.attribute if item.mark.options.name is None else item.mark.options.name
+
+
+def _once(owner: type, seen: dict[str, str], attribute: str, what: str) -> None:
+    if seen.setdefault(what, attribute) != attribute:
+        raise InvalidDefinition(f"{owner.__qualname__}: the methods {seen[what]!r} and {attribute!r} are both {what}")
+
+
+def _read(owner: type, item: Marked[ToolMark]) -> tuple[ToolDefinition, Signature]:
+    mark, options = item.mark, item.mark.options
+    if mark.read is None:
+        place = f"{owner.__qualname__}.{item.attribute}"
+        signature = read_signature(item.method, place, owner, mark.around)
+        try:
+            check_provider_tool_name(_name(item))
+            definition = ToolDefinition(
+                name=_name(item),
+                description=signature.summary if options.description is None else options.description,
+                parameters=signature.parameters,
+                output_schema=signature.output,
+                hints=options.hints,
+                hosted=options.hosted,
+                timeout_s=options.timeout_s,
+            )
+        except InvalidDefinition as error:
+            raise InvalidDefinition(f"{place}: {error}") from None
+        mark.read, mark.around = (definition, signature), {}
+    return mark.read
+
+
+def _bound(method: Callable[..., object], definition: ToolDefinition, signature: Signature) -> BoundTool:
+    return BoundTool(
+        definition,
+        _target(method, signature.context),
+        blocking=not inspect.iscoroutinefunction(inspect.unwrap(method)),
+        wants_context=signature.context is not None,
+        convert=signature.convert,
+    )
+
+
+def _target(method: Callable[..., object], context_name: str | None) -> Target:
+    """The thinnest way to the method: an asynchronous one is not even awaited here."""
+    if context_name is None:
+
+        def plain(call: ToolCall, context: CallContext, /) -> object:
+            return method(**call.arguments)  # type: ignore[arg-type]
+
+        return plain
+
+    def informed(call: ToolCall, context: CallContext, /) -> object:
+        return method(**call.arguments, **{context_name: context})  # type: ignore[arg-type]
+
+    return informed
+
+
+def _hosted(stubs: tuple[str, ...], options: StubOptions | None) -> Hosted | None:
+    if options is None:
+        return Hosted(stubs) if stubs else None
+    if not stubs:
+        raise InvalidDefinition("@tool(stub_options=…) needs stub=, the type whose options they are")
+    schema = dict(schema_of_model(options) if isinstance(options, type) else options)
+    if "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+    return Hosted(stubs, Schema(schema))
+
+
+def _seconds(timeout: float | str | None) -> float | None:
+    if timeout is None:
+        return None
+    try:
+        seconds = parse_duration(timeout)
+    except ValueError as error:
+        raise InvalidDefinition(f"@tool(timeout={timeout!r}): {error}") from None
+    if not seconds:
+        raise InvalidDefinition(f"@tool(timeout={timeout!r}): no tool ends in no time")
+    return seconds

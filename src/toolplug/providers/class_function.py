@@ -1,0 +1,38 @@
+"""A function as it stands in a class, found without running any descriptor."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+
+class ClassFunction(NamedTuple):
+    """`bound`: called on an instance, it gets the instance or the class as its first argument."""
+
+    function: Callable[..., object]
+    bound: bool
+
+    @property
+    def is_async(self) -> bool:
+        """Does a call give a coroutine; what `functools.wraps` wraps decides."""
+        return inspect.iscoroutinefunction(inspect.unwrap(self.function))
+
+    def takes(self, *arguments: str, by_name: bool = False) -> bool:
+        """Can it be called on an instance with these arguments."""
+        first = ("self",) if self.bound else ()
+        named = arguments if by_name else ()
+        try:
+            inspect.signature(self.function).bind(*first, *(() if by_name else arguments), **dict.fromkeys(named))
+        except TypeError:
+            return False
+        return True
+
+
+def class_function(found: object) -> ClassFunction | None:
+    """What an attribute of a class is as a function; None for anything else."""
+    if isinstance(found, staticmethod | classmethod):
+        wrapper = cast("staticmethod[..., object]", found)
+        inner: object = wrapper.__func__
+        return ClassFunction(inner, isinstance(found, classmethod)) if inspect.isfunction(inner) else None
+    return ClassFunction(found, True) if inspect.isfunction(found) else None

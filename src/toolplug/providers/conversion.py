@@ -1,0 +1,86 @@
+"""From arguments that are valid by their schema to what the parameters of a method take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from toolplug.config.masking import masked
+from toolplug.config.wording import own_text
+from toolplug.errors import InvalidArguments
+
+Arguments = Mapping[str, object]
+Convert = Callable[[Arguments], Arguments]
+
+MAX_REPORTED = 20
+
+
+def whole_numbers(names: Sequence[str]) -> Convert:
+    """Make 1.0 an `int` for these parameters; anything else is passed on as the same object."""
+
+    def convert(arguments: Arguments) -> Arguments:
+        for name in names:
+            if type(arguments.get(name)) is float:
+                return {key: _whole(value) if key in names else value for key, value in arguments.items()}
+        return arguments
+
+    return convert
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) else value
+
+
+def through_model(model: type[BaseModel], parameters: Mapping[str, str]) -> Convert:
+    """Let the model make the values. `parameters` maps its fields to the names that the method knows.
+
+    A field that was not given stays away, so that the method's own default holds, unless the field has a default of
+    its own. Raises `InvalidArguments`.
+    """
+    filled = frozenset(name for name, field in model.model_fields.items() if not field.is_required())
+
+    def convert(arguments: Arguments) -> Arguments:
+        try:
+            made = model.model_validate(arguments)
+        except ValidationError as error:
+            raise InvalidArguments(tuple(_lines(error, arguments))) from None
+        values, given = made.__dict__, made.model_fields_set
+        return {parameters[name]: value for name, value in values.items() if name in given or name in filled}
+
+    return convert
+
+
+def _lines(error: ValidationError, arguments: Arguments) -> Iterator[str]:
+    """One line `/pointer: message` for each of the first errors, without the values that they speak of."""
+    for detail in error.errors(include_url=False)[:MAX_REPORTED]:
+        yield f"{_pointer(detail, arguments)}: {masked(own_text(detail), _texts(detail['input']))}"
+
+
+def _pointer(error: ErrorDetails, arguments: object) -> str:
+    """Where in the arguments it is; pydantic's location also names types on the way, which are left out."""
+    pointer, value = "", arguments
+    for part in error["loc"]:
+        if isinstance(value, Mapping) and part in value:
+            value = cast("Mapping[object, object]", value)[part]
+        elif isinstance(value, list) and isinstance(part, int):
+            value = cast("list[object]", value)[part]
+        elif not (error["type"] == "missing" and part == error["loc"][-1]):
+            continue
+        pointer += f"/{str(part).replace('~', '~0').replace('/', '~1')}"
+    return pointer or "/"
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text and number in a value."""
+    if isinstance(value, str | int | float):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        for key, inner in cast("Mapping[object, object]", value).items():
+            yield str(key)
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("Sequence[object]", value):
+            yield from _texts(inner)

@@ -1,0 +1,139 @@
+"""The class that plugin authors derive from."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from prometheus_client.registry import Collector
+from pydantic import BaseModel, ValidationError
+from starlette.routing import Route
+
+from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.errors import InvalidDefinition
+from toolplug.execution.values import decoded
+from toolplug.providers.authoring import bound_tools, declare
+from toolplug.providers.blocking import in_own_thread
+from toolplug.providers.hooks import hookimpl, mark_hooks
+from toolplug.providers.scope import names_where_class_is_made
+from toolplug.providers.site import Site
+
+
+def config_model(kind: object) -> type[BaseModel] | None:
+    """The `Config` of a provider class, or of a function that makes providers; None where it has none.
+
+    Raises `InvalidDefinition` for one that is no pydantic model.
+    """
+    model = getattr(kind, "Config", None)
+    if model is None or (isinstance(model, type) and issubclass(model, BaseModel)):
+        return model
+    raise InvalidDefinition(f"Config of {kind!r} is no pydantic model; write `class Config(BaseModel)`")
+
+
+def _default_config(provider: object) -> object:
+    """What `config` is where nobody gave one: `Config()`, or None without a `Config`.
+
+    Raises `InvalidDefinition` where the model asks for more.
+    """
+    kind = type(provider)
+    model = config_model(kind)
+    try:
+        return None if model is None else model()
+    except ValidationError as error:
+        asked = ", ".join(str(item["loc"][0]) for item in error.errors() if item["loc"])
+        raise InvalidDefinition(f"{kind.__qualname__} needs a config: give {asked} of its Config") from None
+
+
+class FunctionProvider:
+    """Tools, HTTP routes and metrics that a host takes in as one.
+
+    A subclass writes methods with `@tool` and `@route`, and, if it has settings, `class Config(BaseModel)`. It needs
+    no constructor. One that it has of its own is called without arguments, or with `config` and `key` where it names
+    them; `key`, `config` and `log` are there before it runs. Every hook has a default.
+    """
+
+    key: str = ""
+    """Its key in the configuration; two instances of a class have two."""
+
+    accepts_idempotency_key: bool = False
+    """Does it act once for one `context.idempotency_key`, however often it is called; then calls may be retried."""
+
+    config: Any = cached_property(_default_config)
+    """An instance of the class's `Config`, else None. A subclass may annotate it: `config: Config`."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        mark_hooks(cls)
+        declare(cls, names_where_class_is_made(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+
+    def __init__(self, config: object = None, *, key: str = "") -> None:
+        if config is not None:
+            self.config = config
+        if key:
+            self.key = key
+
+    @property
+    def log(self) -> logging.Logger:
+        """The logger of this provider, `toolplug.providers.<key>`."""
+        return logging.getLogger(f"toolplug.providers.{self.key}".rstrip("."))
+
+    @hookimpl
+    def name(self) -> str:
+        """Its name in records and metrics: the key."""
+        return self.key
+
+    @hookimpl
+    def tools(self) -> Sequence[ToolDefinition]:
+        """Its tools, in listing order: those of `@tool`."""
+        return [bound.definition for bound in bound_tools(self)]
+
+    @hookimpl
+    def can_execute(self, name: str) -> bool:
+        """Is it a tool that `tools` gives."""
+        return any(definition.name == name for definition in self.tools())
+
+    @hookimpl
+    async def execute(self, call: ToolCall, context: CallContext) -> object:
+        """Call the `@tool` method of this name; an override runs every call itself and may hand some on to this."""
+        bound = next((bound for bound in bound_tools(self) if bound.definition.name == call.name), None)
+        if bound is None:
+            raise LookupError(f"{type(self).__qualname__} lists {call.name!r} but has no @tool and no execute() for it")
+        if bound.convert is not None:
+            call = call._replace(arguments=bound.convert(decoded(call.arguments)))
+        if bound.blocking:
+            return await in_own_thread(bound.target, call, context)
+        return await bound.target(call, context)
+
+    @hookimpl
+    def routes(self) -> Sequence[Route]:
+        """Its Starlette routes beside those of `@route`: none."""
+        return ()
+
+    @hookimpl
+    def collectors(self) -> Sequence[Collector]:
+        """Its own metrics: none."""
+        return ()
+
+    @hookimpl
+    async def start(self, site: Site) -> None:
+        """Get ready; nothing to do."""
+
+    @hookimpl
+    async def aclose(self) -> None:
+        """Give everything back; nothing to do."""
+
+
+def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionProvider:
+    """An instance whose key and configuration are there before its constructor runs. Raises what that raises."""
+    provider = kind.__new__(kind)
+    provider.key = key
+    provider.config = config
+    named = inspect.signature(kind.__init__).parameters
+    arguments: dict[str, Any] = {"config": config, "key": key}
+    provider.__init__(**{name: value for name, value in arguments.items() if name in named})
+    return provider

@@ -1,0 +1,64 @@
+"""What names mean in the annotations of a method: where its class is made, and in its module.
+
+names of the class body, then of the classes and the function around it, then of the module, then built-in ones
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType, FunctionType, SimpleNamespace
+from typing import get_type_hints
+
+from toolplug.catalog.call import CallContext
+
+Names = Mapping[str, object]
+
+_MAKING_CLASSES = frozenset({"__init_subclass__", "__new__"})
+_FALLBACK: Names = {"CallContext": CallContext}
+"""Authors import it for the type checker alone; there is no doubt about what they mean."""
+
+
+class Unresolved(Exception):
+    """An annotation that means nothing here; the text says why."""
+
+
+def names_where_class_is_made(frame: FrameType | None) -> Names:
+    """The local names around a class statement, from the frame of what is called when the class is made.
+
+    Empty for a class of a module, whose names may still come later.
+    """
+    while frame is not None and frame.f_code.co_name in _MAKING_CLASSES:
+        frame = frame.f_back
+    found: dict[str, object] = {}
+    while frame is not None and frame.f_locals is not frame.f_globals:
+        found = {**frame.f_locals, **found}
+        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            break
+        frame = frame.f_back
+    return found
+
+
+def resolved(annotation: object, function: Callable[..., object], owner: type, around: Names) -> object:
+    """What an annotation of a method of `owner` means. Raises `Unresolved`."""
+    holder = SimpleNamespace(__annotations__={"it": annotation})
+    module = sys.modules.get(owner.__module__)
+    own = getattr(inspect.unwrap(function), "__globals__", vars(module) if module else {})
+    local = {**around, **_types_of(owner)}
+    try:
+        return get_type_hints(holder, {**_FALLBACK, **own}, local, include_extras=True)["it"]
+    except Exception as error:  # an annotation is any expression
+        raise Unresolved(f"{type(error).__name__}: {error}") from error
+
+
+def _types_of(owner: type) -> Names:
+    """What class bodies define beside methods: a tool called `list` does not stand in the way of `list[str]`."""
+    found: dict[str, object] = {owner.__name__: owner}
+    for kind in reversed(owner.__mro__):
+        found |= {
+            name: value
+            for name, value in vars(kind).items()
+            if not isinstance(value, FunctionType | staticmethod | classmethod | property) and not name.startswith("__")
+        }
+    return found

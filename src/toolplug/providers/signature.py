@@ -1,0 +1,192 @@
+"""What a method's signature says: the schema of its arguments, how they are converted, who gets the context."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Annotated, Any, Union, cast, get_args, get_origin, is_typeddict
+
+from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, create_model
+from pydantic.errors import PydanticSchemaGenerationError
+from pydantic.fields import FieldInfo
+from pydantic_core import SchemaError
+
+from toolplug.catalog.call import CallContext
+from toolplug.errors import InvalidDefinition
+from toolplug.providers.class_function import ClassFunction
+from toolplug.providers.conversion import Convert, through_model, whole_numbers
+from toolplug.providers.docstrings import described
+from toolplug.providers.native import is_native, is_whole
+from toolplug.providers.scope import Names, Unresolved, resolved
+from toolplug.providers.terse_schema import TerseSchema, schema_of_model
+
+_UNIONS = (Union, types.UnionType)
+_NO_KEYWORD = {
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only; arguments are passed by name",
+    inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments; name each, or take a list",
+    inspect.Parameter.VAR_KEYWORD: "takes arguments of any name; name each, or take a dict",
+}
+
+
+class UnresolvedAnnotation(InvalidDefinition):
+    """An annotation that means nothing (yet): what it names may be defined later in the module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """`parameters` is a JSON Schema of type object; `output` one where the method returns an object, else None.
+
+    `context` is the parameter that takes the `CallContext`; `convert` is None where arguments are passed as they come.
+    """
+
+    summary: str
+    parameters: Mapping[str, object]
+    output: Mapping[str, object] | None
+    context: str | None
+    convert: Convert | None
+
+
+def read_signature(method: ClassFunction, place: str, owner: type, around: Names) -> Signature:
+    """Read a method of `owner`, which errors call `place`; `around`: the names where its class is made.
+
+    Raises `InvalidDefinition` naming place and parameter; `UnresolvedAnnotation` where an annotation of a parameter
+    means nothing. One of the result that means nothing says nothing.
+    """
+    function = method.function
+    parameters = _parameters(method, place)
+    meanings: dict[str, object] = {}
+    for name, parameter in parameters.items():
+        try:
+            meanings[name] = resolved(_annotation(parameter), function, owner, around)
+        except Unresolved as error:
+            raise UnresolvedAnnotation(
+                f"{place}: the annotation {_shown(parameter)} of parameter {name!r} cannot be resolved ({error}); "
+                "import or define the name in the module, or where the class is made"
+            ) from None
+    contexts = [name for name, meaning in meanings.items() if _is_context(meaning)]
+    if len(contexts) > 1:
+        raise InvalidDefinition(f"{place}: {' and '.join(contexts)} are both annotated CallContext; one is enough")
+    own = {name: (meanings[name], item.default) for name, item in parameters.items() if name not in contexts}
+    model = _model(own, place)
+    says = described(function)
+    return Signature(
+        summary=says.summary,
+        parameters=_schema(model, dict(zip(model.model_fields, own, strict=True)), says.parameters),
+        output=_output(function, owner, around),
+        context=contexts[0] if contexts else None,
+        convert=_convert(own, model),
+    )
+
+
+def _parameters(method: ClassFunction, place: str) -> dict[str, inspect.Parameter]:
+    parameters = dict(inspect.signature(method.function).parameters)
+    if method.bound:
+        if not parameters:
+            raise InvalidDefinition(f"{place} takes no self; write it as a method, or as a @staticmethod")
+        del parameters[next(iter(parameters))]
+    for name, parameter in parameters.items():
+        if parameter.kind in _NO_KEYWORD:
+            raise InvalidDefinition(f"{place}: parameter {name!r} {_NO_KEYWORD[parameter.kind]}")
+    return parameters
+
+
+def _annotation(parameter: inspect.Parameter) -> object:
+    return Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    return repr(parameter.annotation)
+
+
+def _is_context(meaning: object) -> bool:
+    if get_origin(meaning) is Annotated:
+        return _is_context(get_args(meaning)[0])
+    if get_origin(meaning) in _UNIONS:
+        return any(map(_is_context, get_args(meaning)))
+    return meaning is CallContext
+
+
+_Own = Mapping[str, tuple[object, object]]
+
+
+def _model(own: _Own, place: str) -> type[BaseModel]:
+    """A model of all parameters. Its fields have names of their own, since parameters may be called anything."""
+    try:
+        return _built(own)
+    except (PydanticUserError, PydanticSchemaGenerationError, SchemaError, TypeError, ValueError) as error:
+        raise InvalidDefinition(f"{place}: {_culprit(own)}: {_first_line(error)}") from error
+
+
+def _built(own: _Own) -> type[BaseModel]:
+    names = {f"p{count}": name for count, name in enumerate(own)}
+    fields: dict[str, Any] = {
+        field: (meaning, ... if default is inspect.Parameter.empty else default)
+        for field, (meaning, default) in zip(names, own.values(), strict=True)
+    }
+    config = ConfigDict(extra="forbid", alias_generator=names.__getitem__)
+    model = create_model("Arguments", __config__=config, **fields)
+    schema_of_model(model)
+    return model
+
+
+def _culprit(own: _Own) -> str:
+    for name, pair in own.items():
+        try:
+            _built({name: pair})
+        except (PydanticUserError, PydanticSchemaGenerationError, SchemaError, TypeError, ValueError):
+            return f"parameter {name!r} of type {pair[0]!r} has no JSON Schema"
+    return "the parameters have no JSON Schema together"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _schema(model: type[BaseModel], names: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, object]:
+    """The model's schema in the order that people read, with the docstring's texts where there are no others."""
+    raw = schema_of_model(model)
+    properties = cast("dict[str, dict[str, object]]", raw.get("properties", {}))
+    for field, name in names.items():
+        alias = model.model_fields[field].alias or name
+        if texts.get(name) and alias in properties:
+            properties[alias].setdefault("description", texts[name])
+    schema: dict[str, object] = {"type": "object", "properties": properties}
+    if "required" in raw:
+        schema["required"] = raw["required"]
+    schema["additionalProperties"] = False
+    if "$defs" in raw:
+        schema["$defs"] = raw["$defs"]
+    return schema
+
+
+def _convert(own: _Own, model: type[BaseModel]) -> Convert | None:
+    whole: list[str] = []
+    for name, (meaning, default) in own.items():
+        if isinstance(default, FieldInfo) or not (is_native(meaning) or is_whole(meaning)):
+            return through_model(model, dict(zip(model.model_fields, own, strict=True)))
+        if is_whole(meaning):
+            whole.append(name)
+    return whole_numbers(whole) if whole else None
+
+
+def _output(function: Callable[..., object], owner: type, around: Names) -> Mapping[str, object] | None:
+    annotation = inspect.signature(function).return_annotation
+    try:
+        meaning = resolved(annotation, function, owner, around)
+    except Unresolved:
+        return None
+    if not isinstance(meaning, type):
+        return None
+    kind = cast("type[object]", meaning)
+    aliased = False
+    if issubclass(kind, BaseModel):
+        aliased = bool(kind.model_config.get("serialize_by_alias"))
+    elif not (is_dataclass(kind) or is_typeddict(kind)):
+        return None
+    try:
+        schema = TypeAdapter(kind).json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
+    except (PydanticUserError, PydanticSchemaGenerationError, SchemaError):
+        return None
+    return schema if schema.get("type") == "object" else None

@@ -1,0 +1,45 @@
+"""What a provider is given to live with: its key, a directory and a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from toolplug.catalog.call import Principal
+from toolplug.stores.store import Record
+
+
+class ProviderStore(Protocol):
+    """The records of one provider and one tenant: no key of it can address another's.
+
+    The methods are those of `toolplug.stores.store.Store`, with its errors, and without events.
+    """
+
+    async def read(self, key: str) -> Record | None:
+        """Return the live record, or `None`."""
+        ...
+
+    async def commit(
+        self, key: str, value: bytes | None, *, expected: int | None = None, ttl_s: float | None = None
+    ) -> int:
+        """Write the record (`None` deletes it) and return its new revision."""
+        ...
+
+    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        """Return the keys of live records that begin with `prefix` and come after `after`, in code-point order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Given to `start`; lives as long as the provider.
+
+    `state_dir` exists and is this provider's alone, for all tenants. `store` opens the records of the principal's
+    tenant; it is cheap, and the result may be kept.
+    """
+
+    key: str
+    state_dir: Path
+    store: Callable[[Principal], ProviderStore]
