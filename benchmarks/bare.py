@@ -1,90 +1,53 @@
-"""The tools that every side calls, and the sides that call them with nothing around them."""
+"""Tools with nothing around them: a coroutine from call to result, as its author would write it by hand, awaited.
+
+No look-up, no validation, no deadline, no fault boundary, no counting. This is the "bare await" of the table.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import repeat
 
 from benchmarks.frame import Batch, timed
+from benchmarks.tools import HITS, SEARCH, TEXT, echo_blocking
+from toolplug import CallContext, ToolCall, ToolResult
 
-TEXT = "hello"
-
-SEARCH: dict[str, object] = {
-    "query": "how does a registry drain the calls of a provider that is being reloaded",
-    "filters": [{"field": f"attribute_{n}", "values": [f"value-{n}-{m}" for m in range(4)]} for n in range(9)],
-    "limit": 10,
-    "offset": 0,
-    "language": "en",
-    "highlight": True,
-}
-"""1 KB of arguments as JSON."""
-
-HITS: list[dict[str, object]] = [
-    {
-        "title": f"Section {n} of the manual",
-        "path": f"manual/section-{n}.md",
-        "score": 12.5 - n,
-        "passage": "word " * 64,
-    }
-    for n in range(10)
-]
-"""4 KB of result as JSON."""
+Execute = Callable[[ToolCall, CallContext], Awaitable[ToolResult]]
 
 
-async def echo(text: str) -> str:
+async def echo(call: ToolCall, context: CallContext) -> ToolResult:
     """Return the text."""
-    return text
+    return ToolResult(call.id, call.name, call.arguments["text"])  # pyright: ignore  its arguments are an object
 
 
-async def echo_later(text: str) -> str:
+async def echo_later(call: ToolCall, context: CallContext) -> ToolResult:
     """Return the text in the loop's next turn."""
     await asyncio.sleep(0)
-    return text
+    return ToolResult(call.id, call.name, call.arguments["text"])  # pyright: ignore  its arguments are an object
 
 
-def echo_blocking(text: str) -> str:
-    """Return the text; for threads."""
-    return text
-
-
-async def search(arguments: dict[str, object]) -> list[dict[str, object]]:
-    """Return the hits."""
-    return HITS
+async def search(call: ToolCall, context: CallContext) -> ToolResult:
+    """Return the hits, not encoded."""
+    return ToolResult(call.id, call.name, structured=HITS)
 
 
 @asynccontextmanager
-async def awaited() -> AsyncGenerator[Batch]:
-    """Await the trivial tool."""
+async def _awaited(execute: Execute, arguments: dict[str, object]) -> AsyncGenerator[Batch]:
+    call, context = ToolCall("c1", execute.__name__, arguments), CallContext()
 
     async def run(n: int) -> None:
         for _ in repeat(None, n):
-            await echo(text=TEXT)
+            await execute(call, context)
 
     yield timed(run)
 
 
-@asynccontextmanager
-async def awaited_search() -> AsyncGenerator[Batch]:
-    """Await the tool with 1 KB of arguments and 4 KB of result."""
-
-    async def run(n: int) -> None:
-        for _ in repeat(None, n):
-            await search(SEARCH)
-
-    yield timed(run)
-
-
-@asynccontextmanager
-async def awaited_later() -> AsyncGenerator[Batch]:
-    """Await the tool that suspends once."""
-
-    async def run(n: int) -> None:
-        for _ in repeat(None, n):
-            await echo_later(text=TEXT)
-
-    yield timed(run)
+awaited = partial(_awaited, echo, {"text": TEXT})
+awaited_later = partial(_awaited, echo_later, {"text": TEXT})
+awaited_search = partial(_awaited, search, SEARCH)
 
 
 @asynccontextmanager

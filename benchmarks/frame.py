@@ -3,7 +3,7 @@
 A row opens both sides in one process and one event loop, sizes a batch of each to about `batch_s`, warms both up,
 and then lets them take turns: ours other, other ours, ours other, … Each pair gives one ratio; the row's figure is the
 median of the ratios, its spread their quartiles. So a machine that slows down slows both sides of a pair, and a
-disturbed pair is one outlier.
+disturbed pair is one outlier: many short pairs say more than a few long ones.
 
 The garbage collector stays on: each side pays for what it throws away. What stood in memory before is frozen, and
 garbage is collected between batches, so that no side pays for another's heap.
@@ -52,8 +52,8 @@ class Row:
     hold: float | None = None
     aim: float | None = None
     unit: Unit = MICROSECONDS
-    pairs: int = 41
-    batch_s: float = 0.02
+    pairs: int = 301
+    batch_s: float = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

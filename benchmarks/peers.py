@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import repeat
 from types import FunctionType
 
@@ -15,15 +16,20 @@ from fastmcp import FastMCP
 from langchain_core.tools import tool
 from mcp.server import MCPServer
 from mcp_types import CallToolResult, ListToolsResult, TextContent
-from pydantic_ai import RunContext
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.tool_manager import ToolManager
-from pydantic_ai.toolsets import FunctionToolset
-from pydantic_ai.usage import RunUsage
 
-from benchmarks.bare import TEXT, echo
 from benchmarks.frame import Batch, timed
+from benchmarks.tools import TEXT, echo
+
+
+@dataclass(slots=True)
+class Wanted:
+    """How many calls a run of an agent makes, and the seconds that they took."""
+
+    calls: int
+    seconds: float = 0.0
 
 
 @asynccontextmanager
@@ -60,17 +66,33 @@ async def mcp_call() -> AsyncGenerator[Batch]:
 
 @asynccontextmanager
 async def pydantic_ai_call() -> AsyncGenerator[Batch]:
-    """pydantic-ai, docstring of `pydantic_ai.tool_manager`: `ToolManager.handle_call`, as in its agent loop."""
-    context = RunContext(deps=None, model=TestModel(), usage=RunUsage())
-    manager = await ToolManager[None](FunctionToolset[None]([echo])).for_run_step(context)
+    """pydantic-ai, "API: RunContext.tool_manager", for toolsets that call tools themselves: `ToolManager.handle_call`.
+
+    It is there within a run of an agent only, so every batch is such a run, of which the calls alone are timed.
+    """
+    agent = Agent(TestModel(call_tools=["repeated"]), deps_type=Wanted)
+    agent.tool_plain(echo)
     call = ToolCallPart("echo", {"text": TEXT}, tool_call_id="c1")
-    assert await manager.handle_call(call) == TEXT
 
-    async def run(n: int) -> None:
-        for _ in repeat(None, n):
-            await manager.handle_call(call)
+    @agent.tool
+    async def repeated(context: RunContext[Wanted]) -> str:  # pyright: ignore[reportUnusedFunction]
+        manager = context.tool_manager
+        assert manager is not None
+        assert await manager.handle_call(call) == TEXT
 
-    yield timed(run)
+        async def run(n: int) -> None:
+            for _ in repeat(None, n):
+                await manager.handle_call(call)
+
+        context.deps.seconds = await timed(run)(context.deps.calls)
+        return "done"
+
+    async def batch(n: int) -> float:
+        wanted = Wanted(calls=n)
+        await agent.run("go", deps=wanted)
+        return wanted.seconds
+
+    yield batch
 
 
 @asynccontextmanager

@@ -1,15 +1,14 @@
-"""The tools of `benchmarks.bare` as toolplug providers."""
+"""The benchmarks' tools as toolplug providers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
+from benchmarks import tools
 from toolplug import CallContext, FunctionProvider, ToolCall, ToolDefinition, tool
 
-from benchmarks import bare
-
-ECHO = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-SEARCH = {
+SEARCH_SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
         "query": {"type": "string", "maxLength": 400},
@@ -36,7 +35,7 @@ SEARCH = {
 
 
 class Trivial(FunctionProvider):
-    """Methods as an author writes them: one at once, one that suspends, one for threads."""
+    """Methods as an author writes them."""
 
     @tool
     async def echo(self, text: str) -> str:
@@ -46,30 +45,51 @@ class Trivial(FunctionProvider):
     @tool
     async def echo_later(self, text: str) -> str:
         """Return the text in the loop's next turn."""
-        return await bare.echo_later(text)
+        await asyncio.sleep(0)
+        return text
 
     @tool
     def echo_blocking(self, text: str) -> str:
-        """Return the text; in a thread."""
+        """Return the text, from a thread."""
         return text
 
 
-class Many(FunctionProvider):
-    """As many tools as its subclass says, with schemas of their own, behind one `execute`."""
+class Tardy(FunctionProvider):
+    """Tools that do not end by their deadline."""
 
-    count = 1
+    @tool
+    async def sleep(self) -> None:
+        """Sleep, and go when asked to."""
+        await asyncio.sleep(3600)
+
+    @tool
+    async def cling(self) -> None:
+        """Sleep on for a moment when asked to go."""
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.02)
+
+
+class Many(FunctionProvider):
+    """`count` tools named `<prefix>_0` and onward behind one `execute`; their schemas differ, as real ones do."""
+
+    def __init__(self, count: int, prefix: str = "tool") -> None:
+        super().__init__()
+        self.count = count
+        self.prefix = prefix
 
     def tools(self) -> Sequence[ToolDefinition]:
-        """`tool_0` and onward; the schemas differ, as those of real tools do."""
+        """The definitions, made anew."""
         return [
             ToolDefinition(
-                name=f"tool_{index}",
-                description=f"Return the text; number {index} of its kind.",
-                parameters={**SEARCH, "title": f"Search {index}"},
+                name=f"{self.prefix}_{index}",
+                description=f"Search the documents of collection {index}.",
+                parameters={**SEARCH_SCHEMA, "title": f"Search {self.prefix} {index}"},
             )
             for index in range(self.count)
         ]
 
     async def execute(self, call: ToolCall, context: CallContext) -> object:
         """Return ten hits."""
-        return bare.HITS
+        return tools.HITS

@@ -10,10 +10,11 @@ import asyncio
 import socket
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from importlib import import_module
 from subprocess import PIPE, Popen
+from types import MappingProxyType
 
 from uvicorn import Config, Server
 
@@ -22,10 +23,10 @@ from benchmarks.frame import Batch
 CONNECTIONS = 32
 
 
-def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+def request(method: str, path: str, headers: Mapping[str, str] = MappingProxyType({}), body: bytes = b"") -> bytes:
     """The bytes of one HTTP/1.1 request on a connection that stays open."""
     head = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
-    head += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    head += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*head, "", ""]).encode() + body
 
 

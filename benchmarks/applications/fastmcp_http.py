@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastmcp import FastMCP
 
-from benchmarks.bare import echo
+from benchmarks.tools import echo
 
 server = FastMCP("bench")
 server.tool(echo)

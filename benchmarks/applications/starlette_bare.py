@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from benchmarks.bare import TEXT, echo
+from benchmarks.tools import TEXT, echo
 
 
 async def hello(request: Request) -> JSONResponse:

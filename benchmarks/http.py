@@ -1,0 +1,54 @@
+"""HTTP: CPU time of the server's process for one request."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+from benchmarks.frame import Row
+from benchmarks.server import request, requested
+from benchmarks.tools import TEXT
+
+_KEY = {"Authorization": "Bearer benchmark-key"}
+_JSON = {"Content-Type": "application/json"}
+_CALL = json.dumps({"id": "c1", "name": "echo", "arguments": {"text": TEXT}}).encode()
+_MCP = json.dumps(
+    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": TEXT}}}
+).encode()
+_MCP_HEADERS = {**_JSON, "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+
+bare = partial(requested, "starlette_bare", request("GET", "/v1/hello"))
+tool_call = partial(requested, "toolplug_host", request("POST", "/v1/tool-calls", {**_KEY, **_JSON}, _CALL))
+
+ROWS = (
+    Row(
+        name="provider route with auth, tenant, metrics",
+        ours=partial(requested, "toolplug_host", request("GET", "/v1/hello", _KEY)),
+        other=bare,
+        against="bare Starlette route",
+        hold=1.3,
+        aim=1.15,
+        pairs=31,
+        batch_s=0.05,
+    ),
+    Row(
+        name="POST /v1/tool-calls",
+        ours=tool_call,
+        other=bare,
+        against="bare Starlette GET",
+        hold=2.6,
+        aim=2.0,
+        pairs=31,
+        batch_s=0.05,
+    ),
+    Row(
+        name="POST /v1/tool-calls",
+        ours=tool_call,
+        other=partial(requested, "fastmcp_http", request("POST", "/mcp", _MCP_HEADERS, _MCP)),
+        against="FastMCP's HTTP call",
+        hold=1 / 15,
+        aim=1 / 25,
+        pairs=15,
+        batch_s=0.05,
+    ),
+)
