@@ -38,12 +38,12 @@ def begin(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, beg
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: HAZARDS.md
         series.in_flight -= 1
         switch.leave()
-        return failed(call, error, plan)
+        return sized(plan, failed(call, error, plan))
     if type(outcome) is Job:
         return Running(plan, outcome, began + seconds, seconds)
     series.in_flight -= 1
     switch.leave()
-    return sized(plan, succeeded(call, outcome))
+    return sized(plan, succeeded(call, outcome, plan))
 
 
 def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
@@ -59,15 +59,14 @@ async def finished(call: ToolCall, running: Running) -> ToolResult:
     job = running.job
     try:
         in_time = await job.wait(running.until - perf_counter())
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, GeneratorExit):
         running.abandon()
         raise
     if not in_time:
         running.abandon()
         return timed_out(call, running.seconds)
-    if job.error is not None:
-        return failed(call, job.error, running.plan)
-    return sized(running.plan, succeeded(call, job.value))
+    plan = running.plan
+    return sized(plan, succeeded(call, job.value, plan) if job.error is None else failed(call, job.error, plan))
 
 
 class Running:

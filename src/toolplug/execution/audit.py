@@ -5,10 +5,9 @@ Arguments, results, tokens and session codes never stand in it.
 
 from __future__ import annotations
 
+import json
 import logging
 from time import time
-
-import orjson
 
 from toolplug.catalog.call import Principal
 
@@ -26,4 +25,4 @@ def audit(event: str, outcome: str, principal: Principal, target: str, request_i
         "target": target,
         "request_id": request_id,
     }
-    _LOGGER.info("%s", orjson.dumps(line).decode())
+    _LOGGER.info("%s", json.dumps(line, separators=(",", ":")))

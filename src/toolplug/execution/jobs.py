@@ -37,11 +37,11 @@ class Job:
         self.value = value
         self.error = error
         self._cancel = None
-        if self._listener is not None:
-            self._listener()
-            self._listener = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener()
 
     def cancel(self) -> None:
         """Ask the tool to stop; it may decline, and a thread cannot be asked."""
@@ -59,8 +59,9 @@ class Job:
         timer = self._loop.call_later(max(seconds, 0.0), _expire, waiter)
         try:
             ended = await waiter
-        except asyncio.CancelledError:
-            self.cancel()
+        except (asyncio.CancelledError, GeneratorExit):
+            if not self._loop.is_closed():
+                self.cancel()
             raise
         finally:
             timer.cancel()

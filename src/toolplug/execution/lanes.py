@@ -33,7 +33,7 @@ Running = Coroutine[Any, Any, object]
 
 
 class Lanes:
-    """The parked tasks of one event loop; opened and closed with the executor that uses them.
+    """The parked tasks of one event loop; opened and closed with the executor that uses them, and used on that loop.
 
     Never more are parked than calls run, or one: at rest there is exactly one.
     """
@@ -42,12 +42,14 @@ class Lanes:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._parked: list[_Lane] = []
         self._carrying: set[_Lane] = set()
+        self._references = 0
 
     async def open(self) -> None:
         """Park the first task on the running loop."""
         self._loop = asyncio.get_running_loop()
-        _Lane(self, self._loop)
+        lane = _Lane(self, self._loop)
         await asyncio.sleep(0)
+        self._references = lane.references()
 
     async def aclose(self) -> None:
         """Let the parked tasks go. A call that still runs keeps its own until it ends."""
@@ -66,11 +68,9 @@ class Lanes:
         if loop is None:
             raise RuntimeError("the executor is closed")
         own = copy_context()
-        tenant = context.principal.tenant
         lane = self._take()
         if lane is None:
-            own.run(enter_frame, tenant)
-            return self._carried_by(_Lane(self, loop), _Carried(target(call, context), own, _UNSTARTED))
+            return self._carried_by(_Lane(self, loop), _Carried(_whole(target, call, context), own, _UNSTARTED))
         task = lane.task
         caller = current_task(loop)
         if caller is not None:
@@ -78,8 +78,7 @@ class Lanes:
         _enter_task(loop, task)
         yielded = _UNSTARTED
         try:
-            coroutine = target(call, context)
-            yielded = own.run(_first_step, coroutine, tenant)
+            coroutine, yielded = own.run(_first_step, target, call, context)
         except StopIteration as end:
             return end.value
         finally:
@@ -87,7 +86,7 @@ class Lanes:
             if caller is not None:
                 _enter_task(loop, caller)
             if yielded is _UNSTARTED:
-                self._parked.append(lane)
+                self._put_back(lane)
         return self._carried_by(lane, _Carried(coroutine, own, yielded))
 
     def _take(self) -> _Lane | None:
@@ -95,7 +94,7 @@ class Lanes:
         parked = self._parked
         while parked:
             lane = parked.pop()
-            if lane.untouched():
+            if lane.parked and lane.references() <= self._references:
                 return lane
             lane.leave()
         return None
@@ -107,20 +106,28 @@ class Lanes:
     def gone(self, lane: _Lane) -> None:
         """The lane takes no more calls."""
         self._carrying.discard(lane)
+        if lane in self._parked:
+            self._parked.remove(lane)
 
-    def parks(self, lane: _Lane) -> bool:
-        """The lane carries nothing (any more): does it stay for the next call."""
+    def free(self, lane: _Lane) -> None:
+        """The lane carries nothing (any more): it is parked, or told to leave."""
         self._carrying.discard(lane)
-        stays = self._loop is not None and len(self._parked) < max(len(self._carrying), 1)
-        if stays:
+        self._put_back(lane)
+        kept = max(len(self._carrying), 1)
+        while len(self._parked) > kept:
+            self._parked.pop(0).leave()
+
+    def _put_back(self, lane: _Lane) -> None:
+        if self._loop is None:
+            lane.leave()
+        else:
             self._parked.append(lane)
-        return stays
 
 
 class _Lane:
     """One task, and the call that it carries while it carries one."""
 
-    __slots__ = ("_call", "_job", "_lanes", "_loop", "_park", "_references", "task")
+    __slots__ = ("_call", "_job", "_lanes", "_loop", "_park", "task")
 
     def __init__(self, lanes: Lanes, loop: asyncio.AbstractEventLoop) -> None:
         self._lanes = lanes
@@ -128,7 +135,6 @@ class _Lane:
         self._park: asyncio.Future[None] = loop.create_future()
         self._call: _Carried | None = None
         self._job: Job | None = None
-        self._references = 0
         self.task = loop.create_task(self._main(), name="toolplug-lane", context=Context())
         self.task.add_done_callback(self._gone)
 
@@ -144,19 +150,19 @@ class _Lane:
         if not self._park.done():
             self._park.set_result(None)
 
-    def untouched(self) -> bool:
-        """Is the parked task held by nobody else and not cancelled; counted against its first time of parking."""
-        if self._park.done():
-            return False
-        held = getrefcount(self.task)
-        if not self._references:
-            self._references = held
-        return held <= self._references
+    @property
+    def parked(self) -> bool:
+        """Is it free for a call: neither told to leave nor cancelled."""
+        return not self._park.done()
+
+    def references(self) -> int:
+        """How many hold the task; the same number for every parked task that nobody else holds."""
+        return getrefcount(self.task)
 
     async def _main(self) -> None:
         while True:
-            if self._call is None and not self._lanes.parks(self):
-                return
+            if self._call is None:
+                self._lanes.free(self)
             cancelled = await self._called()
             call, job = self._call, self._job
             if call is None or job is None:
@@ -164,7 +170,9 @@ class _Lane:
             value, error = None, None
             try:
                 value = await (call.cancelled() if cancelled else call)
-            except BaseException as raised:  # noqa: BLE001  the tool's own end: `run` decides what becomes of it
+            except BaseException as raised:
+                if call.closed:
+                    raise
                 error = raised
             self._call = self._job = None
             if self.task.cancelling():
@@ -191,19 +199,22 @@ class _Lane:
         self._call = self._job = None
         self._lanes.gone(self)
         if call is not None and job is not None:
-            call.close()
-            job.finish(None, asyncio.CancelledError())
+            try:
+                call.close()
+            finally:
+                job.finish(None, asyncio.CancelledError())
 
 
 class _Carried:
     """An awaitable that drives a coroutine in the coroutine's own context, from what it yielded last."""
 
-    __slots__ = ("_context", "_coroutine", "_yielded")
+    __slots__ = ("_context", "_coroutine", "_yielded", "closed")
 
     def __init__(self, coroutine: Running, context: Context, yielded: object) -> None:
         self._coroutine = coroutine
         self._context = context
         self._yielded = yielded
+        self.closed = False
 
     def cancelled(self) -> _Carried:
         """The same call, cancelled while its task had not yet taken it over."""
@@ -226,7 +237,8 @@ class _Carried:
             while True:
                 try:
                     sent = yield yielded
-                except GeneratorExit:
+                except GeneratorExit:  # the task itself is closed: its loop is gone
+                    self.closed = True
                     run(coroutine.close)
                     raise
                 except BaseException as thrown:  # noqa: BLE001  it is thrown on into the tool
@@ -241,6 +253,15 @@ _UNSTARTED = object()
 _CANCELLED = object()
 
 
-def _first_step(coroutine: Running, tenant: str) -> object:
-    enter_frame(tenant)
-    return coroutine.send(None)
+async def _whole(target: Target, call: ToolCall, context: CallContext) -> object:
+    enter_frame(context.principal.tenant)
+    return await target(call, context)
+
+
+def _first_step(target: Target, call: ToolCall, context: CallContext) -> tuple[Running, object]:
+    enter_frame(context.principal.tenant)
+    try:
+        coroutine = target(call, context)
+    except StopIteration as error:  # it would read as the end of the coroutine
+        raise RuntimeError("the tool raised StopIteration") from error
+    return coroutine, coroutine.send(None)

@@ -1,7 +1,8 @@
 """What must admit a call before its provider is reached: breaker, rate, concurrency.
 
 Each remembers by itself and outlives every catalog; the ledger keeps one for each level (tool, provider, global) that
-sets it. `admit` takes a place, or refuses and takes nothing.
+sets it. `admit` takes a place, or refuses and takes nothing; the wait in a queue ends with `TimeoutError` at the
+deadline.
 """
 
 from __future__ import annotations
@@ -9,11 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from time import monotonic, time
-
-from limits import RateLimitItemPerSecond
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
+from time import monotonic
 
 from toolplug.catalog.plan import Refusal
 
@@ -25,7 +22,7 @@ _ANSWERED = frozenset({"success", "tool_error"})
 
 
 class Permits:
-    """At most `size` calls at once; `queue` more may wait until one ends or their deadline comes."""
+    """At most `size` calls at once; `queue` more may wait until one ends or their deadline comes, in order."""
 
     __slots__ = ("_taken", "_waiting", "queue", "size", "what")
 
@@ -34,7 +31,7 @@ class Permits:
         self.queue = queue
         self.what = what
         self._taken = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[bool]] = deque()
 
     def resized(self, size: int, queue: int) -> None:
         """Take new numbers; calls that run or wait keep their places."""
@@ -47,22 +44,21 @@ class Permits:
             return None
         if len(self._waiting) >= self.queue:
             return Refusal(f"{self._taken} calls of {self.what} run already", 1.0)
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(place)
-        timer = place.get_loop().call_at(deadline, place.cancel)
+        timer = loop.call_at(deadline, _settle, place, False)
         try:
-            await place
+            if not await place:
+                raise TimeoutError(f"no place for a call of {self.what} before its deadline")
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self._taken -= 1
-                self._hand_on()
-            else:
-                self._waiting.remove(place)
-            if place.get_loop().time() < deadline:
-                raise
-            return Refusal(f"no place for a call of {self.what} before its deadline", 1.0)
+            if not place.cancelled() and place.result():
+                self.ended()
+            raise
         finally:
             timer.cancel()
+            if place in self._waiting:
+                self._waiting.remove(place)
         return None
 
     def answered(self, status: str) -> None:
@@ -77,28 +73,44 @@ class Permits:
             place = self._waiting.popleft()
             if not place.done():
                 self._taken += 1
-                place.set_result(None)
+                place.set_result(True)
+
+
+def _settle(place: asyncio.Future[bool], granted: bool) -> None:
+    if not place.done():
+        place.set_result(granted)
 
 
 class Rate:
-    """At most `count` calls in any `per_s` seconds."""
+    """At most `count` calls in any `per_s` seconds.
 
-    __slots__ = ("_item", "_limiter", "what")
+    A window of its own over a monotonic clock: the in-memory storage of the library `limits` counts by the wall clock,
+    so that an hour's jump back would refuse every call for an hour, and sweeps in timer threads.
+    """
 
-    def __init__(self, count: int, per_s: int, what: str) -> None:
+    __slots__ = ("_began", "_clock", "count", "per_s", "what")
+
+    def __init__(self, count: int, per_s: int, what: str, *, clock: Callable[[], float] = monotonic) -> None:
+        self.count = count
+        self.per_s = per_s
         self.what = what
-        self._limiter = MovingWindowRateLimiter(MemoryStorage())
-        self._item = RateLimitItemPerSecond(count, per_s)
+        self._clock = clock
+        self._began: deque[float] = deque()
 
     def resized(self, count: int, per_s: int) -> None:
-        """Take new numbers; what was counted under the same window length stays counted."""
-        self._item = RateLimitItemPerSecond(count, per_s)
+        """Take new numbers; the calls that were counted stay counted."""
+        self.count, self.per_s = count, per_s
 
     async def admit(self, deadline: float) -> Refusal | None:
-        if self._limiter.hit(self._item, self.what):
+        now = self._clock()
+        began = self._began
+        while began and began[0] <= now - self.per_s:
+            began.popleft()
+        if len(began) < self.count:
+            began.append(now)
             return None
-        window = self._limiter.get_window_stats(self._item, self.what)
-        return Refusal(f"the rate of {self.what}, {self._item}", max(window.reset_time - time(), 0.001))
+        frees = began[len(began) - self.count] + self.per_s
+        return Refusal(f"{self.what} takes {self.count} calls in {self.per_s} s", frees - now)
 
     def answered(self, status: str) -> None:
         """A rate counts beginnings only."""
@@ -108,45 +120,45 @@ class Rate:
 
 
 class Breaker:
-    """Opens for `open_for_s` after `failures` panics and timeouts in a row, then lets one call try."""
+    """Opens for `open_for_s` after `failures` panics and timeouts in a row, then lets one call try.
 
-    __slots__ = ("_clock", "_failed", "_trying", "_until", "failures", "open_for_s", "what")
+    The one that tries is let in when every call from before has been answered, so that its answer is told from theirs.
+    """
+
+    __slots__ = ("_clock", "_failed", "_unanswered", "_until", "failures", "open", "open_for_s", "what")
 
     def __init__(self, failures: int, open_for_s: float, what: str, *, clock: Callable[[], float] = monotonic) -> None:
         self.failures = failures
         self.open_for_s = open_for_s
         self.what = what
+        self.open = False
         self._clock = clock
         self._failed = 0
+        self._unanswered = 0
         self._until = 0.0
-        self._trying = False
 
     def resized(self, failures: int, open_for_s: float) -> None:
         """Take new numbers; an open breaker stays open for as long as it was going to."""
         self.failures, self.open_for_s = failures, open_for_s
 
-    @property
-    def open(self) -> bool:
-        """Is every call refused but, after its time, the one that tries."""
-        return self._failed >= self.failures
-
     async def admit(self, deadline: float) -> Refusal | None:
-        if self._failed < self.failures:
-            return None
-        left = self._until - self._clock()
-        if left > 0 or self._trying:
-            return Refusal(f"its breaker is open after {self._failed} failures of {self.what}", max(left, 1.0))
-        self._trying = True
+        if self.open:
+            left = self._until - self._clock()
+            if left > 0 or self._unanswered:
+                return Refusal(f"its breaker is open after {self._failed} failures of {self.what}", max(left, 1.0))
+        self._unanswered += 1
         return None
 
     def answered(self, status: str) -> None:
-        self._trying = False
+        self._unanswered -= 1
         if status in _FAILURES:
             self._failed += 1
-            if self._failed >= self.failures:
+            if self.open or self._failed >= self.failures:
+                self.open = True
                 self._until = self._clock() + self.open_for_s
         elif status in _ANSWERED:
             self._failed = 0
+            self.open = False
 
     def ended(self) -> None:
         """A breaker counts answers only."""

@@ -3,44 +3,67 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from traceback import format_tb
+from typing import cast
 
 from toolplug.catalog.call import EMPTY, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Plan, Refusal
+from toolplug.catalog.schema import MAX_REPORTED
 from toolplug.errors import InvalidArguments, ToolError
-from toolplug.execution.values import encoded, plain
+from toolplug.execution.values import as_json
 
 _LOG = logging.getLogger("toolplug.execution")
 _SUCCESS = ToolStatus.SUCCESS
 
 
-def succeeded(call: ToolCall, value: object) -> ToolResult:
-    """The result of a tool that returned."""
+def succeeded(call: ToolCall, value: object, plan: Plan) -> ToolResult:
+    """The result of a tool that returned. Never raises, also where the value's own code does."""
     if type(value) is str and value.isascii():
         return quick_result(ToolResult, (call.id, call.name, value, _SUCCESS, None, (), EMPTY, None))
-    if isinstance(value, ToolResult):
-        return _filled(call, value)
-    text = value if isinstance(value, str) else encoded(value)
-    if text is None or not _unicode(text):
-        return not_json(call)
-    structured = None if isinstance(value, str) else plain(value, text)
-    return ToolResult(call.id, call.name, text, _SUCCESS, structured)
-
-
-def _filled(call: ToolCall, value: ToolResult) -> ToolResult:
-    structured = value.structured
-    text = None if structured is None else encoded(structured)
-    if structured is not None and text is None:
-        return not_json(call)
-    output = value.output or text or ""
     try:
-        status = ToolStatus(value.status)
-    except ValueError:
-        return failed(call, ValueError("no status of a result"), None)
-    if not _unicode(output) or encoded(dict(value.metadata)) is None:
+        return _filled(call, value, plan.max_result_bytes) if isinstance(value, ToolResult) else _read(call, value)
+    except BaseException as error:  # noqa: BLE001  a serializer is the tool's own code, as part of `run`
+        return failed(call, error, plan)
+
+
+def _read(call: ToolCall, value: object) -> ToolResult:
+    if isinstance(value, str):
+        text = str.__str__(value)
+        return ToolResult(call.id, call.name, text) if _is_unicode(text) else not_json(call)
+    json = as_json(value)
+    return not_json(call) if json is None else ToolResult(call.id, call.name, json.text, structured=json.value)
+
+
+def _filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult:
+    """A tool's own result, checked; what stands beside its text is left out when it is over the limit itself."""
+    status = ToolStatus(value.status)
+    if status is ToolStatus.CANCELLED:
+        raise ValueError("a result is not cancelled")
+    structured, parts = as_json(value.structured), as_json(value.parts)
+    metadata = as_json(dict(value.metadata))
+    if structured is None or parts is None or metadata is None or not _is_unicode(value.output):
         return not_json(call)
-    structured = None if text is None else plain(structured, text)
-    return value._replace(call_id=call.id, name=call.name, output=output, structured=structured, status=status)
+    output = value.output
+    if not output and value.structured is not None:
+        output = structured.text
+    elif len(structured.text.encode()) > limit:
+        output = f"{output}\n[left out: {len(structured.text.encode())} bytes of structured content]"
+        structured = structured._replace(value=None)
+    if len(parts.text.encode()) > limit:
+        output = f"{output}\n[left out: {len(parts.text.encode())} bytes of parts]"
+        parts = parts._replace(value=[])
+    return ToolResult(
+        call.id,
+        call.name,
+        output,
+        status,
+        structured.value,
+        tuple(cast("list[Mapping[str, object]]", parts.value)),
+        cast("Mapping[str, object]", metadata.value) or EMPTY,
+        _pause(value.retry_after_s),
+    )
 
 
 def not_json(call: ToolCall) -> ToolResult:
@@ -48,27 +71,45 @@ def not_json(call: ToolCall) -> ToolResult:
     return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is not JSON')
 
 
-def failed(call: ToolCall, error: BaseException, plan: Plan | None) -> ToolResult:
+def failed(call: ToolCall, error: BaseException, plan: Plan) -> ToolResult:
     """The result of a tool that raised: its own words for a `ToolError`, nothing of any other exception."""
-    if isinstance(error, ToolError):
-        text = str(error).encode("utf-8", "replace").decode()
-        metadata = error.metadata if encoded(error.metadata) is not None else EMPTY
-        return ToolResult(
-            call.id, call.name, text, ToolStatus.TOOL_ERROR, metadata=metadata, retry_after_s=error.retry_after_s
-        )
-    if isinstance(error, InvalidArguments):
-        return invalid(call, error.lines)
-    source = plan.ref.source if plan else call.name
-    _LOG.error("tool %r of provider %r raised %s at %s", call.name, source, type(error).__name__, _place(error))
-    _LOG.debug("traceback of tool %r", call.name, exc_info=error)
+    try:
+        if isinstance(error, ToolError):
+            return _said(call, error)
+        if isinstance(error, InvalidArguments):
+            return invalid(call, error.lines)
+    except BaseException as worse:  # noqa: BLE001  an error's text is the tool's own code, as part of `run`
+        error = worse
+    _LOG.error(
+        "tool %r of provider %r raised %s at %s", call.name, plan.ref.source, type(error).__name__, _place(error)
+    )
+    _LOG.debug("trace of tool %r:\n%s", call.name, "".join(format_tb(error.__traceback__)))
     return ended(call, ToolStatus.PANIC, f'internal error: builtin tool "{call.name}" panicked')
+
+
+def _said(call: ToolCall, error: ToolError) -> ToolResult:
+    text = readable(str(error))
+    metadata = as_json(dict(error.metadata))
+    known = EMPTY if metadata is None else cast("Mapping[str, object]", metadata.value)
+    return ToolResult(
+        call.id,
+        call.name,
+        text,
+        ToolStatus.TOOL_ERROR,
+        metadata=known or EMPTY,
+        retry_after_s=_pause(error.retry_after_s),
+    )
 
 
 def invalid(call: ToolCall, lines: Sequence[str]) -> ToolResult:
     """Arguments that do not fit."""
-    return ended(
-        call, ToolStatus.INVALID_ARGUMENTS, "\n".join([f'invalid arguments for tool "{call.name}"', *lines[:20]])
-    )
+    text = "\n".join([f'invalid arguments for tool "{call.name}"', *lines[:MAX_REPORTED]])
+    return ended(call, ToolStatus.INVALID_ARGUMENTS, readable(text))
+
+
+def gone(call: ToolCall) -> ToolResult:
+    """The tool was listed and is not for this caller, or not any more: reads as if it did not exist."""
+    return ended(call, ToolStatus.UNKNOWN_TOOL, f'no builtin provider handles tool "{call.name}"')
 
 
 def timed_out(call: ToolCall, seconds: float) -> ToolResult:
@@ -121,12 +162,22 @@ def rounded(seconds: float) -> str:
     return f"{seconds:.3g}" if seconds < 1000 else f"{seconds:.0f}"
 
 
-def _unicode(text: str) -> bool:
+def readable(text: str) -> str:
+    """The text with a question mark for each lone surrogate: what every encoder takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _is_unicode(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _pause(seconds: float | None) -> float | None:
+    """Seconds that can be waited, or None."""
+    return float(seconds) if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
 
 
 def _place(error: BaseException) -> str:

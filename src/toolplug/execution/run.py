@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from time import perf_counter
-from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, quick_call
 from toolplug.catalog.current import current_frame
 from toolplug.catalog.plan import Plan
 from toolplug.catalog.schema import compiled
 from toolplug.errors import InvalidArguments
-from toolplug.execution.attempt import Running, begin, finished
+from toolplug.execution.attempt import Running, begin, finished, sized
 from toolplug.execution.audit import audit
 from toolplug.execution.guarded import guarded
-from toolplug.execution.results import denied, ended, invalid
+from toolplug.execution.results import denied, ended, failed, gone, readable
 from toolplug.execution.values import decoded
 
 MAX_DEPTH = 16
@@ -32,21 +31,27 @@ _REFUSED = frozenset({ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.UNKNOWN_
 async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
     """Run one call by its plan. Only the caller's own cancellation escapes."""
     began = perf_counter()
+    result, inner = None, call
     try:
         nested = current_frame.get()[1] >= MAX_DEPTH
-        result = _refused(plan, call, context, nested) if plan.gates or nested or not plan.switch.open else None
+        if plan.gates or nested or not plan.switch.open:
+            result = _refused(plan, call, context, nested)
         if result is None:
             inner = _prepared(plan, call)
-            if plan.guarded or context.idempotency_key is not None:
+    except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
+        result = sized(plan, failed(call, error, plan))
+    if result is None:
+        try:
+            if plan.guarded:
                 result = await guarded(plan, call, inner, context, began)
             else:
                 outcome = begin(plan, call, inner, context, began)
                 result = await finished(call, outcome) if isinstance(outcome, Running) else outcome
-    except InvalidArguments as error:
-        result = invalid(call, error.lines)
-    except asyncio.CancelledError:
-        plan.series.record(ToolStatus.CANCELLED, perf_counter() - began)
-        raise
+        except (asyncio.CancelledError, GeneratorExit):
+            plan.series.record(ToolStatus.CANCELLED, perf_counter() - began)
+            raise
+        except Exception as error:  # noqa: BLE001  what stands around the target may fail too
+            result = failed(call, error, plan)
     status = result.status
     plan.series.record(status, perf_counter() - began)
     if status in _REFUSED:
@@ -57,7 +62,7 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
 def unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult:
     """The answer to a name that the caller's catalog does not list; audited like every refusal."""
     audit("tool.call", ToolStatus.UNKNOWN_TOOL, context.principal, call.name, context.trace)
-    return ended(call, ToolStatus.UNKNOWN_TOOL, text)
+    return ended(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
 
 
 def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> ToolResult | None:
@@ -71,7 +76,7 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
         elif reason is not None and refusal is None:
             refusal = denied(call, gate.name, reason)
     if hidden:
-        return ended(call, ToolStatus.UNKNOWN_TOOL, f'no builtin provider handles tool "{call.name}"')
+        return gone(call)
     if refusal is None and nested:
         return denied(call, "depth", f"tools call one another {MAX_DEPTH} deep")
     return refusal
@@ -79,8 +84,7 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
 
 def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
     """The call under the tool's own name, with its arguments decoded, validated and converted."""
-    given = call.arguments
-    arguments = cast("Mapping[str, object]", given) if type(given) is dict else decoded(given)
+    arguments: Mapping[str, object] = decoded(call.arguments)
     try:
         valid = compiled(plan.schema.text).is_valid(arguments)
     except (TypeError, ValueError):
@@ -89,6 +93,4 @@ def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
         raise InvalidArguments(plan.schema.refusals(arguments))
     if plan.convert is not None:
         arguments = plan.convert(arguments)
-    if arguments is given and call.name == plan.ref.name:
-        return call
     return quick_call(ToolCall, (call.id, plan.ref.name, arguments))

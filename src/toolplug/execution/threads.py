@@ -32,26 +32,33 @@ class DaemonThreads:
         self._idle = 0
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
+        self._closed = False
 
     def start(self, target: Target, call: ToolCall, context: CallContext, /) -> Job:
-        """Run the target in a thread, in a copy of the current context, in which the tenant is the caller's."""
+        """Run the target in a thread, in a copy of the current context, in which the tenant is the caller's.
+
+        Raises `RuntimeError` when the provider is closed, or when the process can have no more threads.
+        """
+        if self._closed:
+            raise RuntimeError("the provider is closed")
         loop = asyncio.get_running_loop()
         own = copy_context()
         own.run(enter_frame, context.principal.tenant)
         job = Job(loop, None)
-        self._work.put((job, own, partial(target, call, context), loop))
         with self._lock:
             grows = self._idle == 0
             if not grows:
                 self._idle -= 1
         if grows:
             thread = threading.Thread(target=self._main, name=f"toolplug-{self._name}", daemon=True)
-            self._threads.add(thread)
             thread.start()
+            self._threads.add(thread)
+        self._work.put((job, own, partial(target, call, context), loop))
         return job
 
     def close(self) -> None:
         """Let the threads end as soon as their work has; a hung tool keeps its own until the process ends."""
+        self._closed = True
         for _ in tuple(self._threads):
             self._work.put(None)
 

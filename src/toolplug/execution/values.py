@@ -6,20 +6,44 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import cast
+from datetime import date, datetime, time
+from enum import Enum
+from typing import NamedTuple, cast
+from uuid import UUID
 
 import orjson
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from toolplug.errors import InvalidArguments
 
-NOT_JSON = object()
+MAX_ARGUMENT_DEPTH = 128
+
+_SCALARS = frozenset({str, int, bool, type(None)})
+_JSON_TYPES = frozenset({dict, list, str, int, float, bool, type(None)})
+_NOTHING_FOREIGN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+class Json(NamedTuple):
+    """A value as compact JSON text, and as Python objects of JSON's own types."""
+
+    text: str
+    value: object
 
 
 def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
-    """The arguments as an object; raises `InvalidArguments` when they are not the JSON of one."""
+    """The arguments as an object of the call's own: what a tool does to it reaches nobody else.
+
+    Empty text is no arguments. Raises `InvalidArguments` when they are not JSON or not an object.
+    """
+    if isinstance(arguments, dict):
+        for value in arguments.values():
+            if type(value) not in _SCALARS:
+                break
+        else:
+            return arguments.copy()  # keys that are no text are the validator's to refuse
     if isinstance(arguments, Mapping):
-        return dict(arguments)
+        return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
     try:
         value = orjson.loads(arguments or b"{}")
     except orjson.JSONDecodeError as error:
@@ -30,42 +54,70 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
 
 
 def encoded(value: object) -> str | None:
-    """Compact JSON text of a tool's result, or None when it is not JSON (bytes, generator, NaN, a cycle)."""
+    """Compact JSON text of a value, or None when it is not JSON."""
+    json_value = as_json(value)
+    return None if json_value is None else json_value.text
+
+
+def as_json(value: object) -> Json | None:
+    """A tool's result as JSON, or None when it is not JSON (bytes, generator, set, NaN, a cycle).
+
+    Models, dataclasses, enumerations, dates and UUIDs are what their usual JSON is; keys that are numbers become text.
+    A value made of JSON's own types stays the same object.
+    """
     try:
-        text = orjson.dumps(value, default=_dumped)
-    except (TypeError, orjson.JSONEncodeError, RecursionError):
+        text = orjson.dumps(value, option=_NOTHING_FOREIGN)
+    except (TypeError, RecursionError):
         return _encoded_slowly(value)
     if b"null" in text and not _finite(value):
         return None
-    return text.decode()
+    return Json(text.decode(), value if type(value) in _JSON_TYPES else orjson.loads(text))
 
 
-def plain(value: object, text: str) -> object:
-    """The value itself where it is made of JSON's own types at the top, else what its text says."""
-    return value if value is None or type(value) in _JSON_TYPES else orjson.loads(text)
+def canonical(value: object) -> bytes:
+    """JSON with keys sorted, for digests; what is not JSON stands in it as its type and text."""
+    return json.dumps(value, default=_represented, sort_keys=True, separators=(",", ":")).encode()
 
 
-_JSON_TYPES = frozenset({dict, list, str, int, float, bool})
-
-
-def _encoded_slowly(value: object) -> str | None:
-    """What orjson refuses but JSON allows: integers of more than 64 bits, keys that are numbers."""
+def _encoded_slowly(value: object) -> Json | None:
+    """What orjson refuses or changes but JSON allows: foreign types, integers of more than 64 bits, number keys."""
     try:
         text = json.dumps(value, default=_dumped, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         text.encode()
     except (TypeError, ValueError, RecursionError):
         return None
-    return text
+    return Json(text, json.loads(text))
 
 
 def _dumped(value: object) -> object:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: getattr(value, item.name) for item in fields(value)}
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
     raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _represented(value: object) -> object:
+    try:
+        return _dumped(value)
+    except TypeError:
+        return [type(value).__qualname__, repr(value)]
 
 
 def _finite(value: object) -> bool:
     """Is no NaN or infinity in it: orjson writes them as null."""
+    text = to_json(value, inf_nan_mode="constants")
+    return (b"NaN" not in text and b"Infinity" not in text) or _walked_finite(value)
+
+
+def _walked_finite(value: object) -> bool:
+    """The same, where the words stand in a text: node by node."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -76,11 +128,33 @@ def _finite(value: object) -> bool:
             stack.extend(cast("dict[object, object]", node).values())
         elif isinstance(node, list | tuple):
             stack.extend(cast("list[object]", node))
-        elif isinstance(node, BaseModel):
-            stack.append(node.model_dump())
-        elif is_dataclass(node):
-            stack.extend(getattr(node, item.name) for item in fields(node))
+        elif isinstance(node, Enum):
+            stack.append(node.value)
     return True
+
+
+def _copied_object(value: Mapping[object, object], pointer: str, depth: int) -> dict[str, object]:
+    if depth > MAX_ARGUMENT_DEPTH:
+        raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
+    copy: dict[str, object] = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise InvalidArguments([f"{pointer or '/'}: not JSON: a key of type {type(key).__name__}"])
+        copy[key] = item if type(item) in _SCALARS else _copied(item, f"{pointer}/{key}", depth + 1)
+    return copy
+
+
+def _copied(value: object, pointer: str, depth: int) -> object:
+    if isinstance(value, Mapping):
+        return _copied_object(cast("Mapping[object, object]", value), pointer, depth)
+    if isinstance(value, list | tuple):
+        if depth > MAX_ARGUMENT_DEPTH:
+            raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
+        items = cast("list[object]", value)
+        return [item if type(item) in _SCALARS else _copied(item, pointer, depth + 1) for item in items]
+    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise InvalidArguments([f"{pointer}: not JSON: a value of type {type(value).__name__}"])
 
 
 def _kind(value: object) -> str:

@@ -1,0 +1,124 @@
+"""Results that are over their limit, kept whole for their caller, and the tool that reads them in pieces."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from secrets import token_urlsafe
+from typing import NamedTuple, NotRequired, TypedDict, cast
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition, ToolHints
+from toolplug.catalog.plan import Carrier, Plan, Tool
+from toolplug.errors import ToolError
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.switch import SourceSwitch
+from toolplug.stores.store import Store
+
+MAX_CHARACTERS = 100_000
+READ_TIMEOUT_S = 10.0
+READ_RESULT = "read_result"
+
+_SOURCE = "artifacts"
+_UTF8_MAX = 4
+
+
+class Piece(NamedTuple):
+    """A part of a kept text. `next_offset` is None at its end; `total` is the length of the whole. In characters."""
+
+    text: str
+    next_offset: int | None
+    total: int
+
+
+class _Arguments(TypedDict):
+    handle: str
+    offset: NotRequired[float]
+    limit: NotRequired[float]
+
+
+def random_handle() -> str:
+    """128 random bits as text."""
+    return token_urlsafe(16)
+
+
+class Artifacts:
+    """Texts kept for `ttl_s` seconds under handles that cannot be guessed, each for one tenant and session."""
+
+    def __init__(self, store: Store, ttl_s: float, *, new_handle: Callable[[], str] = random_handle) -> None:
+        self._store = store
+        self._ttl_s = ttl_s
+        self._new_handle = new_handle
+
+    async def keep(self, text: str, context: CallContext) -> str:
+        """Keep the text for this caller's tenant and session: its handle. Raises `StoreError`."""
+        handle = self._new_handle()
+        await self._store.commit(_key(handle, context), text.encode(), expected=0, ttl_s=self._ttl_s)
+        return handle
+
+    async def read(self, handle: str, offset: int, limit: int, context: CallContext) -> Piece:
+        """Up to `limit` characters from `offset` on.
+
+        Raises `ToolError` for a handle that is unknown, over its time or another caller's, which is one answer, and
+        for an offset past the end; `StoreError` where the store cannot answer.
+        """
+        record = await self._store.read(_key(handle, context))
+        if record is None:
+            raise ToolError(f"no artifact {handle!r}; it may be past its time")
+        text = record.value.decode()
+        if offset > len(text):
+            raise ToolError(f"offset {offset} is past the end; artifact {handle!r} has {len(text)} characters")
+        end = offset + limit
+        return Piece(text[offset:end], end if end < len(text) else None, len(text))
+
+
+def read_result(artifacts: Artifacts, ledger: Ledger, carrier: Carrier) -> Catalog:
+    """The catalog of one tool, `read_result`, which reads these artifacts."""
+    definition = ToolDefinition(
+        name=READ_RESULT,
+        description="Read more of a tool result that was cut because of its size, by the handle given with it.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "handle": {"type": "string", "minLength": 1, "maxLength": 64, "description": "as the cut result says"},
+                "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "first character to read"},
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_CHARACTERS,
+                    "default": MAX_CHARACTERS,
+                    "description": "how many characters to read",
+                },
+            },
+            "required": ["handle"],
+            "additionalProperties": False,
+        },
+        hints=ToolHints(read_only=True, idempotent=True, destructive=False),
+    ).owned_by("native", _SOURCE)
+
+    async def target(call: ToolCall, context: CallContext) -> ToolResult:
+        given = cast("_Arguments", call.arguments)  # the schema has checked them
+        offset = int(given.get("offset", 0))
+        handle, limit = given["handle"], int(given.get("limit", MAX_CHARACTERS))
+        piece = await artifacts.read(handle, offset, limit, context)
+        where = {"offset": offset, "next_offset": piece.next_offset, "total": piece.total}
+        return ToolResult(output=piece.text, structured=where)
+
+    plan = Plan(
+        ref=definition.ref,
+        target=target,
+        schema=definition.parameters,
+        switch=SourceSwitch(),
+        series=ledger.series(_SOURCE, READ_RESULT),
+        brake=ledger.abandoned("native", _SOURCE),
+        carrier=carrier,
+        timeout_s=READ_TIMEOUT_S,
+        max_result_bytes=MAX_CHARACTERS * _UTF8_MAX,
+    )
+    return Catalog([Tool(definition, plan)])
+
+
+def _key(handle: str, context: CallContext) -> str:
+    owner = ascii((context.principal.tenant, context.session, handle))
+    return f"artifact/{hashlib.sha256(owner.encode()).hexdigest()}"

@@ -1,0 +1,141 @@
+"""The first result of a call, given again to its caller's repetitions under the same idempotency key.
+
+One record a key. It begins as a running mark, which expires after the call's deadline so that a crash frees the key,
+and becomes the result, which is kept for a day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from time import perf_counter
+from typing import TypedDict, cast
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.plan import Plan, Refusal
+from toolplug.errors import StoreConflict, StoreError
+from toolplug.execution.attempt import allowed_seconds
+from toolplug.execution.results import denied, limited
+from toolplug.execution.values import canonical, encoded
+from toolplug.stores.store import Store
+
+KEPT_S = 86_400.0
+LEASE_BEYOND_DEADLINE_S = 30.0
+RETRY_S = 1.0
+
+KEY_REUSED = "idempotency_key_reused"
+KEY_RUNNING = "idempotency_key_running"
+
+_LOG = logging.getLogger("toolplug.execution")
+
+
+class _Kept(TypedDict):
+    """A first result as it stands in the store."""
+
+    output: str
+    status: str
+    structured: object
+    parts: list[Mapping[str, object]]
+    metadata: dict[str, object]
+    retry_after_s: float | None
+
+
+class _Entry(TypedDict):
+    """What stands under a key: the digest of the call's body, and None while it runs."""
+
+    body: str
+    result: _Kept | None
+
+
+class Replays:
+    """First results by tenant, subject and idempotency key. Implements `toolplug.catalog.plan.Replay`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
+        """The first result, a refusal, or None: then the key is marked as running. Raises `StoreError`."""
+        key, body = _key(context), _body(plan, call, context)
+        lease_s = allowed_seconds(plan, context, perf_counter()) + LEASE_BEYOND_DEADLINE_S
+        mark = _bytes({"body": body, "result": None})
+        while True:
+            record = await self._store.read(key)
+            if record is not None:
+                return _answer(call, _entry(record.value), body)
+            try:
+                await self._store.commit(key, mark, expected=0, ttl_s=lease_s)
+            except StoreConflict:
+                continue  # another call took the key in between: it is read again
+            return None
+
+    async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None:
+        """Keep the result, or free the key where there is none. A store that fails is logged: the caller has its own
+        result all the same, and the mark expires."""
+        key = _key(context)
+        try:
+            record = await self._store.read(key)
+            if record is None or _entry(record.value)["result"] is not None:
+                return
+            if result is None:
+                await self._store.commit(key, None, expected=record.revision)
+            else:
+                kept: _Entry = {"body": _entry(record.value)["body"], "result": _kept(result)}
+                await self._store.commit(key, _bytes(kept), expected=record.revision, ttl_s=KEPT_S)
+        except StoreError as error:
+            _LOG.error("a result of %r is not kept for its idempotency key: %s", plan.ref.name, error)
+
+
+def _answer(call: ToolCall, entry: _Entry, body: str) -> ToolResult:
+    if entry["body"] != body:
+        return denied(call, "idempotency", "its key was used for another call", code=KEY_REUSED)
+    kept = entry["result"]
+    if kept is None:
+        refusal = Refusal("a call with its idempotency key runs", RETRY_S)
+        return limited(call, refusal)._replace(metadata={"code": KEY_RUNNING})
+    return ToolResult(
+        call.id,
+        call.name,
+        kept["output"],
+        ToolStatus(kept["status"]),
+        kept["structured"],
+        tuple(kept["parts"]),
+        {**kept["metadata"], "idempotent_replayed": True},
+        kept["retry_after_s"],
+    )
+
+
+def _kept(result: ToolResult) -> _Kept:
+    return {
+        "output": result.output,
+        "status": result.status.value,
+        "structured": result.structured,
+        "parts": list(result.parts),
+        "metadata": dict(result.metadata),
+        "retry_after_s": result.retry_after_s,
+    }
+
+
+def _bytes(entry: _Entry) -> bytes:
+    text = encoded(entry)
+    assert text is not None, "a result is made of JSON"
+    return text.encode()
+
+
+def _entry(value: bytes) -> _Entry:
+    return cast("_Entry", json.loads(value))  # only this module writes under its keys
+
+
+def _key(context: CallContext) -> str:
+    principal = context.principal
+    owner = ascii((principal.tenant, principal.subject, context.idempotency_key))
+    return f"replay/{hashlib.sha256(owner.encode()).hexdigest()}"
+
+
+def _body(plan: Plan, call: ToolCall, context: CallContext) -> str:
+    """What makes two calls under one key the same call."""
+    ref = plan.ref
+    arguments = call.arguments if isinstance(call.arguments, str | bytes) else dict(call.arguments)
+    said = [ref.kind, ref.source, ref.name, arguments, dict(context.options), context.agent, context.session]
+    return hashlib.sha256(canonical(said)).hexdigest()
