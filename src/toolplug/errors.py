@@ -7,6 +7,11 @@
     ├── InvalidDefinition      a tool, route or name that cannot be listed
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
+    ├── NoSuchProvider         a provider key that the configuration does not have
+    ├── AccessError            a catalog that this principal cannot have
+    │   ├── AgentRequired      its credential names several agents; the request must name one of them
+    │   ├── AgentNotAllowed    its credential does not name this agent
+    │   └── SessionNotFound    no such session, or another tenant's
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
         ├── StoreUnavailable   busy, full, locked or gone: try again
@@ -102,6 +107,43 @@ class ProviderError(ToolplugError):
         self.state = state
         self.fix = fix
         super().__init__(message)
+
+
+class NoSuchProvider(ToolplugError):
+    """The configuration has no entry of this key; `hint` names the nearest one."""
+
+    def __init__(self, key: str, hint: str = "") -> None:
+        self.key = key
+        self.hint = hint
+        super().__init__(f"no provider {key!r} in the configuration" + (f" ({hint})" if hint else ""))
+
+
+class AccessError(ToolplugError):
+    """A catalog that this principal cannot have."""
+
+
+class AgentRequired(AccessError):
+    """The credential names several agents, so the request must name one of `agents`."""
+
+    def __init__(self, agents: Sequence[str]) -> None:
+        self.agents = tuple(agents)
+        super().__init__(f"this credential acts as one of several agents; name one of {', '.join(self.agents)}")
+
+
+class AgentNotAllowed(AccessError):
+    """The credential does not name this agent."""
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        super().__init__(f"this credential may not act as agent {agent!r}")
+
+
+class SessionNotFound(AccessError):
+    """No such session, or another tenant's: one answer for both."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__("no such session")
 
 
 class StoreError(ToolplugError):

@@ -7,6 +7,9 @@ from typing import NamedTuple
 from toolplug.catalog.call import Principal
 
 
+CALL_SCOPE = "tools:call"
+
+
 class TenantsGate(NamedTuple):
     """Only these tenants see the tool: `tools: {name: {tenants: […]}}`."""
 

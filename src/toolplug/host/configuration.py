@@ -1,0 +1,109 @@
+"""From providers.yaml, or a mapping like it, to settings and wanted providers: all problems at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from toolplug.config.document import Document, parse_document, read_document
+from toolplug.config.environment import expand
+from toolplug.config.node import Value
+from toolplug.config.problems import problems_of
+from toolplug.config.secrets import read_secret_files
+from toolplug.config.section import Section
+from toolplug.errors import ConfigError, Problem, StoreMisused
+from toolplug.host.provider_entries import ProviderEntries
+from toolplug.host.settings import LATER_SECTIONS, HostSettings
+from toolplug.providers.entry_points import Installed
+from toolplug.stores.open import open_store
+
+Source = str | os.PathLike[str] | Mapping[str, object]
+
+MAPPING_FILE = "<settings>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One reading of the configuration, without a problem."""
+
+    source: Source
+    settings: HostSettings
+    providers: ProviderEntries
+
+    @property
+    def folder(self) -> Path:
+        """The folder that relative state paths start at: where the file stands, or the working directory."""
+        return Path.cwd() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
+
+
+def read_configuration(source: Source, environ: Mapping[str, str], installed: Installed) -> Configuration:
+    """Read and check everything that can be checked without starting a provider.
+
+    Imports the packages of enabled entries and nothing else. Raises `ConfigError` with every problem, in file order.
+    """
+    document = _document(source)
+    problems: list[Problem] = []
+    settings = _settings(document, environ, problems)
+    providers = ProviderEntries.read(document, environ, installed, settings, problems)
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
+    return Configuration(source=source, settings=settings, providers=providers)
+
+
+def _document(source: Source) -> Document:
+    if not isinstance(source, Mapping):
+        return read_document(source)
+    try:
+        text = yaml.safe_dump(dict(source), sort_keys=False, allow_unicode=True)
+    except yaml.YAMLError as error:
+        reason = str(error).split("\n", 1)[0]
+        raise ConfigError([Problem(code="not_plain", message=f"the settings are not plain data: {reason}")]) from None
+    return parse_document(text.encode(), file=MAPPING_FILE)
+
+
+def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> HostSettings:
+    """The sections of the host itself; the defaults where they have problems, so that the rest is checked too."""
+    section = _own_sections(document, environ, problems)
+    section = read_secret_files(section, HostSettings)
+    problems.extend(section.problems)
+    try:
+        settings = HostSettings.model_validate(section.value)
+    except ValidationError as error:
+        problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers"]))
+        return HostSettings()
+    try:
+        open_store(settings.store)
+    except StoreMisused as error:
+        problems.append(document.problem(("store",), code="wrong_value", message=str(error)))
+    return settings
+
+
+def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:
+    """Every section but `providers`, expanded; one that this version does not have is a problem of its own."""
+    value: dict[str, Value] = {}
+    found: list[Section] = []
+    for name in document.root.entries:
+        if name == "providers":
+            continue
+        if name in LATER_SECTIONS:
+            message = f"this version of toolplug has no {name}"
+            problems.append(
+                document.problem((name,), code="not_built", message=message, hint="remove the section", at_key=True)
+            )
+            continue
+        part = expand(document, (name,), environ)
+        value[name] = part.value
+        found.append(part)
+    return Section(
+        document=document,
+        path=(),
+        value=value,
+        problems=tuple(problem for part in found for problem in part.problems),
+        broken=frozenset[tuple[str | int, ...]]().union(*(part.broken for part in found)),
+        withheld=frozenset[str]().union(*(part.withheld for part in found)),
+    )

@@ -1,0 +1,328 @@
+"""The host: one configuration, entered, with everything that runs under it joined into executors for its callers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple, Self
+
+from prometheus_client import CollectorRegistry
+
+from toolplug.catalog.call import Principal
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.errors import AgentNotAllowed, AgentRequired, ConfigError, Problem, SessionNotFound, StoreError
+from toolplug.execution.artifacts import Artifacts, read_result
+from toolplug.execution.audit import audit
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.gates import CALL_SCOPE, ScopeGate
+from toolplug.execution.lanes import Lanes
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.live import LiveCatalog
+from toolplug.execution.replay import Replays
+from toolplug.host.configuration import Configuration, Source, read_configuration
+from toolplug.host.settings import HostSettings
+from toolplug.providers.entry import Wanted
+from toolplug.providers.entry_points import InstalledProvider, installed
+from toolplug.providers.planning import Surroundings
+from toolplug.providers.registry import UNKNOWN, FunctionRegistry, Setup
+from toolplug.providers.sites import stored_sites
+from toolplug.providers.state import ProviderRecord, ProviderState
+from toolplug.stores.open import open_store
+from toolplug.stores.store import Store
+
+_LOG = logging.getLogger("toolplug.host")
+
+ARTIFACT_S = 3600.0
+STATE_DIR = ".toolplug"
+
+
+class Reloaded(NamedTuple):
+    """What a reload did, by provider key."""
+
+    started: tuple[str, ...]
+    kept: tuple[str, ...]
+    stopped: tuple[str, ...]
+
+
+class _Open(NamedTuple):
+    """What an entered host holds."""
+
+    configuration: Configuration
+    registry: FunctionRegistry
+    metrics: CollectorRegistry
+    store: Store
+    life: AsyncExitStack
+
+
+def open_host(config: Source = "providers.yaml", *, environ: Mapping[str, str] | None = None) -> Host:
+    """A host for a configuration file, or for a mapping of the same shape. Nothing is read before it is entered.
+
+    `environ` is what `${NAME}` in the configuration means; None: the environment of the process when it is entered.
+    """
+    return Host(config, environ)
+
+
+class Host:
+    """Runs the providers of one configuration while it is entered; may be entered again after it was left.
+
+    Entering raises `ConfigError` with every problem at once, and `StoreError` where the store cannot be opened.
+    """
+
+    def __init__(self, config: Source, environ: Mapping[str, str] | None) -> None:
+        self._source = config
+        self._environ = environ
+        self._open: _Open | None = None
+        self._overrides: Mapping[str, bool] = MappingProxyType({})
+        self._changing = asyncio.Lock()
+        self._unscoped = (EMPTY_CATALOG, EMPTY_CATALOG)
+
+    async def __aenter__(self) -> Self:
+        if self._open is not None:
+            raise RuntimeError("this host is entered already; open another one for the same file with open_host")
+        configuration = self._read()
+        settings = configuration.settings
+        self._overrides = MappingProxyType({})
+        async with AsyncExitStack() as life:
+            store = await life.enter_async_context(open_store(settings.store))
+            metrics = CollectorRegistry()
+            registry = FunctionRegistry(metrics=metrics, setup=_setup(configuration, store))
+            await life.enter_async_context(registry)
+            await registry.apply(self._wanted(configuration))
+            self._open = _Open(configuration, registry, metrics, store, life.pop_all())
+        self._say_what_runs()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        opened, self._open = self._entered(), None
+        await opened.life.aclose()
+
+    @asynccontextmanager
+    async def lifespan(self, app: object) -> AsyncGenerator[None]:
+        """The host as the lifespan of a Starlette or FastAPI application: `FastAPI(lifespan=host.lifespan)`."""
+        async with self:
+            yield
+
+    @property
+    def entered(self) -> bool:
+        """Does it run."""
+        return self._open is not None
+
+    @property
+    def settings(self) -> HostSettings:
+        """The sections of the configuration but `providers`, as they are now."""
+        return self._entered().configuration.settings
+
+    @property
+    def registry(self) -> FunctionRegistry:
+        """The providers as one executor."""
+        return self._entered().registry
+
+    @property
+    def metrics(self) -> CollectorRegistry:
+        """Everything that `/metrics` shows."""
+        return self._entered().metrics
+
+    @property
+    def store(self) -> Store:
+        """Where the host keeps records."""
+        return self._entered().store
+
+    def executor_for(
+        self, principal: Principal, *, agent: str | None = None, session: str | None = None
+    ) -> ToolExecutor:
+        """The tools of this caller as one executor that follows every change (CONTRACT.md section 5, *whose catalog*).
+
+        Raises `AgentRequired`, `AgentNotAllowed` and `SessionNotFound`. Without the scope `tools:call` every tool is
+        listed and refused.
+        """
+        registry = self.registry
+        acting = _acting_agent(principal, agent)
+        if session is not None:
+            raise SessionNotFound(session)
+        if acting is not None:
+            return LiveCatalog(registry.ledger.series(UNKNOWN, UNKNOWN))
+        if principal.has_scope(CALL_SCOPE):
+            return registry.view(lambda catalog: catalog.visible_to(principal))
+        return registry.view(lambda catalog: self._listed_only(catalog).visible_to(principal))
+
+    def records(self) -> tuple[ProviderRecord, ...]:
+        """Every provider: those of the configuration in file order, then those that are only installed, by type."""
+        opened = self._entered()
+        entries = opened.configuration.providers
+        named = {found.type for found in entries.types.values()}
+        others = (packages for type_name, packages in entries.installed.types.items() if type_name not in named)
+        only_installed = (_only_installed(found) for packages in others for found in packages)
+        return (*opened.registry.records(), *only_installed)
+
+    async def ready(self) -> tuple[str, ...]:
+        """Why calls cannot be served now; empty when they can."""
+        if self._open is None:
+            return ("the host has not been started",)
+        try:
+            await self._open.store.read("readyz")
+        except StoreError as error:
+            return (f"store: {error}",)
+        return ()
+
+    async def enable(self, key: str, *, by: Principal, request_id: str = "") -> None:
+        """Run the provider of this key until the next start or reload. Raises `NoSuchProvider` and `ConfigError`."""
+        await self._switch(key, True, "provider.enable", by, request_id)
+
+    async def disable(self, key: str, *, by: Principal, request_id: str = "") -> None:
+        """Stop the provider of this key until the next start or reload; calls that run end. Raises `NoSuchProvider`."""
+        await self._switch(key, False, "provider.disable", by, request_id)
+
+    async def reload(self, *, by: Principal, request_id: str = "") -> Reloaded:
+        """Read the configuration again and make it so: unchanged providers keep running, the others are swapped.
+
+        Raises `ConfigError` with every problem; then nothing has changed.
+        """
+        opened = self._entered()
+        async with self._changing:
+            before = {record.key for record in opened.registry.records() if record.state in _RUNNING}
+            kept_entries = {key: opened.registry.entry(key) for key in before}
+            try:
+                configuration = self._read()
+                _check_unchangeable(opened.configuration, configuration)
+                self._overrides = MappingProxyType({})
+                await opened.registry.apply(self._wanted(configuration))
+            except ConfigError:
+                audit("config.reload", "refused", by, str(self._shown_source()), request_id)
+                raise
+            self._open = opened._replace(configuration=configuration)
+            audit("config.reload", "done", by, str(self._shown_source()), request_id)
+            after = {record.key for record in opened.registry.records() if record.state in _RUNNING}
+            kept = {key for key in before & after if opened.registry.entry(key) == kept_entries[key]}
+            return Reloaded(*(tuple(sorted(keys)) for keys in (after - kept, kept, before - after)))
+
+    async def _switch(self, key: str, on: bool, event: str, by: Principal, request_id: str) -> None:
+        opened = self._entered()
+        async with self._changing:
+            entries = opened.configuration.providers
+            try:
+                if on:
+                    entries.switched_on(key)
+                else:
+                    entries.switched_off(key, "")
+                overrides = MappingProxyType({**self._overrides, key: on})
+                await opened.registry.apply(_overridden(opened.configuration, overrides))
+            except Exception:
+                audit(event, "refused", by, key, request_id)
+                raise
+            self._overrides = overrides
+            audit(event, "done", by, key, request_id)
+
+    def _wanted(self, configuration: Configuration) -> list[Wanted]:
+        return _overridden(configuration, self._overrides)
+
+    def _read(self) -> Configuration:
+        environ = os.environ if self._environ is None else self._environ
+        return read_configuration(self._source, environ, installed())
+
+    def _entered(self) -> _Open:
+        if self._open is None:
+            raise RuntimeError(
+                "the host is not entered: use `async with host:` or pass host.lifespan to the application"
+            )
+        return self._open
+
+    def _listed_only(self, catalog: Catalog) -> Catalog:
+        """The catalog with every call refused, for callers without the scope to call; kept for the newest one."""
+        seen, refused = self._unscoped
+        if seen is not catalog:
+            refused = catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
+            self._unscoped = (catalog, refused)
+        return refused
+
+    def _shown_source(self) -> str:
+        return "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
+
+    def _say_what_runs(self) -> None:
+        for record in self.records():
+            _LOG.info("provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
+
+
+_NO_CALLS = ScopeGate(CALL_SCOPE, "the credential")
+_RUNNING = frozenset({ProviderState.ACTIVE, ProviderState.SHADOWED})
+
+
+def _acting_agent(principal: Principal, agent: str | None) -> str | None:
+    if principal.agents is None:
+        return agent
+    if agent is None:
+        if len(principal.agents) == 1:
+            return next(iter(principal.agents))
+        raise AgentRequired(sorted(principal.agents))
+    if agent not in principal.agents:
+        raise AgentNotAllowed(agent)
+    return agent
+
+
+def _overridden(configuration: Configuration, overrides: Mapping[str, bool]) -> list[Wanted]:
+    """The providers as the file says, but for those that were switched since."""
+    entries = configuration.providers
+    wanted: list[Wanted] = []
+    for key, item in entries.wanted.items():
+        on = overrides.get(key)
+        if on is None:
+            wanted.append(item)
+        elif on:
+            wanted.append(entries.switched_on(key))
+        else:
+            wanted.append(entries.switched_off(key, "switched off while running"))
+    return wanted
+
+
+def _only_installed(found: InstalledProvider) -> ProviderRecord:
+    excluded = f"it requires {found.excluded_by}" if found.excluded_by else ""
+    return ProviderRecord(
+        key=found.type,
+        type=found.type,
+        state=ProviderState.INCOMPATIBLE if excluded else ProviderState.INSTALLED_NOT_ENABLED,
+        reason=excluded or "the package is installed, and the configuration has no entry for it",
+        fix=f"add to the configuration:\nproviders:\n  {found.type}:\n    enabled: true",
+        distribution=found.distribution,
+        version=found.version,
+    )
+
+
+def _check_unchangeable(old: Configuration, new: Configuration) -> None:
+    """What a running host cannot change: where it stores, and how its metrics are named."""
+    problems = [
+        Problem(code="needs_restart", message="cannot change while the host runs", path=name, hint="restart the host")
+        for name in ("store", "metrics")
+        if getattr(old.settings, name) != getattr(new.settings, name)
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _setup(configuration: Configuration, store: Store) -> Setup:
+    settings = configuration.settings
+    ledger, lanes = Ledger(), Lanes()
+    artifacts = Artifacts(store, ARTIFACT_S)
+    around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts)
+    tail = read_result(artifacts, ledger, lanes) if settings.limits.artifacts else EMPTY_CATALOG
+    return Setup(
+        around=around,
+        lanes=lanes,
+        site_for=stored_sites(lambda: store, lambda: _state_root(configuration)),
+        namespace=settings.metrics.namespace,
+        tail=tail,
+    )
+
+
+def _state_root(configuration: Configuration) -> Path:
+    return configuration.folder / STATE_DIR
+
+
+def _because(record: ProviderRecord) -> str:
+    return f" ({record.reason})" if record.reason else ""

@@ -1,0 +1,136 @@
+"""The shape of providers.yaml, but for what each provider defines itself (CONTRACT.md section 2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from toolplug.config.units import Size
+from toolplug.execution.knobs import NO_LIMITS, Limits
+from toolplug.execution.metrics import DEFAULT_NAMESPACE
+from toolplug.providers.entry import Offer, ToolRule
+
+RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})
+"""Keys of a provider entry that are the host's; every other one belongs to the provider's own Config model."""
+
+DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")
+DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
+PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
+
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+
+
+class Part(BaseModel):
+    """One mapping of the file: closed, frozen, and without conversions that a reader would not expect."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _rule(value: object) -> object:
+    return {"policy": value} if isinstance(value, str) else value
+
+
+def _built(rule: ToolRule) -> ToolRule:
+    if rule.policy == "ask":
+        raise PydanticCustomError(
+            "not_built", "policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny"
+        )
+    return rule
+
+
+class ProviderSettings(Part):
+    """The reserved keys of one entry under `providers:`; `settings` has been taken out before."""
+
+    enabled: Annotated[bool, Field(description="without it the package is not even imported")] = False
+    type: Annotated[str | None, Field(description="the entry point's name, where it is not this entry's key")] = None
+    required: Annotated[bool, Field(description="false: the host starts without it when it fails")] = True
+    offer: Annotated[Offer, Field(description="on_request: only where a stub or tool_choice names it")] = "always"
+    public_routes: Annotated[bool, Field(description="open the routes that their author marked public")] = False
+    limits: Limits = NO_LIMITS
+    tools: Annotated[
+        dict[str, Annotated[ToolRule, BeforeValidator(_rule), AfterValidator(_built)]],
+        Field(description="rules by tool name: a policy, or policy, limits and tenants"),
+    ] = {}
+
+
+class ApiKey(Part):
+    """One API key and who holds it. Exactly one of key, key_file and sha256."""
+
+    key: Annotated[SecretStr | None, Field(description="the key itself, best as ${NAME}; or key_file")] = None
+    sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$", description="hex SHA-256 of the key")] = None
+    subject: Annotated[str, Field(min_length=1, description="who it is")]
+    tenant: Annotated[str, Field(min_length=1, description="whose things it sees")] = "default"
+    scopes: Annotated[tuple[str, ...], Field(strict=False)] = DEFAULT_SCOPES
+    agents: Annotated[
+        tuple[str, ...] | None, Field(strict=False, description="the agents it may act as; none: any")
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if (self.key is None) == (self.sha256 is None):
+            raise PydanticCustomError("one_key", "must have exactly one of key, key_file and sha256")
+        if self.key is not None and not self.key.get_secret_value():
+            raise PydanticCustomError("empty_key", "key must not be empty; `toolplug keys new` makes one")
+        return self
+
+
+class Jwt(Part):
+    """How a bearer token is checked. `iss`, `aud` and `exp` are required in every token."""
+
+    algorithms: Annotated[tuple[Algorithm, ...], Field(strict=False, min_length=1)]
+    jwks_url: Annotated[str | None, Field(pattern="^https?://", description="where the keys are")] = None
+    public_key: Annotated[SecretStr | None, Field(description="PEM text; or public_key_file")] = None
+    issuer: Annotated[str, Field(min_length=1)]
+    audience: Annotated[str, Field(min_length=1)]
+    tenant_claim: str = "tenant"
+    scopes_claim: str = "scope"
+    agents_claim: str = "agents"
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.jwks_url is None) == (self.public_key is None):
+            raise PydanticCustomError("one_source", "must have exactly one of jwks_url and public_key_file")
+        return self
+
+
+class Auth(Part):
+    """Who may come in. Without this section only loopback is served, without credentials."""
+
+    api_keys: Annotated[tuple[ApiKey, ...], Field(strict=False)] = ()
+    jwt: Jwt | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.api_keys and self.jwt is None:
+            raise PydanticCustomError("empty_auth", "must have api_keys or jwt; leave auth out to serve loopback only")
+        return self
+
+
+class Http(Part):
+    """What the HTTP face lets in."""
+
+    allowed_hosts: Annotated[tuple[str, ...], Field(strict=False, description="Host names besides the bound one")] = ()
+    allowed_origins: Annotated[tuple[str, ...], Field(strict=False, description="browser origins that may call")] = ()
+    max_body: Annotated[Size, Field(ge=1)] = 1024 * 1024
+
+
+class Metrics(Part):
+    """How the host's own metrics are named."""
+
+    namespace: Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")] = DEFAULT_NAMESPACE
+
+
+class HostSettings(Part):
+    """Every section but `providers`."""
+
+    auth: Auth | None = None
+    http: Http = Http()
+    limits: Limits = NO_LIMITS
+    metrics: Metrics = Metrics()
+    store: Annotated[str, Field(description="sqlite:///./path, sqlite:////path or memory://")] = DEFAULT_STORE
+
+
+LATER_SECTIONS = frozenset({"agents", "egress", "mcp_servers", "responses", "sessions", "toolsets"})
+"""Sections of the contract that this version does not have: they are refused by name rather than ignored."""

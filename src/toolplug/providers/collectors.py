@@ -1,0 +1,80 @@
+"""The providers' own collectors at `/metrics`, each guarded: one that raises loses only its own lines."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+_LOG = logging.getLogger("toolplug.providers")
+
+
+class Collected(NamedTuple):
+    """The collectors of one active provider; `labelled` where its type stands under several keys."""
+
+    key: str
+    labelled: bool
+    collectors: Sequence[Collector]
+
+
+class ProviderCollectors(Collector):
+    """One collector for the collectors of all active providers; what is active is asked at every scrape.
+
+    Families of one name are merged; with `labelled`, and where two providers give one name, samples say their provider.
+    A family under the host's own names is left out.
+    """
+
+    def __init__(self, active: Callable[[], Iterable[Collected]], namespace: str) -> None:
+        self._active = active
+        self._namespace = namespace
+        self._errors: Counter[str] = Counter()
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: a name that a provider will give is not known before it is active."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family once, then the count of errors."""
+        families: dict[str, Metric] = {}
+        givers: dict[str, str] = {}
+        for active in self._active():
+            for collector in active.collectors:
+                for family in self._families(active.key, collector):
+                    shared = givers.setdefault(family.name, active.key) != active.key
+                    _merge(families, family, {"provider": active.key} if active.labelled or shared else {})
+        yield from families.values()
+        errors = CounterMetricFamily(
+            f"{self._namespace}_builtin_collector_errors",
+            "Scrapes that a provider's collector failed.",
+            labels=["provider"],
+        )
+        for key, count in self._errors.items():
+            errors.add_metric([key], count)
+        yield errors
+
+    def _families(self, key: str, collector: Collector) -> list[Metric]:
+        own = f"{self._namespace}_builtin_"
+        try:
+            return [family for family in collector.collect() if not family.name.startswith(own)]
+        except BaseException as error:  # noqa: BLE001  one collector never costs the scrape
+            self._errors[key] += 1
+            _LOG.error("a collector of provider %r raised %s; its lines are left out", key, type(error).__name__)
+            return []
+
+
+def _merge(families: dict[str, Metric], family: Metric, labels: Mapping[str, str]) -> None:
+    samples = [_labelled(sample, labels) for sample in family.samples]
+    kept = families.get(family.name)
+    if kept is None:
+        kept = families[family.name] = Metric(family.name, family.documentation, family.type, family.unit)
+    kept.samples.extend(samples)
+
+
+def _labelled(sample: Sample, labels: Mapping[str, str]) -> Sample:
+    return sample._replace(labels={**labels, **sample.labels}) if labels else sample

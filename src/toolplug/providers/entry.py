@@ -1,0 +1,117 @@
+"""What the operator wrote for one provider, checked and with its origins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolplug.errors import Problem, ProviderError
+from toolplug.execution.knobs import NO_LIMITS, Limits
+from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.state import ProviderRecord, ProviderState
+
+Policy = Literal["allow", "ask", "deny", "disable"]
+Offer = Literal["always", "on_request"]
+
+DEFAULT_POLICY: Policy = "allow"
+
+
+class ToolRule(BaseModel):
+    """What is said of one tool under `tools:`; a bare policy is short for `{policy: …}`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    policy: Policy | None = None
+    limits: Limits = NO_LIMITS
+    tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1)] = None
+
+
+class Place(NamedTuple):
+    """Where something was said; line and column count from 1, and are 0 where the place has none."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+def from_code(path: Sequence[str]) -> Place:
+    """The place of what no file says."""
+    return Place("code")
+
+
+def unmasked(text: str) -> str:
+    """The text as it is: the entry holds no secret."""
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderEntry:
+    """One enabled entry of `providers:`. Two that are equal need no new generation.
+
+    `settings` are the provider's own, checked: an instance of its Config model, or a mapping where it has none;
+    `host_limits` those that hold for every tool. `place` says where a path below the entry stands, `host_place` one
+    below the root; `masked` takes the entry's secrets out of a text.
+    """
+
+    key: str
+    type: str
+    required: bool = True
+    offer: Offer = "always"
+    public_routes: bool = False
+    limits: Limits = NO_LIMITS
+    host_limits: Limits = NO_LIMITS
+    tools: Mapping[str, ToolRule] = field(default_factory=lambda: MappingProxyType({}))
+    settings: object = None
+    distribution: str = ""
+    version: str = ""
+    place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
+    host_place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
+    masked: Callable[[str], str] = field(default=unmasked, compare=False)
+
+    def origin(self, *path: str) -> str:
+        """The place of a path below the entry, as `explain` shows it."""
+        return str(self.place(path))
+
+    def host_origin(self, *path: str) -> str:
+        """The place of a path below the root of the configuration."""
+        return str(self.host_place(path))
+
+    def problem(self, code: str, message: str, hint: str) -> Problem:
+        """A problem of this entry as a whole."""
+        file, line, column = self.place(())
+        return Problem(
+            code=code, message=message, file=file, line=line, column=column, path=f"providers.{self.key}", hint=hint
+        )
+
+
+class Wanted(NamedTuple):
+    """One provider as it should be: built anew by `build`, or, without it, only recorded."""
+
+    entry: ProviderEntry
+    build: Callable[[], FunctionProvider] | None
+    record: ProviderRecord | None = None
+
+
+def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:
+    """The record of an entry in this state."""
+    return ProviderRecord(
+        key=entry.key,
+        type=entry.type,
+        state=state,
+        reason=reason,
+        fix=fix,
+        distribution=entry.distribution,
+        version=entry.version,
+    )
+
+
+def failed_record(entry: ProviderEntry, error: ProviderError) -> ProviderRecord:
+    """The record of an entry whose package or start failed."""
+    return recorded(entry, ProviderState(error.state), str(error), error.fix)

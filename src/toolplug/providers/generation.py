@@ -1,0 +1,87 @@
+"""One started instance of a provider: its tools, routes and collectors, its switch, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.registry import Collector
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.errors import ProviderError
+from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.threads import DaemonThreads
+from toolplug.providers.authoring import BoundRoute, bound_routes
+from toolplug.providers.entry import ProviderEntry, Wanted
+from toolplug.providers.hooks import hook_problems
+from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called, owner
+from toolplug.providers.planning import Surroundings, drain_seconds, planned_tools
+from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.site import Site
+from toolplug.providers.state import ProviderState
+
+_LOG = logging.getLogger("toolplug.providers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Generation:
+    """A started provider. `catalog` holds its tools in its own order; `close` ends it once."""
+
+    entry: ProviderEntry
+    provider: FunctionProvider
+    catalog: Catalog
+    routes: Sequence[BoundRoute]
+    collectors: Sequence[Collector]
+    switch: SourceSwitch
+    threads: DaemonThreads
+    drain_s: float
+
+    def switch_off(self) -> None:
+        """Take no more calls and requests; those that run go on."""
+        self.switch.open = False
+
+    async def close(self) -> None:
+        """Switch off, wait for calls and route handlers (at most the drain time), then let the provider clean up."""
+        self.switch_off()
+        if not await self.switch.drained(self.drain_s):
+            running, seconds = self.switch.running, self.drain_s
+            _LOG.warning("%s: %d calls still run after %g s; closing it", owner(self.entry), running, seconds)
+        self.threads.close()
+        await _closed(self.entry, self.provider)
+
+
+async def opened(wanted: Wanted, around: Surroundings, site_for: Callable[[ProviderEntry], Site]) -> Generation:
+    """Build and start one provider. Raises `ProviderError`; what had been started is closed again by then."""
+    entry, build = wanted.entry, wanted.build
+    if build is None:
+        raise ValueError(f"{entry.key!r} is not to be built")
+    provider = called(entry, "its constructor", build)
+    for problem in hook_problems(type(provider)):
+        raise ProviderError(
+            f"{owner(entry)}: {problem}", state=ProviderState.INCOMPATIBLE, fix="mend the signature in the package"
+        )
+    switch, threads = SourceSwitch(), DaemonThreads(entry.key)
+    try:
+        await awaited(entry, "start()", lambda: provider.start(site_for(entry)), START_S)
+        return Generation(
+            entry=entry,
+            provider=provider,
+            catalog=Catalog(planned_tools(entry, provider, around, switch, threads)),
+            routes=called(entry, "routes()", lambda: tuple(bound_routes(provider))),
+            collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
+            switch=switch,
+            threads=threads,
+            drain_s=drain_seconds(entry),
+        )
+    except (ProviderError, asyncio.CancelledError):
+        await _closed(entry, provider)
+        raise
+
+
+async def _closed(entry: ProviderEntry, provider: FunctionProvider) -> None:
+    try:
+        await awaited(entry, "aclose()", provider.aclose, CLOSE_S)
+    except ProviderError as error:
+        _LOG.error("%s", error)

@@ -1,0 +1,85 @@
+"""The host-wide hooks of provider packages, called one by one and each guarded.
+
+A hook that raises or does not end within its time is logged, and the call goes on as if it had said nothing: one
+broken package never costs another its calls.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pluggy
+from pluggy import HookImpl
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.plan import Carrier, Observer
+from toolplug.execution.jobs import Job
+from toolplug.providers.hooks import PROJECT, HookSpecs
+
+_LOG = logging.getLogger("toolplug.providers")
+
+HOOK_S = 5.0
+
+
+class HookCalls(NamedTuple):
+    """One provider's hooks as an observer of calls; either may be missing. They run in lanes, apart from the caller."""
+
+    key: str
+    lanes: Carrier
+    before_call: HookImpl | None
+    after_call: HookImpl | None
+
+    async def before(self, call: ToolCall, context: CallContext) -> str | None:
+        """The reason for a veto, or None."""
+        if self.before_call is None:
+            return None
+        reason = await self._guarded(self.before_call, call, context)
+        return None if reason is None else str(reason)
+
+    async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
+        """Let the hook hear the result."""
+        if self.after_call is not None:
+            await self._guarded(self.after_call, call, context, result)
+
+    async def _guarded(
+        self, hook: HookImpl, call: ToolCall, context: CallContext, result: ToolResult | None = None
+    ) -> object:
+        name = hook.function.__name__
+        given = {"call": call, "context": context, "result": result}
+
+        async def target(call: ToolCall, context: CallContext) -> object:
+            value = hook.function(*[given[argument] for argument in hook.argnames])
+            return await value if inspect.isawaitable(value) else value
+
+        try:
+            outcome = self.lanes.start(target, call, context)
+        except BaseException as error:  # noqa: BLE001  a hook that exits must not take the host with it
+            return self._failed(name, type(error).__name__)
+        if not isinstance(outcome, Job):
+            return outcome
+        if not await outcome.wait(HOOK_S):
+            return self._failed(name, f"no end after {HOOK_S:g} s")
+        if outcome.error is not None:
+            return self._failed(name, type(outcome.error).__name__)
+        return outcome.value
+
+    def _failed(self, name: str, what: str) -> None:
+        _LOG.error("hook %s of provider %r failed (%s); the call goes on without it", name, self.key, what)
+
+
+def observers(providers: Mapping[str, object], lanes: Carrier) -> tuple[Observer, ...]:
+    """The host-wide hooks of these providers (by key), first to last; none where nobody has any.
+
+    pluggy knows who implements them and which arguments each takes; it is not asked to call them, since one that
+    raises would keep the others from being called.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(HookSpecs)
+    for key in reversed(tuple(providers)):
+        manager.register(providers[key], name=key)
+    before = {hook.plugin_name: hook for hook in reversed(manager.hook.before_call.get_hookimpls())}
+    after = {hook.plugin_name: hook for hook in reversed(manager.hook.after_call.get_hookimpls())}
+    return tuple(HookCalls(key, lanes, before.get(key), after.get(key)) for key in {**before, **after})

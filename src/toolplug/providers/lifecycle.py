@@ -1,0 +1,71 @@
+"""Calls into provider code outside of a tool call: whatever it raises becomes a `ProviderError`, and nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from toolplug.errors import ProviderError
+from toolplug.providers.entry import ProviderEntry
+from toolplug.providers.state import ProviderState
+
+T = TypeVar("T")
+Step = Callable[[], Coroutine[Any, Any, object]]
+
+START_S = 30.0
+CLOSE_S = 5.0
+
+
+def called(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
+    """The value of a step that does not wait; raises `ProviderError` whatever the step raises."""
+    try:
+        return function()
+    except BaseException as error:
+        raise _failure(entry, what, error) from error
+
+
+async def awaited(
+    entry: ProviderEntry, what: str, step: Callable[[], Coroutine[Any, Any, object]], within_s: float
+) -> None:
+    """Wait for a step in a task of its own, at most so long; raises `ProviderError` when it fails or does not end."""
+    task = asyncio.create_task(_outcome(step), name=f"toolplug-{what}-{entry.key}")
+    try:
+        done, _ = await asyncio.wait({task}, timeout=within_s)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not done:
+        task.cancel()
+        raise ProviderError(
+            f"{owner(entry)}: {what} has not ended after {within_s:g} s",
+            state=ProviderState.START_FAILED,
+            fix=f"let {what} begin its slow work in the background",
+        )
+    error = task.result()
+    if error is not None:
+        raise _failure(entry, what, error) from error
+
+
+def owner(entry: ProviderEntry) -> str:
+    """Whose fault it is: the key, and the distribution with its version where one is known."""
+    package = f" ({entry.distribution} {entry.version})" if entry.distribution else ""
+    return f"provider {entry.key!r}{package}"
+
+
+async def _outcome(step: Step) -> BaseException | None:
+    try:
+        await step()
+    except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
+        return error
+    return None
+
+
+def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderError:
+    text = entry.masked(str(error)).strip()
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return ProviderError(
+        f"{owner(entry)}: {what} raised {said}",
+        state=ProviderState.START_FAILED,
+        fix="mend what it says, or set required: false to start without this provider",
+    )

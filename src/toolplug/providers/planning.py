@@ -1,0 +1,170 @@
+"""From a provider's tools and the operator's rules to tools with plans."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from toolplug.catalog.definition import check_provider_tool_name
+from toolplug.catalog.plan import Artifacts, Carrier, Gate, Plan, Replay, Setting, Tool
+from toolplug.config.nearest import name_hint
+from toolplug.errors import ProviderError
+from toolplug.execution.gates import PolicyGate, TenantsGate
+from toolplug.execution.knobs import DEFAULT_ORIGIN, Layer, effective
+from toolplug.execution.ledger import Ledger, level_of
+from toolplug.execution.switch import SourceSwitch
+from toolplug.providers.authoring import BoundTool, bound_tools
+from toolplug.providers.entry import DEFAULT_POLICY, ProviderEntry, ToolRule
+from toolplug.providers.lifecycle import called, owner
+from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.state import ProviderState
+
+_LOG = logging.getLogger("toolplug.providers")
+
+KIND = "native"
+NO_RULE = ToolRule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the tools of one registry share."""
+
+    ledger: Ledger
+    lanes: Carrier
+    replay: Replay | None = None
+    artifacts: Artifacts | None = None
+
+
+def planned_tools(
+    entry: ProviderEntry, provider: FunctionProvider, around: Surroundings, switch: SourceSwitch, threads: Carrier
+) -> list[Tool]:
+    """The tools that this provider lists, in its own order. Raises `ProviderError` for a bad one, by its name."""
+    bound = called(entry, "tools()", lambda: _bound(provider))
+    names = [tool.definition.name for tool in bound]
+    _check(entry, names)
+    planner = _Planner(entry, around, switch, threads, provider.accepts_idempotency_key)
+    listed: list[Tool] = []
+    for tool in bound:
+        name = tool.definition.name
+        rule = entry.tools.get(name, NO_RULE)
+        if rule.policy == "disable":
+            continue
+        if not called(entry, f"can_execute({name!r})", lambda name=name: provider.can_execute(name)):
+            _LOG.warning("%s lists the tool %r but its can_execute refuses it: left out", owner(entry), name)
+            continue
+        listed.append(planner.tool(tool, rule))
+    return listed
+
+
+def drain_seconds(entry: ProviderEntry) -> float:
+    """How long the calls of this provider may run on after it was switched off."""
+    layers = _layers(entry)
+    return effective(layers, Ledger(), wished_timeout_s=None, blocking=False, repeatable=False).drain_s
+
+
+def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
+    """What calls reach: the decorated methods themselves, unless the provider has its own `tools` or `execute`."""
+    methods = {tool.definition.name: tool for tool in bound_tools(provider)}
+    own_execute = type(provider).execute is not FunctionProvider.execute
+    bound: list[BoundTool] = []
+    for definition in provider.tools():
+        method = methods.get(definition.name)
+        if method is not None and not own_execute:
+            bound.append(method._replace(definition=definition))
+        else:
+            bound.append(BoundTool(definition, provider.execute, blocking=False, wants_context=True, convert=None))
+    return bound
+
+
+def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
+    for name in names:
+        called(entry, "tools()", lambda name=name: check_provider_tool_name(name))
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ProviderError(
+            f"{owner(entry)} lists the tool {twice[0]!r} twice",
+            state=ProviderState.START_FAILED,
+            fix="give one of them another name",
+        )
+    for name in entry.tools:
+        if name not in names:
+            raise ProviderError(
+                f"{entry.origin('tools', name)}: providers.{entry.key}.tools.{name}: {owner(entry)} has no such tool",
+                state=ProviderState.CONFIG_INVALID,
+                fix=name_hint(name, names),
+            )
+
+
+class _Planner:
+    """Makes the plans of one provider's tools."""
+
+    def __init__(
+        self,
+        entry: ProviderEntry,
+        around: Surroundings,
+        switch: SourceSwitch,
+        threads: Carrier,
+        accepts_key: bool,
+    ) -> None:
+        self._entry = entry
+        self._accepts_key = accepts_key
+        self._around = around
+        self._switch = switch
+        self._threads = threads
+        self._layers = _layers(entry)
+
+    def tool(self, bound: BoundTool, rule: ToolRule) -> Tool:
+        """The tool of a bound method under its rule."""
+        entry, around = self._entry, self._around
+        definition = bound.definition.owned_by(KIND, entry.key)
+        ref = definition.ref
+        at = ("tools", ref.name)
+        own = Layer(level_of(ref), rule.limits, partial(entry.origin, *at, "limits"))
+        held = effective(
+            (*self._layers, own),
+            around.ledger,
+            wished_timeout_s=definition.timeout_s,
+            blocking=bound.blocking,
+            repeatable=self._accepts_key or bool(definition.hints.read_only or definition.hints.idempotent),
+        )
+        policy = Setting(
+            "policy", rule.policy or DEFAULT_POLICY, entry.origin(*at, "policy") if rule.policy else DEFAULT_ORIGIN
+        )
+        plan = Plan(
+            ref=ref,
+            target=bound.target,
+            schema=definition.parameters,
+            switch=self._switch,
+            series=around.ledger.series(entry.key, ref.name),
+            brake=around.ledger.abandoned(KIND, entry.key),
+            carrier=self._threads if bound.blocking else around.lanes,
+            timeout_s=held.timeout_s,
+            max_result_bytes=held.max_result_bytes,
+            convert=bound.convert,
+            wants_context=bound.wants_context,
+            gates=_gates(rule, partial(entry.origin, *at)),
+            limiters=held.limiters,
+            retry=held.retry,
+            replay=around.replay,
+            artifacts=around.artifacts if held.artifacts else None,
+            settings=(policy, *held.settings),
+        )
+        return Tool(definition, plan)
+
+
+def _layers(entry: ProviderEntry) -> tuple[Layer, Layer]:
+    return (
+        Layer((), entry.host_limits, partial(entry.host_origin, "limits")),
+        Layer((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),
+    )
+
+
+def _gates(rule: ToolRule, origin: Callable[[str], str]) -> tuple[Gate, ...]:
+    gates: list[Gate] = []
+    if rule.tenants is not None:
+        gates.append(TenantsGate(frozenset(rule.tenants), origin("tenants")))
+    if rule.policy == "deny":
+        gates.append(PolicyGate(origin("policy")))
+    return tuple(gates)

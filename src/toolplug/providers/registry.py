@@ -1,0 +1,253 @@
+"""The registry: started providers as one tool executor, with their routes and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple, Self
+
+from prometheus_client import CollectorRegistry
+
+from toolplug.catalog.catalog import Catalog, Conflict, merged
+from toolplug.catalog.plan import Observer
+from toolplug.errors import ConfigError, Problem, ProviderError
+from toolplug.execution.lanes import Lanes
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.live import LiveCatalog
+from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
+from toolplug.providers.collectors import Collected, ProviderCollectors
+from toolplug.providers.entry import ProviderEntry, Wanted, failed_record, recorded
+from toolplug.providers.generation import Generation, opened
+from toolplug.providers.hook_calls import observers
+from toolplug.providers.planning import Surroundings
+from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.route_table import MountedRoute, mounted, route_problems
+from toolplug.providers.sites import SiteFor, TemporaryRoot, stored_sites
+from toolplug.providers.state import ProviderRecord, ProviderState
+from toolplug.stores.memory import MemoryStore
+
+_LOG = logging.getLogger("toolplug.providers")
+
+UNKNOWN = "_unknown"
+
+
+class Slot(NamedTuple):
+    """One entry and what became of it; `generation` is None while it does not run."""
+
+    entry: ProviderEntry
+    generation: Generation | None
+    record: ProviderRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a host gives its registry.
+
+    `tail` is listed after the providers' tools where there are any; `resources` are opened and closed with the
+    registry.
+    """
+
+    around: Surroundings
+    lanes: Lanes
+    site_for: SiteFor
+    namespace: str = DEFAULT_NAMESPACE
+    tail: Catalog = field(default_factory=Catalog)
+    resources: tuple[AbstractAsyncContextManager[object], ...] = ()
+
+
+class FunctionRegistry(LiveCatalog):
+    """All providers as one tool executor; the providers run while it is entered.
+
+    `providers` maps keys to instances, started or not; on one tool name the first wins. `metrics` takes the counters
+    and the providers' collectors while the registry is entered. Raises `ConfigError` on entry where a provider that is
+    required does not start; those that had started are closed then.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[str, FunctionProvider] = MappingProxyType({}),
+        *,
+        metrics: CollectorRegistry | None = None,
+        setup: Setup | None = None,
+    ) -> None:
+        self._setup = setup if setup is not None else _standing_alone()
+        self._life = AsyncExitStack()
+        super().__init__(self._setup.around.ledger.series(UNKNOWN, UNKNOWN))
+        self._instances = [_given(key, provider) for key, provider in providers.items()]
+        self._metrics = metrics
+        self._collectors = (
+            CallMetrics(self._setup.around.ledger, self._setup.namespace),
+            ProviderCollectors(self._collected, self._setup.namespace),
+        )
+        self._slots: tuple[Slot, ...] = ()
+        self._routes: tuple[MountedRoute, ...] = ()
+        self._conflicts: frozenset[tuple[str, str, str]] = frozenset()
+        self._changing = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as life:
+            await self._setup.lanes.open()
+            life.push_async_callback(self._setup.lanes.aclose)
+            for resource in self._setup.resources:
+                await life.enter_async_context(resource)
+            life.push_async_callback(self._end)
+            await self.apply(self._instances)
+            self._life = life.pop_all()
+        if self._metrics is not None:
+            for collector in self._collectors:
+                self._metrics.register(collector)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._metrics is not None:
+            for collector in self._collectors:
+                self._metrics.unregister(collector)
+        await self._life.aclose()
+
+    async def _end(self) -> None:
+        """Retire every provider and wait until all are closed."""
+        await self.apply(())
+        await asyncio.gather(*self._closing)
+
+    @property
+    def routes(self) -> tuple[MountedRoute, ...]:
+        """The routes of the active providers; the same object while nothing changed."""
+        return self._routes
+
+    @property
+    def ledger(self) -> Ledger:
+        """What this registry counts."""
+        return self._setup.around.ledger
+
+    def entry(self, key: str) -> ProviderEntry | None:
+        """The entry of a provider that runs."""
+        return next((slot.entry for slot in self._slots if slot.entry.key == key and slot.generation), None)
+
+    def records(self) -> tuple[ProviderRecord, ...]:
+        """Every provider that was asked for, in order, as it is now."""
+        return tuple(self._record(slot) for slot in self._slots)
+
+    async def apply(self, wanted: Sequence[Wanted]) -> None:
+        """Make these the providers: what is unchanged keeps running, the rest is started, swapped in at once, drained.
+
+        Raises `ConfigError` with every provider that is required and does not start; then nothing has changed.
+        """
+        async with self._changing:
+            running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
+            outcomes = await asyncio.gather(*(self._slot(item, running) for item in wanted))
+            slots = tuple(item for item in outcomes if isinstance(item, Slot))
+            problems = [item for item in outcomes if isinstance(item, Problem)]
+            kept = {slot.generation for slot in self._slots if slot.generation is not None}
+            active = [slot.generation for slot in slots if slot.generation is not None]
+            problems = problems or route_problems(active)
+            if problems:
+                await asyncio.gather(*(generation.close() for generation in active if generation not in kept))
+                raise ConfigError(problems)
+            self._slots = slots
+            self._routes = tuple(item for generation in active for item in mounted(generation))
+            for generation in kept.difference(active):
+                self._retire(generation)
+            self._list()
+
+    async def _slot(self, wanted: Wanted, running: Mapping[str, Slot]) -> Slot | Problem:
+        """What becomes of one entry; a problem where it is required and does not start."""
+        entry = wanted.entry
+        if wanted.build is None:
+            return Slot(entry, None, wanted.record or recorded(entry, ProviderState.DISABLED))
+        same = running.get(entry.key)
+        if same is not None and same.entry == entry:
+            return same
+        try:
+            generation = await opened(wanted, self._setup.around, self._setup.site_for)
+        except ProviderError as error:
+            if entry.required:
+                return entry.problem(error.state.replace("-", "_"), str(error), error.fix)
+            _LOG.error("%s; going on without it (required: false)", error)
+            return Slot(entry, None, failed_record(entry, error))
+        return Slot(entry, generation, recorded(entry, ProviderState.ACTIVE))
+
+    def _retire(self, generation: Generation) -> None:
+        generation.switch_off()
+        task = asyncio.create_task(generation.close(), name=f"toolplug-drain-{generation.entry.key}")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _list(self) -> None:
+        """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
+        generations = [slot.generation for slot in self._slots if slot.generation is not None]
+        hooks = observers({item.entry.key: item.provider for item in generations}, self._setup.lanes)
+        parts = [_observed(generation.catalog, hooks) for generation in generations]
+        if any(parts):
+            parts.append(self._setup.tail)
+        catalog, conflicts = merged(parts)
+        self._warn(conflicts)
+        self.publish(catalog)
+
+    def _warn(self, conflicts: Sequence[Conflict]) -> None:
+        met: set[tuple[str, str, str]] = set()
+        for name, winner, loser in conflicts:
+            met.add((name, winner.ref.source, loser.ref.source))
+            if (name, winner.ref.source, loser.ref.source) not in self._conflicts:
+                _LOG.warning(
+                    "the tool %r of provider %r is not listed: provider %r comes first in the order and has it already",
+                    name,
+                    loser.ref.source,
+                    winner.ref.source,
+                )
+        self._conflicts = frozenset(met)
+
+    def _record(self, slot: Slot) -> ProviderRecord:
+        generation = slot.generation
+        if generation is None:
+            return slot.record
+        key = slot.entry.key
+        listed = tuple(name for name, tool in self.catalog.items() if tool.definition.ref.source == key)
+        routes = tuple(item.shown for item in mounted(generation))
+        record = replace(slot.record, tools=listed, routes=routes)
+        if listed or not generation.catalog:
+            return record
+        winners = sorted(
+            {self.catalog[name].definition.ref.source for name in generation.catalog if name in self.catalog}
+        )
+        return replace(
+            record,
+            state=ProviderState.SHADOWED,
+            reason=f"every tool of it has the name of one of {', '.join(map(repr, winners))}, which come first",
+            fix="move it up in the file, or disable the tools of the other that it should replace",
+        )
+
+    def _collected(self) -> list[Collected]:
+        generations = [slot.generation for slot in self._slots if slot.generation is not None]
+        types = [generation.entry.type for generation in generations]
+        return [
+            Collected(generation.entry.key, types.count(generation.entry.type) > 1, generation.collectors)
+            for generation in generations
+        ]
+
+
+def _standing_alone() -> Setup:
+    """The setup of a registry without a host: its own ledger, records in memory, files in a temporary directory."""
+    lanes, store, root = Lanes(), MemoryStore(), TemporaryRoot()
+    return Setup(
+        around=Surroundings(ledger=Ledger(), lanes=lanes),
+        lanes=lanes,
+        site_for=stored_sites(lambda: store, root),
+        resources=(store, root),
+    )
+
+
+def _given(key: str, provider: FunctionProvider) -> Wanted:
+    provider.key = key
+    entry = ProviderEntry(key=key, type=type(provider).__name__)
+    return Wanted(entry, lambda: provider)
+
+
+def _observed(catalog: Catalog, hooks: tuple[Observer, ...]) -> Catalog:
+    return catalog.planned(lambda _, plan: replace(plan, observers=hooks)) if hooks else catalog
