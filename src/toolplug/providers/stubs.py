@@ -1,0 +1,170 @@
+"""Built-in stubs such as `{"type": "…"}` become functions, for backends that know nothing else (FR-007a).
+
+A stub is an entry whose `type` is neither `function` nor `custom` and that has no function definition; its other keys
+are options. Which types there are is what the catalog's tools declare (CONTRACT.md section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import orjson
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.render import fragment
+from toolplug.errors import UnmatchedStub
+from toolplug.providers.json_object import as_object
+from toolplug.providers.stub_table import OptionsRefused, StubTable
+from toolplug.providers.tool_choice import mapped_choice
+
+StubCode = Literal[
+    "unmatched_stub", "unsupported_option", "invalid_option", "name_taken", "duplicate_type", "options_ignored"
+]
+
+CHOICE = -1
+"""The index of a warning about `tool_choice`, which stands at no position of the tools."""
+
+
+class HasCatalog(Protocol):
+    """The part of a tool executor that expansion reads."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StubWarning:
+    """One thing about a request's stubs that its author should know.
+
+    `index` counts the entries as they were given, `CHOICE` for the tool_choice; `type` is the stub's, empty where it
+    has none. Dropped: `unmatched_stub`, `unsupported_option`, `invalid_option`. Not added: `name_taken`, the client has
+    a function of that name. Only told: `duplicate_type`, another provider declares the type too; `options_ignored`, an
+    earlier stub of the same tool gave other options.
+    """
+
+    code: StubCode
+    index: int
+    type: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expansion:
+    """A request's tools without stubs.
+
+    `tools`: a new list with the client's own entries, the same objects in the same order, and each tool in place of
+    the first stub that stands for it. `options`: by canonical tool name, for `CallContext.options`; only tools whose
+    stub gave any.
+    """
+
+    tools: list[object]
+    tool_choice: object
+    options: Mapping[str, Mapping[str, object]]
+    warnings: tuple[StubWarning, ...]
+
+
+def expand_builtin_tools(
+    tools: Sequence[object] | None, registry: HasCatalog, *, tool_choice: object = None, strict: bool = False
+) -> Expansion:
+    """The request's tools with each stub replaced by the tools that it stands for, and its `tool_choice` mapped.
+
+    Pure: changes neither the request nor the registry. A stub that no listed tool declares, or whose options its
+    provider does not support, is never forwarded: a warning, or with `strict` an `UnmatchedStub`.
+    """
+    entries = list(tools or ())
+    request = _Request(StubTable(registry.catalog), frozenset(_own_names(entries)), strict)
+    expanded: list[object] = []
+    for index, entry in enumerate(entries):
+        if _is_stub(entry):
+            expanded += [orjson.loads(fragment(tool, "chat")) for tool in request.expand(index, entry)]
+        else:
+            expanded.append(entry)
+    choice = mapped_choice(tool_choice, request.chosen, request.choice_unmatched)
+    return Expansion(tools=expanded, tool_choice=choice, options=request.options, warnings=tuple(request.warnings))
+
+
+class _Request:
+    """What is known of one request while its stubs are expanded, from the first to the last."""
+
+    def __init__(self, table: StubTable, own_names: frozenset[str], strict: bool) -> None:
+        self.options: dict[str, Mapping[str, object]] = {}
+        self.warnings: list[StubWarning] = []
+        self._table = table
+        self._own_names = own_names
+        self._strict = strict
+        self._listed: set[str] = set()
+        self._expanded: dict[str, bool] = {}
+
+    def expand(self, index: int, entry: object) -> list[ToolDefinition]:
+        """The tools to list in place of a stub: those of its type that do not stand in the request already."""
+        stub = as_object(entry)
+        given = stub.get("type")
+        kind = given if isinstance(given, str) else ""
+        tools = self._table.tools(kind)
+        if not tools:
+            self._refuse("unmatched_stub", index, kind, _unmatched(entry, given))
+            return []
+        doubled = self._table.doubled(kind)
+        if doubled and kind not in self._expanded:
+            self._warn("duplicate_type", index, kind, doubled)
+        options = self._table.options(kind, {key: value for key, value in stub.items() if key != "type"})
+        self._expanded.setdefault(kind, False)
+        if isinstance(options, OptionsRefused):
+            code = "invalid_option" if options.supported else "unsupported_option"
+            self._refuse(code, index, kind, options.message)
+            return []
+        self._expanded[kind] = True
+        return [tool for tool in tools if self._adds(tool, index, kind, options.get(tool.name))]
+
+    def chosen(self, kind: str) -> tuple[str, ...]:
+        """The functions that a choice of this type means; none when every stub of the type was refused."""
+        return tuple(tool.wire for tool in self._table.tools(kind)) if self._expanded.get(kind, True) else ()
+
+    def choice_unmatched(self, kind: str, message: str) -> None:
+        self._refuse("unmatched_stub", CHOICE, kind, message)
+
+    def _adds(self, tool: ToolDefinition, index: int, kind: str, options: Mapping[str, object] | None) -> bool:
+        if not self._own_names.isdisjoint((tool.name, tool.wire)):
+            self._warn("name_taken", index, kind, f"the request has a function {tool.wire!r} of its own, which is used")
+            return False
+        if options and self.options.setdefault(tool.name, options) != options:
+            self._warn("options_ignored", index, kind, f"an earlier stub gave {tool.wire!r} other options, which hold")
+        added = tool.name not in self._listed
+        self._listed.add(tool.name)
+        return added
+
+    def _refuse(self, code: StubCode, index: int, kind: str, message: str) -> None:
+        if self._strict:
+            raise UnmatchedStub(message, index=index, type=kind)
+        self._warn(code, index, kind, message)
+
+    def _warn(self, code: StubCode, index: int, kind: str, message: str) -> None:
+        self.warnings.append(StubWarning(code, index, kind, message))
+
+
+def _is_stub(entry: object) -> bool:
+    given = as_object(entry)
+    return given.get("type") not in ("function", "custom") and not isinstance(given.get("function"), Mapping)
+
+
+def _own_names(entries: Sequence[object]) -> Iterator[str]:
+    """The names of the client's own functions, nested as in Chat Completions or flat as in the Responses API."""
+    for entry in entries:
+        if _is_stub(entry):
+            continue
+        own = as_object(entry)
+        for place in (own, as_object(own.get("function")), as_object(own.get("custom"))):
+            name = place.get("name")
+            if isinstance(name, str):
+                yield name
+
+
+def _unmatched(entry: object, kind: object) -> str:
+    if not isinstance(entry, Mapping):
+        return f"an entry of tools is no object but {type(entry).__name__}; it is dropped"
+    if kind is None:
+        return "an entry of tools has no type and no function; it is dropped"
+    return f"no active provider declares stub type {kind!r}; it is dropped"
