@@ -7,12 +7,13 @@ read again later, since what it names may follow in the module. Each instance bi
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, overload
 
 from pydantic import BaseModel
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, compile_path
 
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import Hosted, ToolDefinition, ToolHints, check_provider_tool_name
@@ -22,10 +23,14 @@ from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.conversion import Convert
 from toolplug.providers.endpoints import Endpoint, answering, delegating
+from toolplug.providers.hooks import HOOKS
 from toolplug.providers.marks import Marked, Method, RouteMark, ToolMark, ToolOptions, marked, with_mark
 from toolplug.providers.scope import Names
 from toolplug.providers.signature import Signature, UnresolvedAnnotation, read_signature
 from toolplug.providers.terse_schema import schema_of_model
+
+_TAKEN = frozenset({*HOOKS, "key", "config", "log", "accepts_idempotency_key"})
+_PARAMETER = re.compile(r"{[^}]*}")
 
 StubOptions = type[BaseModel] | Mapping[str, object]
 
@@ -93,6 +98,10 @@ def route(method: str, path: str, *, public: bool = False, scope: str | None = N
         raise InvalidDefinition(f"@route({method!r}, {path!r}): the first is the HTTP method, such as 'GET'")
     if not path.startswith("/"):
         raise InvalidDefinition(f"@route({method!r}, {path!r}): the path begins with /")
+    try:
+        compile_path(path)
+    except (AssertionError, ValueError) as error:
+        raise InvalidDefinition(f"@route({method!r}, {path!r}): {error}") from None
     mark = RouteMark(method.upper(), path, public, scope)
     return lambda function: with_mark(function, mark, "@route")
 
@@ -151,6 +160,11 @@ def declare(owner: type, around: Names) -> None:
     """
     seen: dict[str, str] = {}
     for item in marked(owner, ToolMark):
+        if item.attribute in _TAKEN:
+            raise InvalidDefinition(
+                f"{owner.__qualname__}.{item.attribute}: every provider has a {item.attribute!r} of its own; "
+                f"call the method something else and write @tool(name={item.attribute!r})"
+            )
         item.mark.around = item.mark.around or around
         with suppress(UnresolvedAnnotation):
             _read(owner, item)
@@ -159,7 +173,7 @@ def declare(owner: type, around: Names) -> None:
         if not (method.is_async and method.takes("request")):
             place = f"{owner.__qualname__}.{attribute}"
             raise InvalidDefinition(f"{place}: write the route as `async def {attribute}(self, request)`")
-        _once(owner, seen, attribute, f"the route {mark.method} {mark.path}")
+        _once(owner, seen, attribute, f"the route {mark.method} {_PARAMETER.sub('{…}', mark.path)}")
 
 
 def check_declared(owner: type) -> None:

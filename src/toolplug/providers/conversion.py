@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import cast
 
 from pydantic import BaseModel, ValidationError
@@ -34,13 +34,12 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) else value
 
 
-def through_model(model: type[BaseModel], parameters: Mapping[str, str]) -> Convert:
+def through_model(model: type[BaseModel], parameters: Mapping[str, str], filled: Set[str]) -> Convert:
     """Let the model make the values. `parameters` maps its fields to the names that the method knows.
 
-    A field that was not given stays away, so that the method's own default holds, unless the field has a default of
-    its own. Raises `InvalidArguments`.
+    What was not given stays away, so that the method's own default holds, but for the `filled` parameters, whose
+    default only the model knows. Raises `InvalidArguments`.
     """
-    filled = frozenset(name for name, field in model.model_fields.items() if not field.is_required())
 
     def convert(arguments: Arguments) -> Arguments:
         try:
@@ -48,7 +47,8 @@ def through_model(model: type[BaseModel], parameters: Mapping[str, str]) -> Conv
         except ValidationError as error:
             raise InvalidArguments(tuple(_lines(error, arguments))) from None
         values, given = made.__dict__, made.model_fields_set
-        return {parameters[name]: value for name, value in values.items() if name in given or name in filled}
+        named = ((parameters[field], field in given, value) for field, value in values.items())
+        return {name: value for name, was_given, value in named if was_given or name in filled}
 
     return convert
 

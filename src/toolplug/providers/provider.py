@@ -10,43 +10,17 @@ from functools import cached_property
 from typing import Any
 
 from prometheus_client.registry import Collector
-from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
 
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.errors import InvalidDefinition
 from toolplug.execution.values import decoded
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.blocking import in_own_thread
+from toolplug.providers.config_model import default_config, given_config
 from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.scope import names_where_class_is_made
 from toolplug.providers.site import Site
-
-
-def config_model(kind: object) -> type[BaseModel] | None:
-    """The `Config` of a provider class, or of a function that makes providers; None where it has none.
-
-    Raises `InvalidDefinition` for one that is no pydantic model.
-    """
-    model = getattr(kind, "Config", None)
-    if model is None or (isinstance(model, type) and issubclass(model, BaseModel)):
-        return model
-    raise InvalidDefinition(f"Config of {kind!r} is no pydantic model; write `class Config(BaseModel)`")
-
-
-def _default_config(provider: object) -> object:
-    """What `config` is where nobody gave one: `Config()`, or None without a `Config`.
-
-    Raises `InvalidDefinition` where the model asks for more.
-    """
-    kind = type(provider)
-    model = config_model(kind)
-    try:
-        return None if model is None else model()
-    except ValidationError as error:
-        asked = ", ".join(str(item["loc"][0]) for item in error.errors() if item["loc"])
-        raise InvalidDefinition(f"{kind.__qualname__} needs a config: give {asked} of its Config") from None
 
 
 class FunctionProvider:
@@ -63,7 +37,7 @@ class FunctionProvider:
     accepts_idempotency_key: bool = False
     """Does it act once for one `context.idempotency_key`, however often it is called; then calls may be retried."""
 
-    config: Any = cached_property(_default_config)
+    config: Any = cached_property(default_config)
     """An instance of the class's `Config`, else None. A subclass may annotate it: `config: Config`."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -73,7 +47,7 @@ class FunctionProvider:
 
     def __init__(self, config: object = None, *, key: str = "") -> None:
         if config is not None:
-            self.config = config
+            self.config = given_config(type(self), config)
         if key:
             self.key = key
 

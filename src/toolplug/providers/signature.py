@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, Union, cast, get_args, get_origin, is_typeddict
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, create_model
+from pydantic import BaseModel, Field, PydanticUserError, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 from pydantic_core import SchemaError
@@ -120,15 +120,21 @@ def _model(own: _Own, place: str) -> type[BaseModel]:
 
 
 def _built(own: _Own) -> type[BaseModel]:
-    names = {f"p{count}": name for count, name in enumerate(own)}
     fields: dict[str, Any] = {
-        field: (meaning, ... if default is inspect.Parameter.empty else default)
-        for field, (meaning, default) in zip(names, own.values(), strict=True)
+        f"p{count}": (_named(meaning, default, name), ... if default is inspect.Parameter.empty else default)
+        for count, (name, (meaning, default)) in enumerate(own.items())
     }
-    config = ConfigDict(extra="forbid", alias_generator=names.__getitem__)
-    model = create_model("Arguments", __config__=config, **fields)
+    model = create_model("Arguments", **fields)
     schema_of_model(model)
     return model
+
+
+def _named(meaning: object, default: object, name: str) -> object:
+    """The type with the parameter's name as alias, unless its author gave it another."""
+    infos = [FieldInfo.from_annotation(cast("type[object]", meaning)), default]
+    if any(isinstance(info, FieldInfo) and (info.alias or info.validation_alias) for info in infos):
+        return meaning
+    return Annotated[meaning, Field(alias=name)]
 
 
 def _culprit(own: _Own) -> str:
@@ -162,12 +168,13 @@ def _schema(model: type[BaseModel], names: Mapping[str, str], texts: Mapping[str
 
 
 def _convert(own: _Own, model: type[BaseModel]) -> Convert | None:
-    whole: list[str] = []
-    for name, (meaning, default) in own.items():
-        if isinstance(default, FieldInfo) or not (is_native(meaning) or is_whole(meaning)):
-            return through_model(model, dict(zip(model.model_fields, own, strict=True)))
-        if is_whole(meaning):
-            whole.append(name)
+    """None where nothing needs to be converted, and little where only numbers are to be whole."""
+    meanings = {name: meaning for name, (meaning, _) in own.items()}
+    foreign = {name for name, (_, default) in own.items() if isinstance(default, FieldInfo)}
+    if foreign or not all(is_native(meaning) or is_whole(meaning) for meaning in meanings.values()):
+        unset = {name for name, (_, default) in own.items() if default is inspect.Parameter.empty}
+        return through_model(model, dict(zip(model.model_fields, own, strict=True)), foreign | unset)
+    whole = [name for name, meaning in meanings.items() if is_whole(meaning)]
     return whole_numbers(whole) if whole else None
 
 

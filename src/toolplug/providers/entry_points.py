@@ -1,0 +1,128 @@
+"""Which provider packages are installed, read from their metadata: nothing is imported.
+
+The metadata of other people's packages may hold anything. What cannot be read is reported and costs nobody else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution, EntryPoint, distributions, version
+from itertools import groupby
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from toolplug.errors import Problem
+
+GROUP = "toolplug.providers"
+
+_OURS = "toolplug"
+_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_NO_EXTRA = {"extra": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledProvider:
+    """One entry point of one distribution.
+
+    `excluded_by`: the package's requirement that does not admit this toolplug; empty where it is compatible.
+    """
+
+    type: str
+    entry_point: EntryPoint
+    distribution: str
+    version: str
+    excluded_by: str = ""
+
+    @property
+    def package(self) -> str:
+        """Whose it is, for people: `toolplug-notes 1.2.0`."""
+        return f"{self.distribution} {self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """What is installed. Types are in order of their names; a type with two packages in it is for nobody to choose.
+
+    `problems` are entry points that cannot be used and metadata that cannot be read.
+    """
+
+    types: Mapping[str, tuple[InstalledProvider, ...]]
+    problems: tuple[Problem, ...] = ()
+
+
+def installed(found: Iterable[Distribution] | None = None, *, running: str | None = None) -> Installed:
+    """Look through these distributions (by default those on `sys.path`) for provider packages.
+
+    `running` is the version of toolplug that they must admit, by default the installed one. Of two copies of one
+    distribution the first counts, as for the import.
+    """
+    ours = version(_OURS) if running is None else running
+    seen: set[str] = set()
+    outcomes: list[InstalledProvider | Problem] = []
+    for distribution in distributions() if found is None else found:
+        try:
+            name = canonicalize_name(distribution.name)
+            if name not in seen:
+                seen.add(name)
+                outcomes += [_outcome(distribution, point, ours) for point in _points(distribution)]
+        except Exception as error:  # noqa: BLE001  whatever the files of a foreign package make the parsers raise
+            outcomes.append(_unreadable(distribution, error))
+    providers = [item for item in outcomes if isinstance(item, InstalledProvider)]
+    providers.sort(key=lambda item: (item.type, item.distribution))
+    return Installed(
+        types={kind: tuple(items) for kind, items in groupby(providers, lambda item: item.type)},
+        problems=tuple(item for item in outcomes if isinstance(item, Problem)),
+    )
+
+
+def _points(distribution: Distribution) -> Iterable[EntryPoint]:
+    """Its provider types; the file is parsed only where the group stands in it."""
+    mentioned = GROUP in (distribution.read_text("entry_points.txt") or "")
+    return distribution.entry_points.select(group=GROUP) if mentioned else ()
+
+
+def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> InstalledProvider | Problem:
+    package = f"{distribution.name} {distribution.version}"
+    if not _TYPE.fullmatch(point.name):
+        wrong = "its name is not made of lower-case letters, digits and underscores"
+    elif not EntryPoint.pattern.match(point.value):
+        wrong = f"{point.value!r} is not written as module:attribute"
+    else:
+        return InstalledProvider(
+            type=point.name,
+            entry_point=point,
+            distribution=distribution.name,
+            version=distribution.version,
+            excluded_by=_excluding(distribution.requires or (), ours),
+        )
+    return Problem(
+        code="entry_point_invalid",
+        message=f"{package}: the entry point {point.name!r} cannot be used: {wrong}",
+        hint=f"its author must write `[{GROUP}]` and below it `name = module:Class`",
+    )
+
+
+def _excluding(requires: Iterable[str], ours: str) -> str:
+    """The first requirement that does not admit this version of toolplug; one that cannot be read is passed over."""
+    for text in requires:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        applies = requirement.marker is None or requirement.marker.evaluate(_NO_EXTRA)
+        named = applies and canonicalize_name(requirement.name) == _OURS
+        if named and not requirement.specifier.contains(ours, prereleases=True):
+            return str(requirement)
+    return ""
+
+
+def _unreadable(distribution: Distribution, error: Exception) -> Problem:
+    return Problem(
+        code="metadata_unreadable",
+        message=f"the metadata of a distribution cannot be read: {type(error).__name__}: {error}",
+        file=str(getattr(distribution, "_path", distribution.locate_file(""))),
+        hint="reinstall the package",
+    )

@@ -1,0 +1,148 @@
+"""From an installed entry point to what makes providers of its type; whatever goes wrong becomes a `ProviderError`."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial, reduce
+from importlib import import_module
+
+from pydantic import BaseModel
+
+from toolplug.errors import InvalidDefinition, ProviderError
+from toolplug.providers.authoring import check_declared
+from toolplug.providers.config_model import config_model
+from toolplug.providers.entry_points import InstalledProvider
+from toolplug.providers.hooks import hook_problems
+from toolplug.providers.provider import FunctionProvider, built
+from toolplug.providers.state import ProviderState
+
+IMPORT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderType:
+    """What an entry point names, imported and checked.
+
+    `config`: the model of its settings. Without one a class takes no settings, and a function (`open_settings`) gets
+    the mapping as it is. `build(key, config)` makes an instance; it raises what the author's code raises, and
+    `ProviderError` for a function that gives something else than a provider.
+    """
+
+    installed: InstalledProvider
+    config: type[BaseModel] | None
+    open_settings: bool
+    build: Callable[[str, object], FunctionProvider]
+
+
+def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderType:
+    """Import the entry point and check what it names. Blocks, at most about `within_s` seconds.
+
+    An import that has not ended by then goes on in its daemon thread, and its outcome is dropped. Raises
+    `ProviderError` naming distribution and version, in state `import-failed` or `incompatible`.
+    """
+    if found.excluded_by:
+        raise _incompatible(found, f"it requires {found.excluded_by}", "install a version of it for this toolplug")
+    target = _imported(found, within_s)
+    try:
+        config = config_model(target)
+        if isinstance(target, type) and issubclass(target, FunctionProvider):
+            _check(found, target)
+            return ProviderType(installed=found, config=config, open_settings=False, build=partial(built, target))
+    except InvalidDefinition as error:
+        raise _failed(found, str(error)) from error
+    if isinstance(target, type) or not callable(target) or not _takes_two(target):
+        value = found.entry_point.value
+        raise _failed(found, f"{value} is neither a FunctionProvider subclass nor a function of (key, config)")
+    build = partial(_made, found, target)
+    return ProviderType(installed=found, config=config, open_settings=config is None, build=build)
+
+
+def _imported(found: InstalledProvider, within_s: float) -> object:
+    outcome: Future[object] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(_named(found))
+        except ProviderError as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name=f"toolplug-import-{found.type}", daemon=True).start()
+    try:
+        return outcome.result(within_s)
+    except TimeoutError:
+        module = found.entry_point.module
+        raise _failed(found, f"importing {module} has not ended after {within_s:g} s") from None
+
+
+def _named(found: InstalledProvider) -> object:
+    point = found.entry_point
+    try:
+        module = import_module(point.module)
+    except BaseException as error:
+        raise _failed(found, f"importing {point.module} raised {_said(error)}") from error
+    try:
+        return reduce(getattr, (part for part in point.attr.split(".") if part), module)
+    except BaseException as error:
+        known = [name for name, value in vars(module).items() if _is_own_provider(value, module.__name__)]
+        there = f"; its providers are {', '.join(known)}" if known else ""
+        raise _failed(found, f"{point.module} has no {point.attr!r} ({_said(error)}){there}") from error
+
+
+def _is_own_provider(value: object, module: str) -> bool:
+    return isinstance(value, type) and issubclass(value, FunctionProvider) and value.__module__ == module
+
+
+def _check(found: InstalledProvider, kind: type[FunctionProvider]) -> None:
+    problems = hook_problems(kind)
+    if problems:
+        raise _incompatible(found, "; ".join(problems), f"ask the author of {found.distribution} to change the method")
+    check_declared(kind)
+
+
+def _made(
+    found: InstalledProvider, make: Callable[[str, object], object], key: str, config: object
+) -> FunctionProvider:
+    provider = make(key, config)
+    if not isinstance(provider, FunctionProvider):
+        value, given = found.entry_point.value, type(provider).__qualname__
+        raise _failed(found, f"{value} gave a {given}, which is no FunctionProvider")
+    try:
+        _check(found, type(provider))
+    except InvalidDefinition as error:
+        raise _failed(found, str(error)) from error
+    provider.key = key
+    return provider
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind("key", None)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _said(error: BaseException) -> str:
+    """The error on one line, with the innermost place that it came through."""
+    text = " ".join(str(error).split())
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+def _failed(found: InstalledProvider, what: str) -> ProviderError:
+    return ProviderError(
+        f"{found.package} ({found.type}): {what}",
+        state=ProviderState.IMPORT_FAILED,
+        fix=f"reinstall or update {found.distribution}, or remove its entry",
+    )
+
+
+def _incompatible(found: InstalledProvider, what: str, fix: str) -> ProviderError:
+    return ProviderError(f"{found.package} ({found.type}): {what}", state=ProviderState.INCOMPATIBLE, fix=fix)
