@@ -1,0 +1,214 @@
+"""The fault table's row *provider*: one terminal result, the others unaffected, everything back afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from toolplug import CallContext, FunctionProvider, FunctionRegistry, ToolCall, ToolStatus, tool
+from toolplug.errors import ConfigError
+from toolplug.providers.entry import ProviderEntry, Wanted
+from toolplug.providers.state import ProviderState
+from toolplug.testing.faulty import FaultyProvider, Step
+
+pytestmark = pytest.mark.anyio
+
+PANIC = 'internal error: builtin tool "{}" panicked'
+NOT_JSON = 'result of tool "{}" is not JSON'
+TIMEOUT = 'tool "{}" timed out after 0.05 s'
+
+ROWS = [
+    pytest.param("raises", ToolStatus.PANIC, PANIC, marks=pytest.mark.requirement("H-provider-raises", "FR-018")),
+    pytest.param("exits", ToolStatus.PANIC, PANIC, marks=pytest.mark.requirement("H-provider-exits", "C-3-panic-exit")),
+    pytest.param("interrupts", ToolStatus.PANIC, PANIC, marks=pytest.mark.requirement("H-provider-exits")),
+    pytest.param("leaves", ToolStatus.PANIC, PANIC, marks=pytest.mark.requirement("H-provider-raises")),
+    pytest.param("cancels_itself", ToolStatus.PANIC, PANIC, marks=pytest.mark.requirement("H-provider-cancels-itself")),
+    pytest.param("hangs", ToolStatus.TIMEOUT, TIMEOUT, marks=pytest.mark.requirement("H-provider-hangs")),
+    pytest.param(
+        "swallows_cancellation",
+        ToolStatus.TIMEOUT,
+        TIMEOUT,
+        marks=pytest.mark.requirement("H-provider-swallows-cancellation"),
+    ),
+    pytest.param(
+        "blocks_its_thread", ToolStatus.TIMEOUT, TIMEOUT, marks=pytest.mark.requirement("H-provider-exhausts-threads")
+    ),
+    pytest.param("refuses", ToolStatus.TOOL_ERROR, "not today", marks=pytest.mark.requirement("C-3-tool-error-raised")),
+    pytest.param("returns_none", ToolStatus.SUCCESS, "null", marks=pytest.mark.requirement("H-provider-returns-none")),
+    pytest.param(
+        "returns_bytes", ToolStatus.TOOL_ERROR, NOT_JSON, marks=pytest.mark.requirement("H-provider-returns-bytes")
+    ),
+    pytest.param(
+        "returns_generator",
+        ToolStatus.TOOL_ERROR,
+        NOT_JSON,
+        marks=pytest.mark.requirement("H-provider-returns-generator"),
+    ),
+    pytest.param(
+        "returns_nan", ToolStatus.TOOL_ERROR, NOT_JSON, marks=pytest.mark.requirement("H-provider-returns-nan")
+    ),
+    pytest.param(
+        "returns_cycle", ToolStatus.TOOL_ERROR, NOT_JSON, marks=pytest.mark.requirement("H-provider-returns-cycle")
+    ),
+]
+
+
+@pytest.mark.requirement("H-provider-next-call")
+@pytest.mark.parametrize(("name", "status", "text"), ROWS)
+async def test_a_fault_is_one_result_and_one_metric_and_the_next_call_is_answered(
+    name: str, status: ToolStatus, text: str
+) -> None:
+    faulty, metrics = FaultyProvider(), CollectorRegistry()
+    async with FunctionRegistry({"faulty": faulty}, metrics=metrics) as registry:
+        result = await registry.execute(ToolCall("c1", name), CallContext())
+        assert (result.call_id, result.name, result.status, result.output) == ("c1", name, status, text.format(name))
+        healthy = await registry.execute(ToolCall("c2", "works"), CallContext())
+        assert healthy.output == "fine"
+        counted = metrics.get_sample_value(
+            "antwort_builtin_tool_executions_total", {"provider": "faulty", "tool_name": name, "status": status}
+        )
+        assert counted == 1
+        faulty.release.set()
+    in_flight = {series.tool_name: series.in_flight for series in registry.ledger.every_series()}
+    assert set(in_flight.values()) == {0}
+
+
+@pytest.mark.requirement("H-provider-returns-30mb")
+async def test_thirty_megabytes_are_cut() -> None:
+    async with FunctionRegistry({"faulty": FaultyProvider()}) as registry:
+        result = await registry.execute(ToolCall("c1", "returns_30_mb"), CallContext())
+    assert result.status is ToolStatus.SUCCESS
+    assert len(result.output) < 1_048_576 + 200
+    assert result.metadata["truncated"] == {"bytes": 30_000_000, "kept": 1_048_576}
+
+
+@pytest.mark.requirement("H-provider-mutates-arguments")
+async def test_a_tool_that_changes_its_arguments_changes_nobody_elses() -> None:
+    items = ["yours"]
+    async with FunctionRegistry({"faulty": FaultyProvider()}) as registry:
+        for _ in range(2):
+            result = await registry.execute(ToolCall("c1", "mutates", {"items": items}), CallContext())
+            assert result.output == "2"
+    assert items == ["yours"]
+
+
+@pytest.mark.requirement("H-provider-recursion")
+async def test_a_tool_that_calls_itself_through_the_executor_is_stopped_at_sixteen() -> None:
+    faulty = FaultyProvider()
+    async with FunctionRegistry({"faulty": faulty}) as registry:
+        faulty.executor = registry
+        result = await registry.execute(ToolCall("c1", "calls_again"), CallContext())
+    assert result.output == 'tool "calls_again" is not allowed: depth: tools call one another 16 deep'
+    ended = {series.tool_name: dict(series.ended) for series in registry.ledger.every_series()}
+    assert ended["calls_again"] == {"success": 16, "denied": 1}
+
+
+@pytest.mark.requirement("H-provider-exhausts-threads", "C-2-sync-bulkhead-default")
+async def test_a_provider_that_uses_up_its_threads_leaves_others_theirs() -> None:
+    class Sleeper(FunctionProvider):
+        @tool
+        def nap(self) -> str:
+            return "rested"
+
+    faulty = FaultyProvider()
+    async with FunctionRegistry({"faulty": faulty, "sleeper": Sleeper()}) as registry:
+        blocked = [
+            asyncio.create_task(registry.execute(ToolCall(str(n), "blocks_its_thread"), CallContext()))
+            for n in range(17)
+        ]
+        results = await asyncio.gather(*blocked)
+        assert sorted(result.status for result in results) == ["limited", *["timeout"] * 16]
+        assert (await registry.execute(ToolCall("c", "nap"), CallContext())).output == "rested"
+        faulty.release.set()
+
+
+STEPS = [
+    pytest.param(
+        "constructor", "its constructor raised", marks=pytest.mark.requirement("H-provider-fails-constructor")
+    ),
+    pytest.param("start", "start() raised", marks=pytest.mark.requirement("H-provider-fails-start")),
+    pytest.param("tools", "tools() raised", marks=pytest.mark.requirement("H-provider-fails-tools")),
+    pytest.param("routes", "routes() raised", marks=pytest.mark.requirement("H-provider-fails-routes")),
+    pytest.param("collectors", "collectors() raised", marks=pytest.mark.requirement("H-provider-fails-collectors")),
+]
+
+
+def wanted(step: Step, *, required: bool, made: list[FaultyProvider]) -> Wanted:
+    """A faulty provider as an entry of a configuration."""
+
+    def build() -> FunctionProvider:
+        provider = FaultyProvider.__new__(FaultyProvider)
+        provider.key, provider.config = "faulty", FaultyProvider.Config(fails=step)
+        made.append(provider)
+        provider.__init__()
+        return provider
+
+    return Wanted(ProviderEntry(key="faulty", type="faulty", required=required), build)
+
+
+def healthy() -> Wanted:
+    return Wanted(ProviderEntry(key="healthy", type="healthy"), FaultyProvider)
+
+
+@pytest.mark.requirement("C-2-required-false", "C-12-aclose-after-failed-start")
+@pytest.mark.parametrize(("step", "said"), STEPS)
+async def test_a_provider_that_is_not_required_fails_alone(step: Step, said: str) -> None:
+    made: list[FaultyProvider] = []
+    async with FunctionRegistry() as registry:
+        await registry.apply([wanted(step, required=False, made=made), healthy()])
+        failed, fine = registry.records()
+        assert (failed.state, fine.state) == (ProviderState.START_FAILED, ProviderState.ACTIVE)
+        assert failed.reason == f"provider 'faulty': {said} Boom: {step} went wrong"
+        assert failed.fix
+        assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
+    assert [provider.closed for provider in made] == [0 if step == "constructor" else 1]
+
+
+@pytest.mark.requirement("C-2-required-true")
+@pytest.mark.parametrize(("step", "said"), STEPS)
+async def test_a_required_provider_that_fails_changes_nothing(step: Step, said: str) -> None:
+    made: list[FaultyProvider] = []
+    async with FunctionRegistry({"old": FaultyProvider()}) as registry:
+        before = registry.catalog
+        with pytest.raises(ConfigError) as caught:
+            await registry.apply([wanted(step, required=True, made=made), healthy()])
+        assert [problem.message for problem in caught.value.problems] == [
+            f"provider 'faulty': {said} Boom: {step} went wrong"
+        ]
+        assert registry.catalog is before
+        assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
+    assert [provider.closed for provider in made] == [0 if step == "constructor" else 1]
+
+
+@pytest.mark.requirement("H-provider-fails-aclose", "C-3-aclose-once")
+async def test_a_close_that_fails_keeps_no_other_from_closing(caplog: pytest.LogCaptureFixture) -> None:
+    faulty, fine = FaultyProvider(), FaultyProvider()
+    faulty.config = FaultyProvider.Config(fails="aclose")
+    async with FunctionRegistry({"faulty": faulty, "fine": fine}):
+        pass
+    assert (faulty.closed, fine.closed) == (1, 1)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "provider 'faulty': aclose() raised Boom: aclose went wrong"
+    ]
+
+
+@pytest.mark.requirement("H-provider-fails-collectors")
+async def test_a_collector_that_raises_loses_only_its_own_lines() -> None:
+    class Raising(Collector):
+        def collect(self) -> list[Metric]:
+            raise SystemExit(1)
+
+    class Measured(FunctionProvider):
+        def collectors(self) -> list[Collector]:
+            return [Raising(), Counter("fine", "Fine.", registry=None)]
+
+    metrics = CollectorRegistry()
+    async with FunctionRegistry({"measured": Measured()}, metrics=metrics):
+        first, second = generate_latest(metrics).decode(), generate_latest(metrics).decode()
+    assert "fine_total 0.0" in first
+    assert 'antwort_builtin_collector_errors_total{provider="measured"} 1.0' in first
+    assert 'antwort_builtin_collector_errors_total{provider="measured"} 2.0' in second
