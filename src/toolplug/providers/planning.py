@@ -45,13 +45,17 @@ def planned_tools(
     names = [tool.definition.name for tool in bound]
     _check(entry, names)
     planner = _Planner(entry, around, switch, threads, provider.accepts_idempotency_key)
+    # The inherited one asks tools() again for each name, to find what it has just given.
+    own_can_execute = type(provider).can_execute is not FunctionProvider.can_execute
     listed: list[Tool] = []
     for tool in bound:
         name = tool.definition.name
         rule = entry.tools.get(name, NO_RULE)
         if rule.policy == "disable":
             continue
-        if not called(entry, f"can_execute({name!r})", lambda name=name: provider.can_execute(name)):
+        if own_can_execute and not called(
+            entry, f"can_execute({name!r})", lambda name=name: provider.can_execute(name)
+        ):
             _LOG.warning("%s lists the tool %r but its can_execute refuses it: left out", owner(entry), name)
             continue
         listed.append(planner.tool(tool, rule))
