@@ -1,0 +1,118 @@
+"""HTTP answers: bodies that are read, refusals that say what is wrong, lists as OpenAI's clients page through them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from toolplug_file_search.database import IndexUnavailable
+from toolplug_file_search.documents import UnreadableDocument
+from toolplug_file_search.library import NotThere, TooMany
+from toolplug_file_search.paging import UnknownCursor
+from toolplug_file_search.records import Listed, Order, Page, Record
+
+Handler = Callable[[Request], Awaitable[Response]]
+Model = TypeVar("Model", bound=BaseModel)
+
+_CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_parameter", "json_invalid": "invalid_json"}
+_TYPES = {404: "not_found", 409: "conflict", 413: "invalid_request", 503: "server_error"}
+
+
+class Refused(Exception):
+    """A request that is answered with an error of this status; `param` is the part of it that is wrong."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+        self.status = status
+        self.code = code
+        self.param = param
+        super().__init__(message)
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    order: Order = "desc"
+    after: str | None = None
+    before: str | None = None
+
+
+def answering(handler: Handler) -> Handler:
+    """Make a handler's own exceptions answers in the contract's shape of errors."""
+
+    @wraps(handler)
+    async def answered(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Refused as error:
+            refused = error
+        except NotThere as error:
+            refused = Refused(404, f"{error.what.replace(' ', '_')}_not_found", str(error))
+        except TooMany as error:
+            refused = Refused(409, "quota_exceeded", str(error))
+        except UnreadableDocument as error:
+            refused = Refused(400, error.code, str(error), "file")
+        except UnknownCursor as error:
+            refused = Refused(400, "invalid_value", str(error), error.parameter)
+        except IndexUnavailable as error:
+            refused = Refused(503, "index_unavailable", f"the index cannot answer now: {error}; try again")
+        return _error(request, refused)
+
+    return answered
+
+
+async def body(request: Request, model: type[Model]) -> Model:
+    """The JSON body; raises `Refused` naming the first thing that is wrong with it."""
+    raw = await request.body()
+    return _validated(lambda: model.model_validate_json(raw or b"{}"))
+
+
+def page(request: Request) -> Page:
+    """The part of a list that is asked for; raises `Refused`."""
+    query = _validated(lambda: _Query.model_validate(dict(request.query_params)))
+    return Page(query.limit, query.order, query.after, query.before)
+
+
+def list_answer(listed: Listed[Record], shape: Callable[[Record], Mapping[str, object]]) -> Response:
+    """A list in OpenAI's shape."""
+    data: Sequence[Mapping[str, object]] = [shape(record) for record in listed.records]
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": data,
+            "first_id": data[0]["id"] if data else None,
+            "last_id": data[-1]["id"] if data else None,
+            "has_more": listed.more,
+        }
+    )
+
+
+def _validated(read: Callable[[], Model]) -> Model:
+    try:
+        return read()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        param = ".".join(map(str, first["loc"])) or None
+        code = _CODES.get(first["type"], "invalid_value")
+        says = "is not supported here" if code == "unknown_parameter" else first["msg"]
+        raise Refused(400, code, f"{param}: {says}" if param else says, param) from None
+
+
+def _error(request: Request, refused: Refused) -> Response:
+    return JSONResponse(
+        {
+            "error": {
+                "type": _TYPES.get(refused.status, "invalid_request"),
+                "code": refused.code,
+                "message": str(refused),
+                "param": refused.param,
+                "request_id": getattr(request.state, "request_id", None),
+            }
+        },
+        refused.status,
+    )

@@ -1,0 +1,123 @@
+"""The SQLite file of the index: one writer, any number of readers, each call a transaction.
+
+Everything here blocks and is called in threads.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+
+from toolplug_file_search.schema import WrongVersion, prepare
+
+BUSY_S = 5.0
+
+
+class IndexUnavailable(Exception):
+    """The index cannot answer now: busy, full, read-only or closed. What was being written is not there."""
+
+
+class IndexRefused(Exception):
+    """The file is no index that this version can read; it is left as it is."""
+
+
+class Database:
+    """Open from construction to `close`. Raises `IndexRefused` or `IndexUnavailable` when it cannot be opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writing = Lock()
+        self._pooling = Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+        self._writer = self._opened()
+
+    @contextmanager
+    def reading(self) -> Generator[sqlite3.Connection]:
+        """One unchanging view of the index. Raises `IndexUnavailable`."""
+        with _translated():
+            connection = self._taken()
+            try:
+                with _transaction(connection, "DEFERRED"):
+                    yield connection
+            finally:
+                self._give_back(connection)
+
+    @contextmanager
+    def writing(self) -> Generator[sqlite3.Connection]:
+        """The only writer; everything is kept when the block ends, nothing when it raises.
+
+        Raises `IndexUnavailable`.
+        """
+        with _translated(), self._writing:
+            if self._closed:
+                raise IndexUnavailable("the index is closed")
+            with _transaction(self._writer, "IMMEDIATE"):
+                yield self._writer
+
+    def close(self) -> None:
+        """Wait for the writer and close every connection; readers that still run close theirs. May be called again."""
+        with self._writing, self._pooling:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for connection in (*idle, self._writer):
+                connection.close()
+
+    def _taken(self) -> sqlite3.Connection:
+        with self._pooling:
+            if self._closed:
+                raise IndexUnavailable("the index is closed")
+            if self._idle:
+                return self._idle.pop()
+        return _connected(self._path)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._pooling:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            with _translated():
+                connection = _connected(self._path)
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    prepare(connection)
+                except BaseException:
+                    connection.close()
+                    raise
+        except (sqlite3.DatabaseError, WrongVersion) as error:
+            raise IndexRefused(f"{self._path} is not an index that can be used: {error}; move it away") from error
+        return connection
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, kind: str) -> Generator[None]:
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise IndexUnavailable(str(error)) from error

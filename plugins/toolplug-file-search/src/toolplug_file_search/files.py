@@ -1,0 +1,106 @@
+"""`/v1/files…` in OpenAI's shapes (https://platform.openai.com/docs/api-reference/files)."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from toolplug_file_search.answers import Refused, answering, list_answer, page
+from toolplug_file_search.documents import check_name
+from toolplug_file_search.library import Library
+from toolplug_file_search.records import StoredFile
+
+OpenLibrary = Callable[[Request], Library]
+Purpose = Literal["assistants", "user_data"]
+PURPOSES: tuple[str, ...] = get_args(Purpose)
+
+
+class FileRoutes:
+    """The handlers; each opens the library of the request's tenant and works in a thread."""
+
+    def __init__(self, library: OpenLibrary, *, max_file_bytes: int, ingested: Callable[[int], None]) -> None:
+        self._library = library
+        self._max_file_bytes = max_file_bytes
+        self._ingested = ingested
+
+    def routes(self) -> list[Route]:
+        files, file = "/v1/files", "/v1/files/{file_id}"
+        return [
+            Route(files, answering(self.create), methods=["POST"]),
+            Route(files, answering(self.list), methods=["GET"]),
+            Route(file, answering(self.retrieve), methods=["GET"]),
+            Route(file, answering(self.delete), methods=["DELETE"]),
+            Route(f"{file}/content", answering(self.content), methods=["GET"]),
+        ]
+
+    async def create(self, request: Request) -> Response:
+        """Take one file as `multipart/form-data` with the parts `file` and `purpose`."""
+        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+            raise Refused(415, "unsupported_media_type", "send multipart/form-data with the parts file and purpose")
+        try:
+            async with request.form(max_files=1, max_fields=8) as form:
+                name, content, purpose = await self._upload(form.get("file"), form.get("purpose"))
+        except HTTPException as error:
+            raise Refused(400, "invalid_form", error.detail) from None
+        file = await to_thread(self._library(request).add_file, name, content, purpose)
+        self._ingested(file.bytes)
+        return JSONResponse(_file(file))
+
+    async def list(self, request: Request) -> Response:
+        return list_answer(await to_thread(self._library(request).files, page(request)), _file)
+
+    async def retrieve(self, request: Request) -> Response:
+        return JSONResponse(_file(await to_thread(self._library(request).file, _file_id(request))))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete the file; it is gone from every vector store too."""
+        await to_thread(self._library(request).delete_file, _file_id(request))
+        return JSONResponse({"id": _file_id(request), "object": "file", "deleted": True})
+
+    async def content(self, request: Request) -> Response:
+        """The bytes as they were uploaded; never as a page that a browser would show."""
+        content = await to_thread(self._library(request).content, _file_id(request))
+        return Response(
+            content,
+            media_type="application/octet-stream",
+            headers={"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"},
+        )
+
+    async def _upload(self, file: UploadFile | str | None, purpose: UploadFile | str | None) -> tuple[str, bytes, str]:
+        if not isinstance(file, UploadFile):
+            raise Refused(400, "missing_parameter", "the form has no part 'file' with a file name", "file")
+        if not isinstance(purpose, str) or purpose not in PURPOSES:
+            raise Refused(400, "invalid_value", f"purpose: must be one of {', '.join(PURPOSES)}", "purpose")
+        name = file.filename or ""
+        check_name(name)
+        content = await file.read(self._max_file_bytes + 1)
+        if len(content) > self._max_file_bytes:
+            raise Refused(
+                413, "file_too_large", f"{name!r} is larger than {self._max_file_bytes} bytes (max_file_bytes)", "file"
+            )
+        return name, content, purpose
+
+
+def _file_id(request: Request) -> str:
+    return str(request.path_params["file_id"])
+
+
+def _file(file: StoredFile) -> dict[str, object]:
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.bytes,
+        "created_at": file.created_at,
+        "filename": file.name,
+        "purpose": file.purpose,
+        "status": "processed",
+        "expires_at": None,
+        "status_details": None,
+    }

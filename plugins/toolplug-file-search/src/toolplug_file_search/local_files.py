@@ -1,0 +1,66 @@
+"""The operator's own files: which ones the configuration names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from toolplug_file_search.documents import SUFFIXES
+
+_MAGIC = frozenset("*?[")
+
+
+class Pattern(NamedTuple):
+    """A path of the configuration: a folder, and which of its files. `everything` of a folder means texts only."""
+
+    root: Path
+    glob: str
+    everything: bool
+
+
+class LocalFile(NamedTuple):
+    """A file on the operator's disk. `name` is how it is shown: the path as the configuration begins it."""
+
+    name: str
+    path: Path
+
+
+def pattern(path: str) -> Pattern:
+    """Read one path: a folder, a file, or a glob such as `docs/**/*.md`.
+
+    Raises `ValueError` naming what is not there.
+    """
+    parts = Path(os.path.expanduser(path)).parts
+    magic = next((index for index, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
+    root, rest = Path(*parts[:magic]), parts[magic:]
+    if ".." in rest:
+        raise ValueError(f"{path!r} leaves its own folder with '..' after a wildcard")
+    if not root.exists():
+        raise ValueError(f"{str(root)!r} does not exist (looked for in {Path.cwd()})")
+    if rest:
+        if not root.is_dir():
+            raise ValueError(f"{str(root)!r} is no folder, so nothing in it can match {'/'.join(rest)!r}")
+        return Pattern(root, "/".join(rest), everything=False)
+    if root.is_dir():
+        return Pattern(root, "**/*", everything=True)
+    return Pattern(root.parent, root.name, everything=False)
+
+
+def local_files(patterns: Sequence[Pattern]) -> Iterator[LocalFile]:
+    """Each file once, in the order of the configuration; none that is hidden or behind a symbolic link."""
+    seen: set[Path] = set()
+    for wanted in patterns:
+        root = wanted.root.resolve()
+        for path in sorted(wanted.root.glob(wanted.glob)):
+            inner = path.relative_to(wanted.root)
+            if any(part.startswith(".") for part in inner.parts):
+                continue
+            if wanted.everything and path.suffix.lower() not in SUFFIXES:
+                continue
+            whole = root / inner
+            if whole in seen or not path.is_file() or path.resolve() != whole:
+                continue
+            seen.add(whole)
+            yield LocalFile(path.as_posix(), whole)

@@ -1,0 +1,144 @@
+"""The provider: its tools, its routes, and what it opens and closes."""
+
+from __future__ import annotations
+
+from asyncio import Task, create_task, to_thread
+from collections.abc import Sequence
+from typing import Annotated
+
+from prometheus_client.registry import Collector
+from pydantic import Field
+from starlette.requests import Request
+from starlette.routing import Route
+
+from toolplug import CallContext, FunctionProvider, ToolError, ToolResult, tool
+from toolplug.providers.site import Site
+from toolplug_file_search.database import Database, IndexUnavailable
+from toolplug_file_search.files import FileRoutes
+from toolplug_file_search.ingest import Cutting
+from toolplug_file_search.library import Library, NotThere, Quotas
+from toolplug_file_search.local_files import pattern
+from toolplug_file_search.metrics import Contents, Measures
+from toolplug_file_search.mirror import Mirror
+from toolplug_file_search.results import list_result, search_result
+from toolplug_file_search.search import search, searchable_files
+from toolplug_file_search.settings import Settings
+from toolplug_file_search.stub import MAX_RESULTS, StubOptions, narrowed
+from toolplug_file_search.vector_stores import VectorStoreRoutes
+
+RETRY_S = 1.0
+
+StoreIds = Annotated[list[str], Field(max_length=50)]
+
+
+class FileSearch(FunctionProvider):
+    """Searches the files that a tenant uploaded, and those that the operator named for everybody."""
+
+    Config = Settings
+    config: Settings
+    _first_look: Task[None] | None = None
+
+    async def start(self, site: Site) -> None:
+        """Open the index, which an earlier run may have filled, and begin to look at the operator's files."""
+        settings = self.config
+        self._measures = Measures()
+        self._cutting = Cutting(size=settings.chunk_size, overlap=settings.overlap)
+        self._quotas = Quotas(files=settings.max_files, stores=settings.max_vector_stores)
+        self._database = await to_thread(Database, site.state_dir / "index.db")
+        self._mirror = Mirror(
+            self._database,
+            [pattern(path) for path in settings.paths],
+            self._cutting,
+            max_file_bytes=settings.max_file_bytes,
+            refresh_s=settings.refresh,
+            log=self.log,
+            ingested=self._measures.ingested,
+        )
+        self._first_look = create_task(self._look())
+
+    async def aclose(self) -> None:
+        """End what runs and close the index; there is nothing to close where it could not be opened."""
+        if self._first_look is not None:
+            await to_thread(self._mirror.stop)
+            await self._first_look
+            await to_thread(self._database.close)
+
+    def collectors(self) -> Sequence[Collector]:
+        return (Contents(self._database), *self._measures.collectors())
+
+    def routes(self) -> Sequence[Route]:
+        settings = self.config
+        files = FileRoutes(self._library, max_file_bytes=settings.max_file_bytes, ingested=self._measures.ingested)
+        return (*VectorStoreRoutes(self._library).routes(), *files.routes())
+
+    @tool(read_only=True, stub="file_search", stub_options=StubOptions)
+    def file_search(
+        self,
+        query: Annotated[str, Field(min_length=1, max_length=10_000)],
+        context: CallContext,
+        max_results: Annotated[int, Field(ge=1, le=MAX_RESULTS)] | None = None,
+        vector_store_ids: StoreIds | None = None,
+    ) -> ToolResult:
+        """Search the available files and return the passages that answer best, each with its file, its place and a
+        `cite` to quote as the source.
+
+        Args:
+            query: what to look for, in words that the text itself would use
+            max_results: how many passages at most
+            vector_store_ids: look only into these vector stores; leave it out to search everything
+        """
+        asked = narrowed(
+            context.options, stores=vector_store_ids, limit=max_results, default_limit=self.config.max_results
+        )
+        with self._measures.searching() as found:
+            try:
+                self._mirror.refresh()
+                passages = search(
+                    self._database,
+                    context.principal.tenant,
+                    query,
+                    stores=asked.stores,
+                    limit=asked.limit,
+                    at_least=asked.at_least,
+                )
+            except NotThere as error:
+                raise ToolError(str(error)) from None
+            except IndexUnavailable as error:
+                raise _try_again(error) from error
+            found.extend(passages)
+        return search_result(query, passages)
+
+    @tool(read_only=True)
+    def list_files(
+        self,
+        context: CallContext,
+        after: str = "",
+        limit: Annotated[int, Field(ge=1, le=1000)] = 100,
+    ) -> dict[str, object]:
+        """List the files that can be searched.
+
+        Args:
+            after: the file_id of the last file of the list before, to go on from there
+            limit: how many files at most
+        """
+        try:
+            self._mirror.refresh()
+            files, total = searchable_files(self._database, context.principal.tenant, after=after, limit=limit)
+        except NotThere as error:
+            raise ToolError(str(error)) from None
+        except IndexUnavailable as error:
+            raise _try_again(error) from error
+        return list_result(files, total)
+
+    async def _look(self) -> None:
+        try:
+            await to_thread(self._mirror.refresh)
+        except IndexUnavailable as error:
+            self.log.warning("the local files are not indexed yet: %s; the next search tries again", error)
+
+    def _library(self, request: Request) -> Library:
+        return Library(self._database, request.state.tenant, self._cutting, self._quotas)
+
+
+def _try_again(error: IndexUnavailable) -> ToolError:
+    return ToolError(f"the index of files cannot answer now: {error}", retry_after_s=RETRY_S)

@@ -1,0 +1,110 @@
+"""How well a passage answers: BM25 over everything that the caller can see.
+
+FTS5 scores each corpus by how rare a word is in that corpus alone, and takes a word that stands in half of its passages
+as worthless, which ranks badly where there are few. Here the rarity of a term is counted over all corpora of the search
+together, with a measure that is never zero; FTS5 still says how much of a passage a term is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from toolplug_file_search.schema import passages
+from toolplug_file_search.terms import Term
+
+NAME_WEIGHT, HEADINGS_WEIGHT, TEXT_WEIGHT = 3.0, 2.5, 1.0
+_SATURATION = 2.2
+"""What FTS5's measure of a term in a passage comes to at most (k1 + 1)."""
+
+
+class Hit(NamedTuple):
+    """A chunk of a corpus; `score` is between 0 and 1, and 1 would be all that was asked for, over and over."""
+
+    corpus: int
+    chunk: int
+    score: float
+
+
+class _Weighed(NamedTuple):
+    """A term; `counts` are the passages that hold it, by corpus, `rarity` holds for all of them."""
+
+    term: Term
+    counts: Mapping[int, int]
+    rarity: float
+
+
+def hits(
+    connection: sqlite3.Connection, terms: Sequence[Term], corpora: Mapping[int, Sequence[str] | None], limit: int
+) -> list[Hit]:
+    """The best chunks of these corpora, best first. A corpus may be narrowed to the files with these ids."""
+    sizes = {corpus: _count(connection, corpus) for corpus in corpora}
+    weighed = [_weighed(connection, term, sizes) for term in terms]
+    best = math.fsum(item.term.weight * item.rarity * _SATURATION for item in weighed)
+    found = [
+        Hit(corpus, chunk, min(score / best, 1.0))
+        for corpus, files in corpora.items()
+        for chunk, score in _scored(connection, corpus, sizes[corpus], weighed, files, limit)
+    ]
+    return sorted(found, key=lambda hit: (-hit.score, hit.corpus, hit.chunk))[:limit]
+
+
+def _count(connection: sqlite3.Connection, corpus: int) -> int:
+    return int(
+        connection.execute("SELECT coalesce(sum(chunks), 0) FROM files WHERE corpus = ?", (corpus,)).fetchone()[0]
+    )
+
+
+def _weighed(connection: sqlite3.Connection, term: Term, sizes: Mapping[int, int]) -> _Weighed:
+    counts = {
+        corpus: int(
+            connection.execute(
+                f"SELECT count(*) FROM {passages(corpus)} WHERE {passages(corpus)} MATCH ?", (term.expression,)
+            ).fetchone()[0]
+        )
+        for corpus in sizes
+    }
+    holding, all_passages = sum(counts.values()), sum(sizes.values())
+    return _Weighed(term, counts, math.log(1 + (all_passages - holding + 0.5) / (holding + 0.5)))
+
+
+def _scored(
+    connection: sqlite3.Connection,
+    corpus: int,
+    size: int,
+    weighed: Sequence[_Weighed],
+    files: Sequence[str] | None,
+    limit: int,
+) -> list[tuple[int, float]]:
+    """Chunks with their sums over the terms, FTS5's own measure of rarity exchanged for ours."""
+    table = passages(corpus)
+    one = (
+        f"SELECT rowid AS chunk, -bm25({table}, {NAME_WEIGHT}, {HEADINGS_WEIGHT}, {TEXT_WEIGHT}) * ? AS score "
+        f"FROM {table} WHERE {table} MATCH ?"
+    )
+    present = [item for item in weighed if item.counts[corpus]]
+    if not present:
+        return []
+    values: list[object] = []
+    for item in present:
+        factor = item.term.weight * item.rarity / _rarity_in_fts5(size, item.counts[corpus])
+        values += [factor, item.term.expression]
+    narrowed = ""
+    if files is not None:
+        narrowed = "WHERE chunk IN (SELECT number FROM chunks JOIN json_each(?) ON value = file_id) "
+        values.append(json.dumps(list(files)))
+    rows = connection.execute(
+        f"SELECT chunk, sum(score) AS total FROM ({' UNION ALL '.join([one] * len(present))}) {narrowed}"
+        "GROUP BY chunk ORDER BY total DESC, chunk LIMIT ?",
+        [*values, limit],
+    )
+    return [(int(chunk), float(score)) for chunk, score in rows]
+
+
+def _rarity_in_fts5(size: int, holding: int) -> float:
+    """What FTS5's bm25() multiplies with for one phrase (https://www.sqlite.org/fts5.html#the_bm25_function)."""
+    rarity = math.log((size - holding + 0.5) / (holding + 0.5))
+    return rarity if rarity > 0 else 1e-6

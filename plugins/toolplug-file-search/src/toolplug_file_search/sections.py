@@ -1,0 +1,72 @@
+"""The sections of a document: where each heading's part begins and ends, and under which headings it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_UNDERLINE = re.compile(r"=+[ \t]*")
+
+
+class Section(NamedTuple):
+    """`text[start:end]`; `headings` lead from the document's first level to this one."""
+
+    start: int
+    end: int
+    headings: tuple[str, ...]
+
+
+class _Heading(NamedTuple):
+    start: int
+    end: int
+    level: int
+    text: str
+
+
+def sections(text: str, *, markdown: bool) -> list[Section]:
+    """The sections in order, without those that hold nothing; together they hold all that is not blank.
+
+    A heading directly followed by another one begins the other's section, so that no section is a heading alone unless
+    the document ends with it. Text that is not Markdown is one section.
+    """
+    found: list[Section] = []
+    path: list[_Heading] = []
+    start = 0
+    for heading in _headings(text) if markdown else ():
+        if _says_something(text, start, heading.start, path):
+            found.append(Section(start, heading.start, _names(path)))
+            start = heading.start
+        path = [*(above for above in path if above.level < heading.level), heading]
+    if text[start:].strip():
+        found.append(Section(start, len(text), _names(path)))
+    return found
+
+
+def _says_something(text: str, start: int, end: int, path: list[_Heading]) -> bool:
+    """Is there more between the two than headings."""
+    after_heading = max(start, path[-1].end) if path else start
+    return bool(text[after_heading:end].strip())
+
+
+def _names(path: list[_Heading]) -> tuple[str, ...]:
+    return tuple(heading.text for heading in path if heading.text)
+
+
+def _headings(text: str) -> Iterator[_Heading]:
+    """Headings with `#`, and first-level ones underlined with `=`; none inside fenced code."""
+    fence, position = "", 0
+    before = ""
+    for line in text.splitlines(keepends=True):
+        bare = line.rstrip("\r\n")
+        mark = _FENCE.match(bare)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        elif not fence and (found := _HEADING.fullmatch(bare)):
+            yield _Heading(position, position + len(line), len(found[1]), found[2])
+        elif not fence and before.strip() and _UNDERLINE.fullmatch(bare):
+            yield _Heading(position - len(before), position + len(line), 1, before.strip())
+        before = "" if fence or mark else line
+        position += len(line)

@@ -1,0 +1,60 @@
+"""What an operator may set under `providers.file_search`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from toolplug_file_search.local_files import pattern
+
+
+def _readable(path: str) -> str:
+    try:
+        pattern(path)
+    except ValueError as error:
+        raise PydanticCustomError("path", "{why}", {"why": str(error)}) from None
+    return path
+
+
+LocalPath = Annotated[str, Field(min_length=1), AfterValidator(_readable)]
+
+
+class Settings(BaseModel):
+    """Everything has a default: without any settings, only what is uploaded is searched."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    paths: Annotated[
+        tuple[LocalPath, ...],
+        Field(
+            strict=False,
+            description="folders, files and globs of text and Markdown that every tenant may search and nobody may "
+            "change; relative to where the host was started; symbolic links are not followed",
+        ),
+    ] = ()
+    refresh: Annotated[
+        float, Field(ge=0, description="seconds after which a search looks again whether those files changed")
+    ] = 5.0
+    chunk_size: Annotated[int, Field(ge=100, le=20_000, description="characters that a passage has at most")] = 1_500
+    overlap: Annotated[
+        int,
+        Field(ge=0, description="characters that a passage may repeat of the one before; at most half of chunk_size"),
+    ] = 200
+    max_results: Annotated[int, Field(ge=1, le=50, description="passages of a search that does not say how many")] = 5
+    max_file_bytes: Annotated[int, Field(ge=1, le=50 * 1024 * 1024, description="bytes that a file has at most")] = (
+        10 * 1024 * 1024
+    )
+    max_files: Annotated[int, Field(ge=1, description="files that each tenant may keep")] = 10_000
+    max_vector_stores: Annotated[int, Field(ge=1, description="vector stores that each tenant may keep")] = 1_000
+
+    @model_validator(mode="after")
+    def _overlap_fits(self) -> Self:
+        if self.overlap * 2 > self.chunk_size:
+            raise PydanticCustomError(
+                "overlap",
+                "overlap ({overlap}) is more than half of chunk_size ({size})",
+                {"overlap": self.overlap, "size": self.chunk_size},
+            )
+        return self

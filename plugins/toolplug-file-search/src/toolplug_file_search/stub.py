@@ -1,0 +1,49 @@
+"""What a `{"type": "file_search"}` entry of a request may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_RESULTS = 50
+
+
+class RankingOptions(BaseModel):
+    """How results are ranked; there is one ranker, by whatever name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ranker: Literal["auto", "default-2024-11-15"] = "auto"
+    score_threshold: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class StubOptions(BaseModel):
+    """OpenAI's options of the built-in tool but for `filters`, which is not supported."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    vector_store_ids: Annotated[list[str] | None, Field(min_length=1, max_length=50)] = None
+    max_num_results: Annotated[int | None, Field(ge=1, le=MAX_RESULTS)] = None
+    ranking_options: RankingOptions = RankingOptions()
+
+
+class Narrowed(NamedTuple):
+    """What a call may look through: a call narrows what its stub allows, and never widens it."""
+
+    stores: Sequence[str] | None
+    limit: int
+    at_least: float
+
+
+def narrowed(
+    options: Mapping[str, object], *, stores: Sequence[str] | None, limit: int | None, default_limit: int
+) -> Narrowed:
+    """Bring together the stub's options, which the host has validated, and the call's arguments."""
+    said = StubOptions.model_validate(dict(options))
+    allowed = said.vector_store_ids
+    both = stores if allowed is None else allowed if stores is None else [store for store in stores if store in allowed]
+    most = said.max_num_results or MAX_RESULTS
+    wanted = limit or said.max_num_results or default_limit
+    return Narrowed(both, min(wanted, most), said.ranking_options.score_threshold)
