@@ -153,15 +153,26 @@ async def test_a_commit_waits_for_a_lock_and_then_is_unavailable(tmp_path: Path)
 @pytest.mark.requirement("H-store-busy")
 async def test_a_commit_goes_on_when_the_lock_is_given_back(tmp_path: Path) -> None:
     file = tmp_path / "state.db"
-    async with SqliteStore(file) as store:
-        holder = sqlite3.connect(file, isolation_level=None)
+    holder = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    fuse = Fuse(at=0, blow=lambda sql: holder.close())
+    async with SqliteStore(file, connection=burning(fuse)) as store:
         holder.execute("BEGIN IMMEDIATE")
-        committing = [asyncio.create_task(store.commit("key", b"value", expected=n)) for n in range(2)]
-        # The first try at the lock is over when a read that was asked for after it is answered many times.
-        for _ in range(50):
-            assert await store.read("key") is None
-        holder.close()
-        assert await asyncio.gather(*committing) == [1, 2]
+        # Given back when the lock is tried for the third time.
+        fuse.at = fuse.seen + 3
+        assert await asyncio.gather(*(store.commit("key", b"value", expected=n) for n in range(2))) == [1, 2]
+
+
+@pytest.mark.requirement("H-store-busy")
+async def test_a_start_goes_on_when_the_lock_is_given_back(tmp_path: Path) -> None:
+    file = tmp_path / "state.db"
+    await _filled(file)
+    holder = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    # A try that meets the lock ends within three statements; the check is one, so this is at least the third.
+    fuse = Fuse(at=9, blow=lambda sql: holder.close())
+    async with SqliteStore(file, connection=burning(fuse)) as store:
+        assert len(await store.keys()) == 20
 
 
 @pytest.mark.requirement("H-store-busy")
@@ -224,6 +235,7 @@ async def test_an_expired_record_leaves_the_file_with_its_events(tmp_path: Path)
     async with SqliteStore(tmp_path / "state.db", clock=clock) as store:
         for number in range(100):
             await store.commit(f"key {number}", b"value", ttl_s=1, events=[b"event"])
+        await asyncio.gather(store.commit("brief", b"", events=[b"event"]), store.commit("brief", None))
         clock.now += 2
         for _ in range(2):
             await store.commit("another", b"")

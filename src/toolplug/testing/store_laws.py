@@ -197,6 +197,25 @@ class RevisionLaws(_Fixtures):
         clock.now += 1
         assert await store.commit("key", b"4", expected=0) > again
 
+    async def test_commits_of_one_key_at_once_follow_one_another(self, store: Store) -> None:
+        revisions = await asyncio.gather(
+            store.commit("key", b"1", events=[b"first life"]),
+            store.commit("key", None),
+            store.commit("key", None),
+            store.commit("key", b"2", events=[b"second life"]),
+            store.commit("gone", b"1", events=[b"only life"]),
+            store.commit("gone", None),
+        )
+        assert revisions[2] == 0
+        assert revisions[0] < revisions[1] < revisions[3]
+        record = await store.read("key")
+        assert record is not None
+        assert (record.value, record.revision) == (b"2", revisions[3])
+        assert await store.keys() == ["key"]
+        assert await store.events("key", record.position - 1) == Events(
+            known=True, entries=(Event(record.position, b"second life"),)
+        )
+
     async def test_a_cancelled_commit_is_done_whole_or_not_at_all(self, store: Store) -> None:
         for number in range(40):
             key = f"key{number}"
