@@ -8,7 +8,7 @@ import pytest
 
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
-from toolplug.testing import store_laws
+from toolplug.testing import store_event_laws, store_record_laws
 
 
 class _Memory:
@@ -18,24 +18,24 @@ class _Memory:
 
 
 @pytest.mark.requirement("I2-2a-laws")
-class TestRecords(_Memory, store_laws.RecordLaws): ...
+class TestRecords(_Memory, store_record_laws.RecordLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-cas")
-class TestRevisions(_Memory, store_laws.RevisionLaws): ...
+class TestRevisions(_Memory, store_record_laws.RevisionLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-ttl", "H-time-ttl")
-class TestExpiry(_Memory, store_laws.ExpiryLaws): ...
+class TestExpiry(_Memory, store_record_laws.ExpiryLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-keys")
-class TestKeys(_Memory, store_laws.KeyLaws): ...
+class TestKeys(_Memory, store_record_laws.KeyLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-atomic", "I2-2a-events")
-class TestEvents(_Memory, store_laws.EventLaws): ...
+class TestEvents(_Memory, store_event_laws.EventLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-events")
-class TestWaits(_Memory, store_laws.WaitLaws): ...
+class TestWaits(_Memory, store_event_laws.WaitLaws): ...

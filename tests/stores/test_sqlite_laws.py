@@ -10,7 +10,7 @@ import pytest
 
 from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.store import Store
-from toolplug.testing import store_laws
+from toolplug.testing import store_event_laws, store_laws, store_record_laws
 
 
 class _Sqlite:
@@ -20,27 +20,27 @@ class _Sqlite:
 
 
 @pytest.mark.requirement("I2-2a-laws")
-class TestRecords(_Sqlite, store_laws.RecordLaws): ...
+class TestRecords(_Sqlite, store_record_laws.RecordLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-cas")
-class TestRevisions(_Sqlite, store_laws.RevisionLaws): ...
+class TestRevisions(_Sqlite, store_record_laws.RevisionLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-ttl", "H-time-ttl")
-class TestExpiry(_Sqlite, store_laws.ExpiryLaws): ...
+class TestExpiry(_Sqlite, store_record_laws.ExpiryLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-keys")
-class TestKeys(_Sqlite, store_laws.KeyLaws): ...
+class TestKeys(_Sqlite, store_record_laws.KeyLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-atomic", "I2-2a-events")
-class TestEvents(_Sqlite, store_laws.EventLaws): ...
+class TestEvents(_Sqlite, store_event_laws.EventLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-events")
-class TestWaits(_Sqlite, store_laws.WaitLaws): ...
+class TestWaits(_Sqlite, store_event_laws.WaitLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-survives", "I2-2a-cas")
