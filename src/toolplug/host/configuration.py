@@ -16,11 +16,10 @@ from toolplug.config.node import Value
 from toolplug.config.problems import problems_of
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.section import Section
-from toolplug.errors import ConfigError, Problem, StoreMisused
+from toolplug.errors import ConfigError, Problem
 from toolplug.host.provider_entries import ProviderEntries
 from toolplug.host.settings import LATER_SECTIONS, HostSettings
 from toolplug.providers.entry_points import Installed
-from toolplug.stores.open import open_store
 
 Source = str | os.PathLike[str] | Mapping[str, object]
 
@@ -46,12 +45,23 @@ def read_configuration(source: Source, environ: Mapping[str, str], installed: In
 
     Imports the packages of enabled entries and nothing else. Raises `ConfigError` with every problem, in file order.
     """
-    document = _document(source)
     problems: list[Problem] = []
-    settings = _settings(document, environ, problems)
-    providers = ProviderEntries.read(document, environ, installed, settings, problems)
+    configuration = read_parts(source, environ, installed, problems)
     if problems:
         raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
+    return configuration
+
+
+def read_parts(
+    source: Source, environ: Mapping[str, str], installed: Installed, problems: list[Problem]
+) -> Configuration:
+    """The same, but what is wrong is added to `problems`; the parts that it concerns are left at their defaults.
+
+    Raises `ConfigError` only where the document as a whole cannot be read.
+    """
+    document = _document(source)
+    settings = _settings(document, environ, problems)
+    providers = ProviderEntries.read(document, environ, installed, settings, problems)
     return Configuration(source=source, settings=settings, providers=providers)
 
 
@@ -72,15 +82,10 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
     section = read_secret_files(section, HostSettings)
     problems.extend(section.problems)
     try:
-        settings = HostSettings.model_validate(section.value)
+        return HostSettings.model_validate(section.value)
     except ValidationError as error:
         problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers"]))
         return HostSettings()
-    try:
-        open_store(settings.store)
-    except StoreMisused as error:
-        problems.append(document.problem(("store",), code="wrong_value", message=str(error)))
-    return settings
 
 
 def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from toolplug.execution.replay import Replays
 from toolplug.host.configuration import Configuration, Source, read_configuration
 from toolplug.host.settings import HostSettings
 from toolplug.providers.entry import Wanted
-from toolplug.providers.entry_points import InstalledProvider, installed
+from toolplug.providers.entry_points import Installed, InstalledProvider, installed
 from toolplug.providers.planning import Surroundings
 from toolplug.providers.registry import UNKNOWN, FunctionRegistry, Setup
 from toolplug.providers.sites import stored_sites
@@ -38,12 +38,15 @@ from toolplug.stores.store import Store
 
 _LOG = logging.getLogger("toolplug.host")
 
+Reader = Callable[[Source, Mapping[str, str], Installed], Configuration]
+"""Reads a configuration; raises `ConfigError`."""
+
 ARTIFACT_S = 3600.0
 STATE_DIR = ".toolplug"
 
 
 class Reloaded(NamedTuple):
-    """What a reload did, by provider key."""
+    """What a reload did, by provider key: a changed provider is `started` anew."""
 
     started: tuple[str, ...]
     kept: tuple[str, ...]
@@ -65,7 +68,7 @@ def open_host(config: Source = "providers.yaml", *, environ: Mapping[str, str] |
 
     `environ` is what `${NAME}` in the configuration means; None: the environment of the process when it is entered.
     """
-    return Host(config, environ)
+    return Host(config, environ, read_configuration)
 
 
 class Host:
@@ -74,9 +77,10 @@ class Host:
     Entering raises `ConfigError` with every problem at once, and `StoreError` where the store cannot be opened.
     """
 
-    def __init__(self, config: Source, environ: Mapping[str, str] | None) -> None:
+    def __init__(self, config: Source, environ: Mapping[str, str] | None, read: Reader) -> None:
         self._source = config
         self._environ = environ
+        self._reader = read
         self._open: _Open | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._changing = asyncio.Lock()
@@ -187,8 +191,7 @@ class Host:
         """
         opened = self._entered()
         async with self._changing:
-            before = {record.key for record in opened.registry.records() if record.state in _RUNNING}
-            kept_entries = {key: opened.registry.entry(key) for key in before}
+            before = opened.registry.running()
             try:
                 configuration = self._read()
                 _check_unchangeable(opened.configuration, configuration)
@@ -199,9 +202,10 @@ class Host:
                 raise
             self._open = opened._replace(configuration=configuration)
             audit("config.reload", "done", by, str(self._shown_source()), request_id)
-            after = {record.key for record in opened.registry.records() if record.state in _RUNNING}
-            kept = {key for key in before & after if opened.registry.entry(key) == kept_entries[key]}
-            return Reloaded(*(tuple(sorted(keys)) for keys in (after - kept, kept, before - after)))
+            after = opened.registry.running()
+            kept = tuple(key for key in after if before.get(key) is after[key])
+            started = tuple(key for key in after if key not in kept)
+            return Reloaded(started, kept, tuple(key for key in before if key not in after))
 
     async def _switch(self, key: str, on: bool, event: str, by: Principal, request_id: str) -> None:
         opened = self._entered()
@@ -225,7 +229,7 @@ class Host:
 
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
-        return read_configuration(self._source, environ, installed())
+        return self._reader(self._source, environ, installed())
 
     def _entered(self) -> _Open:
         if self._open is None:
@@ -251,7 +255,6 @@ class Host:
 
 
 _NO_CALLS = ScopeGate(CALL_SCOPE, "the credential")
-_RUNNING = frozenset({ProviderState.ACTIVE, ProviderState.SHADOWED})
 
 
 def _acting_agent(principal: Principal, agent: str | None) -> str | None:

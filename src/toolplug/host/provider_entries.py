@@ -71,6 +71,12 @@ class ProviderEntries:
                 problems.extend(error.problems)
         return replace(reader, wanted=wanted)
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the section in file order, also those of entries that are wrong."""
+        section = self.document.root.entries.get(SECTION)
+        return tuple(section.node.entries) if section is not None and isinstance(section.node, MappingNode) else ()
+
     def switched_on(self, key: str) -> Wanted:
         """The entry of a key as if it said `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
         self._known(key)
@@ -189,7 +195,7 @@ class ProviderEntries:
         )
 
     def _place(self, path: tuple[str | int, ...]) -> Place:
-        mark = self.document.mark(path)
+        mark = self.document.key_mark(path)
         return Place(self.document.file, mark.line, mark.column)
 
     def _configured(

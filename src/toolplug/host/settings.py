@@ -8,9 +8,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from toolplug.config.units import Size
+from toolplug.errors import StoreMisused
 from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
 from toolplug.providers.entry import Offer, ToolRule
+from toolplug.stores.open import open_store
 
 RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})
 """Keys of a provider entry that are the host's; every other one belongs to the provider's own Config model."""
@@ -38,6 +40,14 @@ def _built(rule: ToolRule) -> ToolRule:
             "not_built", "policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny"
         )
     return rule
+
+
+def _store_url(url: str) -> str:
+    try:
+        open_store(url)
+    except StoreMisused as error:
+        raise PydanticCustomError("store_url", "{reason}", {"reason": str(error)}) from None
+    return url
 
 
 class ProviderSettings(Part):
@@ -129,7 +139,9 @@ class HostSettings(Part):
     http: Http = Http()
     limits: Limits = NO_LIMITS
     metrics: Metrics = Metrics()
-    store: Annotated[str, Field(description="sqlite:///./path, sqlite:////path or memory://")] = DEFAULT_STORE
+    store: Annotated[
+        str, AfterValidator(_store_url), Field(description="sqlite:///./path, sqlite:////path or memory://")
+    ] = DEFAULT_STORE
 
 
 LATER_SECTIONS = frozenset({"agents", "egress", "mcp_servers", "responses", "sessions", "toolsets"})

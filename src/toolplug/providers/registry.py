@@ -126,9 +126,9 @@ class FunctionRegistry(LiveCatalog):
         """What this registry counts."""
         return self._setup.around.ledger
 
-    def entry(self, key: str) -> ProviderEntry | None:
-        """The entry of a provider that runs."""
-        return next((slot.entry for slot in self._slots if slot.entry.key == key and slot.generation), None)
+    def running(self) -> dict[str, Generation]:
+        """The generation that runs under each key, in order."""
+        return {slot.entry.key: slot.generation for slot in self._slots if slot.generation is not None}
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider that was asked for, in order, as it is now."""

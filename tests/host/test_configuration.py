@@ -1,0 +1,288 @@
+"""providers.yaml: what it means, and every problem at once with its place."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.host.conftest import Package
+
+from toolplug import CallContext, Principal, ToolCall, open_host
+from toolplug.errors import ConfigError
+from toolplug.providers.state import ProviderState
+
+pytestmark = pytest.mark.anyio
+
+NOTES = """
+    from pydantic import BaseModel, ConfigDict, SecretStr
+    from toolplug import FunctionProvider, tool
+
+    class Notes(FunctionProvider):
+        class Config(BaseModel):
+            limit: int = 100
+            token: SecretStr | None = None
+
+        @tool
+        async def read(self) -> str:
+            return f"{self.key} {self.config.limit}"
+
+        @tool(timeout="2s")
+        async def write(self) -> str:
+            return "written"
+
+    class Open(FunctionProvider):
+        class Config(BaseModel):
+            model_config = ConfigDict(extra="allow")
+
+        @tool
+        async def known(self) -> object:
+            return self.config.model_extra
+
+    def made(key, config):
+        provider = Open()
+        provider.config = Open.Config(key=key, **config)
+        return provider
+"""
+POINTS = {"notes": "notes_mod:Notes", "open_notes": "notes_mod:Open", "made": "notes_mod:made"}
+ME = Principal(scopes=frozenset({"tools:call"}))
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def notes(package: Package) -> None:
+    package("toolplug-notes", POINTS, notes_mod=NOTES)
+
+
+async def problems(path: Path, **environ: str) -> list[str]:
+    """What the host says of a wrong file, without the directory that it stands in."""
+    with pytest.raises(ConfigError) as caught:
+        async with open_host(path, environ=environ):
+            raise AssertionError("it must not start")
+    return [str(problem).replace(str(path.parent) + "/", "") for problem in caught.value.problems]
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("FR-014", "FR-016", "C-12-config", "C-2-own-keys", "C-12-entry-point", "REG-config-schema")
+async def test_an_entry_names_its_type_and_holds_the_providers_own_settings(config: Write) -> None:
+    path = config(
+        """
+        providers:
+          notes: {enabled: true, limit: 3}
+          more: {enabled: true, type: notes, settings: {limit: 7}}
+          made: {enabled: true, settings: {enabled: 1, colour: red}}
+        """
+    )
+    async with open_host(path, environ={}) as host:
+        assert list(host.registry.catalog) == ["read", "write", "known"]
+        read = await host.registry.execute(ToolCall("1", "read"), CallContext())
+        made = await host.registry.execute(ToolCall("2", "known"), CallContext())
+        assert read.output == "notes 3"
+        assert made.structured == {"key": "made", "enabled": 1, "colour": "red"}
+        states = [(record.key, record.type, record.state, record.distribution) for record in host.records()][:3]
+    assert states == [
+        ("notes", "notes", ProviderState.ACTIVE, "toolplug-notes"),
+        ("more", "notes", ProviderState.SHADOWED, "toolplug-notes"),
+        ("made", "made", ProviderState.ACTIVE, "toolplug-notes"),
+    ]
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-12-config-open")
+async def test_a_config_that_allows_other_keys_gets_them(config: Write) -> None:
+    path = config("providers: {open_notes: {enabled: true, anything: [1, 2]}}")
+    async with open_host(path, environ={}) as host:
+        known = await host.registry.execute(ToolCall("1", "known"), CallContext())
+    assert known.structured == {"anything": [1, 2]}
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("FR-015", "C-2-enabled-default", "C-2-disabled-rest", "REG-US1-3")
+async def test_a_provider_that_is_not_enabled_is_not_even_imported(config: Write) -> None:
+    path = config(
+        """
+        providers:
+          notes: {limit: nonsense, token: "${UNSET}", tools: 5}
+          made: {enabled: false}
+        """
+    )
+    async with open_host(path, environ={}) as host:
+        assert len(host.registry.catalog) == 0
+        states = {record.key: record.state for record in host.records()}
+        assert (states["notes"], states["made"]) == (ProviderState.DISABLED, ProviderState.DISABLED)
+        assert states["hello"] is ProviderState.INSTALLED_NOT_ENABLED
+        assert "notes_mod" not in sys.modules
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-2-problem-place", "C-2-unknown-type", "C-2-unknown-key", "C-2-wrong-value", "FR-017")
+@pytest.mark.requirement(
+    "C-2-known-packages", "C-2-settings-and-flat", "C-2-store-url", "C-3-policy-ask", "C-2-later-parts"
+)
+async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_right_thing(config: Write) -> None:
+    path = config(
+        """\
+        providers:
+          notes:
+            enabled: true
+            limt: 5
+            limits: {timeout: soon, retrys: 1}
+            tools: {read: ask}
+          nots: {enabled: false}
+          made: {enabled: "false"}
+          web_search: {enabled: true}
+          open_notes: {enabled: true, colour: red, settings: {}}
+          Bad-Key: {}
+        store: redis://localhost
+        limits: {rate: 5/week}
+        sessions: {ttl: 1h}
+        metricss: {}
+        """
+    )
+    assert await problems(path) == [
+        "providers.yaml:4:5: providers.notes.limt: unknown key 'limt' (nearest: 'limit')",
+        "providers.yaml:5:23: providers.notes.limits.timeout: should be a duration such as 500ms, 20s, 5m or 1h, or a"
+        " number of seconds, not 'soon'",
+        "providers.yaml:5:29: providers.notes.limits.retrys: unknown key 'retrys' (nearest: 'retries')",
+        "providers.yaml:6:19: providers.notes.tools.read: policy 'ask' needs approvals, which this version of toolplug"
+        " does not have; use allow or deny",
+        "providers.yaml:7:3: providers.nots: unknown provider type 'nots' (nearest: 'notes')",
+        "providers.yaml:8:19: providers.made.enabled: should be true or false (without quotes), not 'false'",
+        "providers.yaml:9:3: providers.web_search: unknown provider type 'web_search' (pip install"
+        " toolplug-web-search)",
+        "providers.yaml:10:44: providers.open_notes.settings: settings and the keys 'colour' beside it mean the same;"
+        " keep one of both",
+        "providers.yaml:11:3: providers.Bad-Key: 'Bad-Key' is no provider key; a lower-case letter, then up to 63 of"
+        " a-z 0-9 _ are allowed",
+        "providers.yaml:12:8: store: unknown store 'redis'; known: memory://, sqlite:///./state.db,"
+        " sqlite:////var/lib/state.db",
+        "providers.yaml:13:16: limits.rate: should be a rate such as 5/second, 60/minute or 1000/hour, not '5/week'",
+        "providers.yaml:14:1: sessions: this version of toolplug has no sessions (remove the section)",
+        "providers.yaml:15:1: metricss: unknown key 'metricss' (nearest: 'metrics')",
+    ]
+
+
+@pytest.mark.requirement("C-3-conflict-type", "H-package-two-distributions")
+async def test_two_distributions_of_one_type_are_both_named(package: Package, config: Write) -> None:
+    package("toolplug-notes", {"notes": "notes_mod:Notes"}, notes_mod=NOTES)
+    package("other-notes", {"notes": "other:Notes"})
+    path = config("providers: {notes: {enabled: true}}")
+    assert await problems(path) == [
+        "providers.yaml:1:20: providers.notes: provider type 'notes' comes from other-notes 1.0 and toolplug-notes 1.0"
+        " (uninstall one of them)"
+    ]
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-2-specific-wins", "C-2-limits-global", "C-2-limits-per-tool", "C-12-tool-timeout")
+async def test_the_most_specific_timeout_wins_and_says_where_it_came_from(config: Write) -> None:
+    path = config(
+        """\
+        limits: {timeout: 30s}
+        providers:
+          notes:
+            enabled: true
+            tools:
+              read: {limits: {timeout: 5s}}
+          more:
+            enabled: true
+            type: open_notes
+        """
+    )
+    async with open_host(path, environ={}) as host:
+        catalog = host.registry.catalog
+        found = {name: (tool.plan.timeout_s, str(tool.plan.settings[1].origin)) for name, tool in catalog.items()}
+    assert {name: (seconds, origin.rpartition("/")[2]) for name, (seconds, origin) in found.items()} == {
+        "read": (5.0, "providers.yaml:6"),
+        "write": (2.0, "the tool's own timeout="),
+        "known": (30.0, "providers.yaml:1"),
+    }
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement(
+    "C-2-tenants", "C-3-unknown-tenant", "C-3-policy-deny", "C-3-policy-disable", "C-3-policy-forms"
+)
+async def test_rules_of_a_tool_hide_refuse_and_disable(config: Write) -> None:
+    path = config(
+        """
+        providers:
+          notes: {enabled: true, tools: {read: {tenants: [org-1]}, write: deny}}
+          open_notes: {enabled: true, tools: {known: disable}}
+        """
+    )
+    org = Principal(tenant="org-1", scopes=ME.scopes)
+    async with open_host(path, environ={}) as host:
+        mine, theirs = host.executor_for(ME), host.executor_for(org)
+        assert (list(mine.catalog), list(theirs.catalog)) == (["write"], ["read", "write"])
+        hidden = await mine.execute(ToolCall("1", "read"), CallContext(principal=ME))
+        kept = await host.registry.execute(ToolCall("1", "read"), CallContext(principal=ME))
+        assert hidden == kept
+        assert (hidden.status, hidden.output) == ("unknown_tool", 'no builtin provider handles tool "read"')
+        assert (await theirs.execute(ToolCall("1", "read"), CallContext(principal=org))).output == "notes 100"
+        refused = await mine.execute(ToolCall("1", "write"), CallContext(principal=ME))
+        assert refused.output == 'tool "write" is not allowed: policy: its policy is deny'
+        gone = await mine.execute(ToolCall("1", "known"), CallContext(principal=ME))
+        assert gone.status == "unknown_tool"
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-2-unknown-key")
+async def test_a_rule_for_a_tool_that_does_not_exist_is_a_problem(config: Write) -> None:
+    path = config("providers: {notes: {enabled: true, tools: {reed: deny}}}")
+    (problem,) = await problems(path)
+    assert problem == (
+        "providers.yaml:1:13: providers.notes: providers.yaml:1: providers.notes.tools.reed:"
+        " provider 'notes' (toolplug-notes 1.0) has no such tool (nearest: 'read')"
+    )
+
+
+@pytest.mark.requirement("H-package-import-error", "H-package-system-exit", "H-package-missing-attribute")
+@pytest.mark.requirement("C-2-required-false")
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise ImportError('no numpy')", "importing bad_mod raised ImportError: no numpy"),
+        ("raise SystemExit(1)", "importing bad_mod raised SystemExit: 1"),
+        ("Nots = 1", "bad_mod has no 'Notes'"),
+        ("Notes = 5", "bad_mod:Notes is neither a FunctionProvider subclass nor a function of (key, config)"),
+    ],
+)
+async def test_a_package_that_cannot_be_imported_is_fatal_only_if_it_is_enabled_and_required(
+    package: Package, config: Write, code: str, said: str
+) -> None:
+    package("toolplug-bad", {"bad": "bad_mod:Notes"}, bad_mod=code)
+    (problem,) = await problems(config("providers: {bad: {enabled: true}}"))
+    assert problem.startswith(f"providers.yaml:1:13: providers.bad: toolplug-bad 1.0 (bad): {said}")
+    assert problem.endswith("(reinstall or update toolplug-bad, or remove its entry)")
+    async with open_host(config("providers: {bad: {enabled: false}}"), environ={}) as host:
+        assert host.records()[0].state is ProviderState.DISABLED
+    async with open_host(config("providers: {bad: {enabled: true, required: false}}"), environ={}) as host:
+        failed = host.records()[0]
+        assert (failed.state, await host.ready()) == (ProviderState.IMPORT_FAILED, ())
+        assert failed.reason.startswith(f"toolplug-bad 1.0 (bad): {said}")
+
+
+@pytest.mark.requirement("C-12-open-host-settings", "C-12-open-host-lazy", "C-2-namespace")
+async def test_a_mapping_does_as_well_and_a_host_may_be_entered_again() -> None:
+    host = open_host(
+        {"providers": {"hello": {"enabled": True}}, "store": "memory://", "metrics": {"namespace": "acme"}}
+    )
+    for _ in range(2):
+        assert not host.entered
+        async with host:
+            await host.registry.execute(ToolCall("1", "hello"), CallContext())
+            labels = {"provider": "hello", "tool_name": "hello", "status": "success"}
+            assert host.metrics.get_sample_value("acme_builtin_tool_executions_total", labels) == 1
+    with pytest.raises(RuntimeError, match="not entered"):
+        host.registry  # noqa: B018
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-2-secrets-hidden")
+async def test_no_secret_stands_in_a_problem_or_a_record(config: Write) -> None:
+    path = config("providers: {notes: {enabled: true, token: '${TOKEN}', limit: '${TOKEN}'}}")
+    (problem,) = await problems(path, TOKEN="hunter2hunter2")
+    assert "hunter2" not in problem
+    assert problem.startswith("providers.yaml:1:62: providers.notes.limit: should be a whole number")
