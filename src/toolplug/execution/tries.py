@@ -17,7 +17,7 @@ from toolplug.execution.results import gone, limited, timed_out
 FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 5.0
 
-_backoff = wait_exponential_jitter(initial=FIRST_PAUSE_S, max=LAST_PAUSE_S, jitter=FIRST_PAUSE_S)
+_backoff = wait_exponential_jitter(multiplier=FIRST_PAUSE_S, max=LAST_PAUSE_S, jitter=FIRST_PAUSE_S)
 
 
 class Tries:
