@@ -19,6 +19,7 @@ class Ledger:
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], CallSeries] = {}
         self._routes: dict[tuple[str, str, str], CallSeries] = {}
+        self._refusals: dict[str, int] = {}
         self._permits: dict[Level, Permits] = {}
         self._rates: dict[Level, Rate] = {}
         self._breakers: dict[Level, Breaker] = {}
@@ -45,6 +46,14 @@ class Ledger:
     def every_route(self) -> list[tuple[tuple[str, str, str], CallSeries]]:
         """The counters of all routes, in the order in which they came."""
         return list(self._routes.items())
+
+    def refused(self, code: str) -> None:
+        """Count one request that the host refused, under the code of its error."""
+        self._refusals[code] = self._refusals.get(code, 0) + 1
+
+    def every_refusal(self) -> list[tuple[str, int]]:
+        """How often each code was given, in the order in which they came."""
+        return list(self._refusals.items())
 
     def permits(self, level: Level, size: int, queue: int) -> Permits:
         """The places of this level, with these numbers from now on."""

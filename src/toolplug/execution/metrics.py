@@ -22,9 +22,10 @@ class CallMetrics(Collector):
         self._namespace = namespace
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the five families; label values are names of our own only."""
+        """Yield the six families; label values are names of our own only."""
         yield from self._tools()
         yield from self._routes()
+        yield self._refusals()
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: the names do not clash with a provider's, so nothing needs to be collected to find out."""
@@ -54,6 +55,14 @@ class CallMetrics(Collector):
                 ended.add_metric([provider, method, path, status], count)
             took.add_metric([provider, method, path], _cumulated(series.buckets), series.seconds)
         return iter((ended, took))
+
+    def _refusals(self) -> Metric:
+        refused = CounterMetricFamily(
+            f"{self._namespace}_http_refusals", "Requests that the host refused.", labels=["code"]
+        )
+        for code, count in self._ledger.every_refusal():
+            refused.add_metric([code], count)
+        return refused
 
 
 def _cumulated(counts: list[int]) -> list[tuple[str, float]]:

@@ -1,0 +1,137 @@
+"""The ASGI application of a host.
+
+    started? → doors → route → method → caller → scope → handler
+
+A refusal anywhere on the way is an error of one shape; nothing that a route does ends anything but its own request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolplug.errors import StoreUnavailable
+from toolplug.host.host import Host
+from toolplug.http.auth.authenticator import Authentication, Authenticator, as_authenticator
+from toolplug.http.auth.chain import auth_unavailable, insufficient_scope
+from toolplug.http.doors.body import check_declared
+from toolplug.http.doors.entrance import Entrance
+from toolplug.http.exchange import Exchange
+from toolplug.http.fault_log import log_fault
+from toolplug.http.health import healthz
+from toolplug.http.other_protocols import answer_other_protocol
+from toolplug.http.own_route import OwnRoute
+from toolplug.http.own_routes import Match, OwnRoutes
+from toolplug.http.problem import HttpProblem, internal, method_not_allowed, route_not_found, store_unavailable
+from toolplug.http.provider_routes import ProviderRoutes
+from toolplug.http.refusals import note_refusal
+from toolplug.http.served_tenant import enter_tenant, leave_tenant
+
+_LOG = logging.getLogger("toolplug.http")
+
+_ALIVE = "/healthz"
+
+
+def create_app(host: Host, *, insecure_no_auth: bool = False, authenticators: Sequence[Authentication] = ()) -> ASGIApp:
+    """The host as an ASGI application: to be served as it is, or mounted under a prefix of another one.
+
+    It never enters the host: until somebody has (`host.lifespan`, or `async with host`), every route but `/healthz`
+    answers 503. `authenticators` are asked after the API keys and tokens of the configuration. Without either, only
+    this machine is served, unless `insecure_no_auth`.
+    """
+    return _HostApp(host, insecure_no_auth, [as_authenticator(given) for given in authenticators])
+
+
+class _HostApp:
+    def __init__(self, host: Host, insecure_no_auth: bool, authenticators: Sequence[Authenticator]) -> None:
+        self._host = host
+        self._insecure_no_auth = insecure_no_auth
+        self._authenticators = authenticators
+        self._own = OwnRoutes()
+        self._provided = ProviderRoutes()
+        self._made: Entrance | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await answer_other_protocol(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send)
+        try:
+            await self._serve(exchange)
+        except HttpProblem as problem:
+            if self._host.entered:
+                target = f"{exchange.method} {exchange.template}"
+                note_refusal(self._host.registry.ledger, exchange, problem, target)
+            await exchange.refuse(problem)
+        except StoreUnavailable:
+            await exchange.refuse(store_unavailable())
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001  a named boundary: the client hears that it failed, the log where
+            log_fault(f"{exchange.method} {exchange.template}", error, exchange.request_id)
+            await exchange.refuse(internal())
+
+    async def _serve(self, exchange: Exchange) -> None:
+        host = self._host
+        if not host.entered:
+            if exchange.path == _ALIVE:
+                await healthz(host, exchange)
+                return
+            raise _not_started()
+        entrance = self._entrance()
+        entrance.check(exchange)
+        match = self._own.find(exchange.path)
+        if match is not None:
+            await self._serve_own(match, exchange, entrance)
+            return
+        found = self._provided.find(host.registry, exchange)
+        if found is None:
+            raise route_not_found()
+        await self._provided.serve(host.registry, found, exchange, entrance.gatekeeper, entrance.max_body)
+
+    async def _serve_own(self, match: Match, exchange: Exchange, entrance: Entrance) -> None:
+        exchange.template = match.template
+        exchange.params = match.params
+        route = _route(match, exchange.method)
+        exchange.max_body = entrance.max_body
+        check_declared(exchange.headers, entrance.max_body)
+        if route.scope is None:
+            await route.handler(self._host, exchange)
+            return
+        principal = exchange.principal = await entrance.gatekeeper.principal(exchange)
+        if not principal.has_scope(route.scope):
+            raise insufficient_scope(route.scope)
+        token = enter_tenant(exchange)
+        try:
+            await route.handler(self._host, exchange)
+        finally:
+            leave_tenant(token)
+
+    def _entrance(self) -> Entrance:
+        """The doors for the configuration as it is now. Raises `HttpProblem` where they cannot be made: fail closed."""
+        made, settings = self._made, self._host.settings
+        if made is None or made.settings is not settings:
+            try:
+                made = self._made = Entrance(
+                    settings, insecure_no_auth=self._insecure_no_auth, authenticators=self._authenticators
+                )
+            except Exception as error:
+                _LOG.error("auth cannot be set up: %s; install toolplug[auth] for tokens, and check auth.jwt", error)
+                raise auth_unavailable() from error
+        return made
+
+
+def _route(match: Match, method: str) -> OwnRoute:
+    route = match.methods.get("GET" if method == "HEAD" else method)
+    if route is None:
+        raise method_not_allowed(sorted(match.methods))
+    return route
+
+
+def _not_started() -> HttpProblem:
+    message = "the host has not been started; enter it with host.lifespan or `async with host`"
+    return HttpProblem(503, "not_started", message)

@@ -1,0 +1,1 @@
+"""Who a request comes from: credentials become a principal, or are refused."""

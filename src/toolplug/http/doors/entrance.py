@@ -1,0 +1,50 @@
+"""All doors in their order, made for one reading of the configuration."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from toolplug.host.settings import HostSettings
+from toolplug.http.auth.authenticator import Authenticator
+from toolplug.http.auth.chain import Gatekeeper, OpenDoor
+from toolplug.http.auth.configured import configured_chain
+from toolplug.http.doors.header_limits import check_headers
+from toolplug.http.doors.host_header import HostDoor
+from toolplug.http.doors.loopback import check_loopback
+from toolplug.http.doors.origin import OriginDoor
+from toolplug.http.exchange import Exchange
+
+_LOG = logging.getLogger("toolplug.http")
+
+
+class Entrance:
+    """What a request passes before its route is looked at, and the gatekeeper that its route asks.
+
+    Host, header limits, Origin, loopback: in this order, so that what a stranger can make us do is least.
+    """
+
+    def __init__(
+        self, settings: HostSettings, *, insecure_no_auth: bool, authenticators: Sequence[Authenticator]
+    ) -> None:
+        self.settings = settings
+        self.max_body = settings.http.max_body
+        self._hosts = HostDoor(settings.http.allowed_hosts)
+        self._origins = OriginDoor(settings.http.allowed_origins)
+        closed = settings.auth is not None or bool(authenticators)
+        self._loopback_only = not closed and not insecure_no_auth
+        self.gatekeeper: Gatekeeper = configured_chain(settings.auth, authenticators) if closed else OpenDoor()
+        if not closed:
+            _LOG.warning(
+                "no auth is configured: every caller is anonymous and may do everything%s",
+                "" if insecure_no_auth else "; only this machine is served",
+            )
+
+    def check(self, exchange: Exchange) -> None:
+        """Raise `HttpProblem` where a door is closed for this request."""
+        scope, headers = exchange.scope, exchange.headers
+        self._hosts.check(scope, headers)
+        check_headers(scope["headers"], headers)
+        self._origins.check(headers)
+        if self._loopback_only:
+            check_loopback(scope)

@@ -1,0 +1,147 @@
+"""One request and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from urllib.parse import parse_qsl
+
+from starlette.types import Message, Receive, Scope, Send
+
+from toolplug.catalog.call import ANONYMOUS, Principal
+from toolplug.http.problem import Headers, HttpProblem, invalid_request
+from toolplug.http.request_id import request_id
+
+JSON = b"application/json"
+CLIENT_GONE = 499
+"""Counted for a request whose client left before the first byte of an answer."""
+
+UNKNOWN_PATH = "_unknown"
+"""The path in logs and audit lines before a route is found: what a client sends is no name of ours."""
+
+_NO_PARAMS: Mapping[str, str] = MappingProxyType({})
+_MAX_QUERY_FIELDS = 32
+
+
+class Exchange:
+    """A request as the doors, the routes and the metrics see it, and the only way to answer it.
+
+    `path` is the decoded path below the place where the application is mounted. `headers` has lower-case names; the
+    doors have seen to it that none that matters stands twice. `template` is the path as declared, and `params` what
+    stands in it. `status` is 499 until an answer begins.
+    """
+
+    __slots__ = (
+        "_send",
+        "headers",
+        "max_body",
+        "method",
+        "params",
+        "path",
+        "principal",
+        "receive",
+        "request_id",
+        "scope",
+        "started",
+        "status",
+        "template",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.receive = receive
+        self._send = send
+        self.method: str = scope["method"]
+        self.path = path_below_mount(scope)
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.request_id = request_id(self.headers.get(b"x-request-id"))
+        self.params = _NO_PARAMS
+        self.template = UNKNOWN_PATH
+        self.principal: Principal = ANONYMOUS
+        self.max_body = 0
+        self.status = CLIENT_GONE
+        self.started = False
+
+    def header(self, name: bytes) -> str | None:
+        """The header's text, or None."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def query(self) -> dict[str, str]:
+        """The query's fields. Raises `HttpProblem` for one that stands twice."""
+        raw: bytes = self.scope.get("query_string", b"")
+        if not raw:
+            return {}
+        try:
+            pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS)
+        except ValueError:
+            raise invalid_request(f"the query has more than {_MAX_QUERY_FIELDS} fields") from None
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise invalid_request(f"the query names {twice!r} twice; give it once", twice)
+        return fields
+
+    async def answer(self, status: int, body: bytes, *, content_type: bytes = JSON, headers: Headers = ()) -> None:
+        """Send the whole answer; to a HEAD request, without its body."""
+        self.status = status
+        self.started = True
+        raw = [
+            (b"content-type", content_type),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", self.request_id.encode()),
+            *headers,
+        ]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
+
+    async def answer_unchanged(self, headers: Headers) -> None:
+        """Say that the client has the newest version."""
+        self.status = 304
+        self.started = True
+        raw = [(b"x-request-id", self.request_id.encode()), *headers]
+        await self._send({"type": "http.response.start", "status": 304, "headers": raw})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def refuse(self, problem: HttpProblem) -> None:
+        """Answer with an error, unless an answer has begun: then the server sees it end too early and hangs up."""
+        if not self.started:
+            await self.answer(problem.status, problem.body(self.request_id), headers=problem.headers)
+
+    async def begin_stream(self, headers: Headers = ()) -> None:
+        """Begin an event stream; `send_chunk` and `end_stream` follow."""
+        self.status = 200
+        self.started = True
+        raw = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-store"),
+            (b"x-request-id", self.request_id.encode()),
+            *headers,
+        ]
+        await self._send({"type": "http.response.start", "status": 200, "headers": raw})
+
+    async def send_chunk(self, chunk: bytes) -> None:
+        """Send one part of a stream."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end_stream(self) -> None:
+        """Say that the stream is whole."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def send(self, message: Message) -> None:
+        """Pass on what a route's own response sends, and note its status."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.started = True
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode())]
+        await self._send(message)
+
+
+def path_below_mount(scope: Scope) -> str:
+    """The request's path without the prefix under which the application is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    if root and path.startswith(root) and (len(path) == len(root) or path[len(root)] == "/"):
+        return path[len(root) :] or "/"
+    return path

@@ -1,0 +1,128 @@
+"""`GET /openapi.json`: the host's routes and the providers', as OpenAPI 3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from importlib.metadata import version
+
+import orjson
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from toolplug.host.host import Host
+from toolplug.http.exchange import Exchange
+from toolplug.http.openapi_providers import JsonObject, provider_paths
+from toolplug.http.own_route import OwnRoute, Parameter
+from toolplug.http.wire_models import ErrorAnswer
+from toolplug.providers.route_table import MountedRoute
+
+_REF = "#/components/schemas/{model}"
+_TAG = "toolplug"
+_SECURITY: Sequence[JsonObject] = ({"bearer": []}, {"apiKey": []})
+_SCHEMES: JsonObject = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "an API key, or a JSON Web Token"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+
+
+class Description:
+    """The document, written anew when the providers' routes have changed."""
+
+    def __init__(self, routes: Iterable[OwnRoute]) -> None:
+        self.route = OwnRoute("GET", "/openapi.json", None, self.answer, "This description")
+        self._routes = (*routes, self.route)
+        self._written: tuple[tuple[MountedRoute, ...], str, bytes] | None = None
+
+    async def answer(self, host: Host, exchange: Exchange) -> None:
+        """Answer the document; its paths begin where the application is mounted."""
+        mounted, root = host.registry.routes, str(exchange.scope.get("root_path", ""))
+        written = self._written
+        if written is None or written[0] is not mounted or written[1] != root:
+            text = orjson.dumps(document(self._routes, mounted, root))
+            written = self._written = (mounted, root, text)
+        await exchange.answer(200, written[2])
+
+
+def document(routes: Sequence[OwnRoute], mounted: Iterable[MountedRoute], root: str) -> JsonObject:
+    """The whole description; `root` is the prefix under which the application is mounted."""
+    paths: dict[str, dict[str, object]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for path, operations in provider_paths(mounted, _SECURITY).items():
+        paths.setdefault(path, {}).update(operations)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "toolplug", "version": version("toolplug"), "description": "Tools that a model can call."},
+        "servers": [{"url": root or "/"}],
+        "paths": paths,
+        "components": {"schemas": _schemas(routes), "securitySchemes": _SCHEMES},
+    }
+
+
+def _operation(route: OwnRoute) -> JsonObject:
+    operation: dict[str, object] = {
+        "operationId": getattr(route.handler, "__name__", route.path),
+        "summary": route.summary,
+        "tags": [_TAG],
+        "security": [] if route.scope is None else _SECURITY,
+        "responses": _responses(route),
+    }
+    if route.scope is not None:
+        operation["description"] = f"Needs the scope `{route.scope}`."
+    parameters = [*_path_parameters(route.path), *map(_parameter, route.parameters)]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.body)}}}
+    return operation
+
+
+def _responses(route: OwnRoute) -> JsonObject:
+    responses: dict[str, object] = {"200": _response(200, route.answer, route.content_types)}
+    for status, model in route.others.items():
+        responses[str(status)] = _response(status, model, ("application/json",))
+    errors = {*route.errors, *((401, 403) if route.scope is not None else ())}
+    for status in sorted(errors):
+        responses[str(status)] = _response(status, ErrorAnswer, ("application/json",))
+    responses["default"] = {**_response(400, ErrorAnswer, ("application/json",)), "description": "Any other error"}
+    return responses
+
+
+def _response(status: int, model: type[BaseModel] | None, content_types: Sequence[str]) -> dict[str, object]:
+    described: dict[str, object] = {"description": HTTPStatus(status).phrase}
+    content: dict[str, object] = {
+        kind: {"schema": _ref(model) if kind == "application/json" and model is not None else {"type": "string"}}
+        for kind in content_types
+        if model is not None or kind != "application/json"
+    }
+    return {**described, "content": content} if content else described
+
+
+def _parameter(parameter: Parameter) -> JsonObject:
+    schema: dict[str, object] = {"type": "string"}
+    if parameter.choices:
+        schema["enum"] = parameter.choices
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "description": parameter.description,
+        "required": parameter.required,
+        "schema": schema,
+    }
+
+
+def _path_parameters(path: str) -> list[JsonObject]:
+    names = [segment[1:-1] for segment in path.split("/") if segment.startswith("{")]
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _schemas(routes: Iterable[OwnRoute]) -> JsonObject:
+    models = {model for route in routes for model in (route.body, route.answer, *route.others.values()) if model}
+    named = sorted((*models, ErrorAnswer), key=lambda model: model.__name__)
+    _, schemas = models_json_schema([(model, "validation") for model in named], ref_template=_REF)
+    return schemas["$defs"]
+
+
+def _ref(model: type[BaseModel]) -> JsonObject:
+    return {"$ref": _REF.format(model=model.__name__)}

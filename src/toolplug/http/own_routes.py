@@ -1,0 +1,104 @@
+"""Every route of the host itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from toolplug.http.health import healthz, readyz
+from toolplug.http.links_page import links_page
+from toolplug.http.metrics_page import metrics
+from toolplug.http.openapi import Description
+from toolplug.http.own_route import OwnRoute, Parameter
+from toolplug.http.provider_admin import disable_provider, enable_provider, list_providers, reload
+from toolplug.http.scopes import ADMIN, CALL, READ
+from toolplug.http.tool_calls import call_tool
+from toolplug.http.tool_list import DEFAULT_DIALECT, DIALECTS, list_tools
+from toolplug.http.wire_models import (
+    CallAnswer,
+    CallBody,
+    Health,
+    ProviderAnswer,
+    ProviderList,
+    Readiness,
+    ReloadAnswer,
+    ToolList,
+)
+
+_AGENT = Parameter("agent", "whose tools: an agent's")
+_SESSION = Parameter("session", "whose tools: those of this session as well")
+_FORMAT = Parameter("format", f"the model API's dialect; {DEFAULT_DIALECT} when absent", DIALECTS)
+_KEY = Parameter("Idempotency-Key", "the same key and body within a day give the first result", place="header")
+
+_LISTING = (_FORMAT, _AGENT, _SESSION)
+_ENABLE = "/v1/providers/{key}/enable"
+_DISABLE = "/v1/providers/{key}/disable"
+_TEXT = ("text/plain",)
+_PAGE = ("text/html",)
+_CALLED = ("application/json", "text/event-stream")
+
+_ROUTES = (
+    OwnRoute("GET", "/healthz", None, healthz, "Does the process live", Health),
+    OwnRoute("GET", "/readyz", None, readyz, "Can calls be served", Readiness, others={503: Readiness}),
+    OwnRoute("GET", "/metrics", None, metrics, "Counters for Prometheus", content_types=_TEXT),
+    OwnRoute("GET", "/", None, links_page, "A page of links", content_types=_PAGE),
+    OwnRoute(
+        "GET", "/v1/tools", READ, list_tools, "The caller's tools", ToolList, None, _LISTING, {304: None}, (400, 404)
+    ),
+    OwnRoute(
+        "POST",
+        "/v1/tool-calls",
+        CALL,
+        call_tool,
+        "Call a tool; 200 however it ends",
+        CallAnswer,
+        CallBody,
+        (_KEY,),
+        errors=(400, 404, 409, 413, 415, 422),
+        content_types=_CALLED,
+    ),
+    OwnRoute("GET", "/v1/providers", READ, list_providers, "Every provider and its state", ProviderList),
+    OwnRoute("POST", _ENABLE, ADMIN, enable_provider, "Start a provider", ProviderAnswer, errors=(404, 422)),
+    OwnRoute("POST", _DISABLE, ADMIN, disable_provider, "Stop a provider", ProviderAnswer, errors=(404,)),
+    OwnRoute("POST", "/v1/reload", ADMIN, reload, "Read the configuration again", ReloadAnswer, errors=(422,)),
+)
+
+
+class Match(NamedTuple):
+    """What stands at a path, by method, and the parameters in it."""
+
+    template: str
+    methods: Mapping[str, OwnRoute]
+    params: Mapping[str, str]
+
+
+_NO_PARAMS: Mapping[str, str] = MappingProxyType({})
+
+
+class OwnRoutes:
+    """Finds the host's own routes: fixed paths by one look-up, the few with parameters segment by segment."""
+
+    def __init__(self) -> None:
+        described = Description(_ROUTES)
+        places: dict[str, dict[str, OwnRoute]] = {}
+        for route in (*_ROUTES, described.route):
+            places.setdefault(route.path, {})[route.method] = route
+        self._fixed = {path: Match(path, methods, _NO_PARAMS) for path, methods in places.items() if "{" not in path}
+        self._templates = {tuple(path.split("/")): methods for path, methods in places.items() if "{" in path}
+
+    def find(self, path: str) -> Match | None:
+        """What stands at this path; None where nothing does."""
+        return self._fixed.get(path) or self._with_params(path)
+
+    def _with_params(self, path: str) -> Match | None:
+        segments = path.split("/")
+        for template, methods in self._templates.items():
+            if len(template) == len(segments) and all(
+                given and (given == wanted or wanted.startswith("{"))
+                for given, wanted in zip(segments[1:], template[1:], strict=True)
+            ):
+                pairs = zip(template, segments, strict=True)
+                params = {wanted[1:-1]: given for wanted, given in pairs if wanted.startswith("{")}
+                return Match("/".join(template), methods, params)
+        return None

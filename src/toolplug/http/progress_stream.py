@@ -1,0 +1,88 @@
+"""A tool call as an event stream: `progress` as it comes, then one `result`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import orjson
+
+from toolplug.catalog.call import ToolResult
+from toolplug.http.exchange import Exchange
+from toolplug.http.problem import Headers
+
+MAX_WAITING = 256
+"""Progress that a slow reader has not taken yet; the oldest goes first."""
+
+
+class ProgressStream:
+    """Sends what a call reports while it runs. The stream begins with the first event, not before."""
+
+    def __init__(self, exchange: Exchange, call_id: str) -> None:
+        self._exchange = exchange
+        self._call_id = call_id
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING)
+        self._wake = asyncio.Event()
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Take one report, from any thread; what is not JSON is dropped. Never blocks."""
+        frame = progress_frame(self._call_id, progress, total, message)
+        if frame is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._take, frame)
+        except RuntimeError:  # the loop was closed while the tool ran on: nobody reads any more
+            return
+
+    async def result(self, execute: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
+        """Run the call and send its progress meanwhile; the result is for the caller to send."""
+        running = asyncio.ensure_future(execute())
+        running.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not running.done():
+                await self._wake.wait()
+                self._wake.clear()
+                await self._flush()
+            return running.result()
+        finally:
+            running.cancel()
+
+    async def end(self, body: bytes, headers: Headers) -> None:
+        """Send the result and end the stream; the headers go out where nothing has been sent before."""
+        if not self._exchange.started:
+            await self._exchange.begin_stream(headers)
+        await self._exchange.send_chunk(event("result", body))
+        await self._exchange.end_stream()
+
+    def _take(self, frame: bytes) -> None:
+        self._waiting.append(frame)
+        self._wake.set()
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            if not self._exchange.started:
+                await self._exchange.begin_stream()
+            await self._exchange.send_chunk(self._waiting.popleft())
+
+
+def progress_frame(call_id: str, progress: float, total: float | None, message: str | None) -> bytes | None:
+    """One `progress` event, or None where the report is not JSON; absent fields are left out."""
+    fields: dict[str, object] = {"call_id": call_id, "progress": progress}
+    if total is not None:
+        fields["total"] = total
+    if message is not None:
+        fields["message"] = message
+    if any(isinstance(value, float) and not math.isfinite(value) for value in fields.values()):
+        return None
+    try:
+        return event("progress", orjson.dumps(fields))
+    except TypeError:
+        return None
+
+
+def event(name: str, data: bytes) -> bytes:
+    """One event; `data` is JSON without line breaks, so nobody can write a second event into it."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), data)

@@ -1,0 +1,130 @@
+"""What goes over the wire under `/v1` as pydantic models: they read bodies and describe themselves in OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from toolplug.catalog.call import ToolStatus
+from toolplug.providers.state import ProviderState
+
+MAX_TIMEOUT_MS = 300_000
+MAX_ID = 256
+MAX_NAME = 256
+
+ErrorType = Literal[
+    "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
+]
+
+
+class CallBody(BaseModel):
+    """One tool call."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    id: Annotated[str | None, Field(max_length=MAX_ID, description="comes back as call_id; made up when absent")] = None
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="the tool's canonical or wire name")]
+    arguments: Annotated[dict[str, object] | str, Field(description="an object, or its JSON text")] = "{}"
+    agent: Annotated[str | None, Field(description="whose tools: an agent's")] = None
+    session: Annotated[str | None, Field(description="whose tools: those of this session as well")] = None
+    options: Annotated[
+        dict[str, object] | None, Field(description="options of the built-in stub that stands for the tool")
+    ] = None
+    approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
+    timeoutMs: Annotated[  # noqa: N815  the contract's own name
+        int | None, Field(ge=1, le=MAX_TIMEOUT_MS, description="only shortens the tool's own time")
+    ] = None
+
+
+class CallAnswer(BaseModel):
+    """How a tool call ended."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    call_id: str
+    output: Annotated[str, Field(description="the text that the model sees")]
+    is_error: bool
+    status: ToolStatus
+    structured: Annotated[object, Field(description="the JSON value behind the output; absent for plain text")] = None
+    metadata: dict[str, object]
+    retry_after_s: Annotated[
+        float | SkipJsonSchema[None], Field(description="after so many seconds the same call may work")
+    ] = None
+
+
+class ToolList(BaseModel):
+    """The caller's tools in one dialect."""
+
+    tools: list[dict[str, object]]
+
+
+class Health(BaseModel):
+    """That the process lives."""
+
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """Whether calls can be served, and if not, why."""
+
+    status: Literal["ready", "not_ready"]
+    reasons: list[str]
+
+
+class ProviderAnswer(BaseModel):
+    """One provider as an operator sees it."""
+
+    key: str
+    type: str
+    state: ProviderState
+    reason: str
+    fix: str
+    tools: list[str]
+    routes: list[str]
+    distribution: str
+    version: str
+
+
+class ProviderList(BaseModel):
+    """Every provider, in the order of the configuration, then those that are only installed."""
+
+    providers: list[ProviderAnswer]
+
+
+class ReloadAnswer(BaseModel):
+    """What a reload did, by provider key."""
+
+    started: list[str]
+    kept: list[str]
+    stopped: list[str]
+
+
+class Error(BaseModel):
+    """What went wrong."""
+
+    type: ErrorType
+    code: str
+    message: str
+    param: str | None
+    request_id: str
+
+
+class ProblemAnswer(BaseModel):
+    """One thing that is wrong with the configuration, and how to mend it."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    code: str
+    message: str
+    hint: str
+
+
+class ErrorAnswer(BaseModel):
+    """The answer to a request that failed; `problems` beside a configuration that is wrong."""
+
+    error: Error
+    problems: list[ProblemAnswer] = []
