@@ -19,11 +19,14 @@ class ClassFunction(NamedTuple):
         return inspect.iscoroutinefunction(inspect.unwrap(self.function))
 
     def takes(self, *arguments: str, by_name: bool = False) -> bool:
-        """Can it be called on an instance with these arguments."""
+        """Can it be called on an instance with these arguments, in this order or by these names."""
         first = ("self",) if self.bound else ()
-        named = arguments if by_name else ()
+        signature = inspect.signature(self.function)
         try:
-            inspect.signature(self.function).bind(*first, *(() if by_name else arguments), **dict.fromkeys(named))
+            if by_name:
+                signature.bind(*first, **dict.fromkeys(arguments))
+            else:
+                signature.bind(*first, *arguments)
         except TypeError:
             return False
         return True

@@ -83,7 +83,7 @@ class _Hook(NamedTuple):
     """How a hook is called. `waits`: it must be `async def`; None: it may be either."""
 
     arguments: tuple[str, ...] = ()
-    by_name: bool = False
+    by_name_only: bool = False
     waits: bool | None = False
 
     def written(self, name: str) -> str:
@@ -100,8 +100,8 @@ HOOKS: Mapping[str, _Hook] = {
     "collectors": _Hook(),
     "start": _Hook(("site",), waits=True),
     "aclose": _Hook(waits=True),
-    "before_call": _Hook(("call", "context"), by_name=True, waits=None),
-    "after_call": _Hook(("call", "context", "result"), by_name=True, waits=None),
+    "before_call": _Hook(("call", "context"), by_name_only=True, waits=None),
+    "after_call": _Hook(("call", "context", "result"), by_name_only=True, waits=None),
 }
 
 
@@ -127,7 +127,8 @@ def _problem(kind: type, name: str, hook: _Hook) -> str | None:
     own = class_function(found)
     if own is None:
         return f"{place} is no method; {right}"
-    if not own.takes(*hook.arguments, by_name=hook.by_name):
+    by_place = hook.by_name_only or own.takes(*hook.arguments)
+    if not (by_place and own.takes(*hook.arguments, by_name=True)):
         return f"{place}{inspect.signature(own.function)} does not take what a host gives it; {right}"
     if hook.waits is not None and hook.waits is not own.is_async:
         return f"{place} must {'' if hook.waits else 'not '}be async; {right}"
@@ -135,7 +136,7 @@ def _problem(kind: type, name: str, hook: _Hook) -> str | None:
 
 
 def _refused_by_pluggy(kind: type) -> tuple[str, ...]:
-    """What pluggy says: arguments under other names, and hooks that do not exist."""
+    """What pluggy says, above all of marked methods that are no hooks."""
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(HookSpecs)
     try:

@@ -37,7 +37,7 @@ def is_whole(annotation: object) -> bool:
     if origin is Annotated:
         return is_whole(parts[0]) and all(map(_only_constrains, parts[1:]))
     if origin in _UNIONS:
-        return all(part is int or part is str or part is type(None) for part in parts)
+        return int in parts and all(part in (int, str, type(None)) for part in parts)
     return annotation is int
 
 

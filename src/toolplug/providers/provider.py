@@ -103,11 +103,15 @@ class FunctionProvider:
 
 
 def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionProvider:
-    """An instance whose key and configuration are there before its constructor runs. Raises what that raises."""
+    """An instance whose key and config are there before its constructor runs. Raises what that raises.
+
+    Without `config` it is the class's own default.
+    """
     provider = kind.__new__(kind)
     provider.key = key
-    provider.config = config
+    if config is not None:
+        provider.config = config
     named = inspect.signature(kind.__init__).parameters
-    arguments: dict[str, Any] = {"config": config, "key": key}
-    provider.__init__(**{name: value for name, value in arguments.items() if name in named})
+    given: dict[str, Any] = {"config": config, "key": key}
+    provider.__init__(**{name: value for name, value in given.items() if name in named})
     return provider

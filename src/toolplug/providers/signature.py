@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any, Union, cast, get_args, get_origin, is_typeddict
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, Field, PydanticUserError, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError
@@ -187,13 +187,9 @@ def _output(function: Callable[..., object], owner: type, around: Names) -> Mapp
     if not isinstance(meaning, type):
         return None
     kind = cast("type[object]", meaning)
-    aliased = False
-    if issubclass(kind, BaseModel):
-        aliased = bool(kind.model_config.get("serialize_by_alias"))
-    elif not (is_dataclass(kind) or is_typeddict(kind)):
-        return None
+    aliased = issubclass(kind, BaseModel) and bool(kind.model_config.get("serialize_by_alias"))
     try:
         schema = TypeAdapter(kind).json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
     except (PydanticUserError, PydanticSchemaGenerationError, SchemaError):
         return None
-    return schema if schema.get("type") == "object" else None
+    return schema if "properties" in schema else None

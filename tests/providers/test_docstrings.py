@@ -1,0 +1,94 @@
+"""What a docstring gives to a tool's description and to its parameters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from toolplug.providers.authoring import bound_tools, tool
+from toolplug.providers.provider import FunctionProvider
+
+
+class Place(BaseModel):
+    """Somewhere."""
+
+    name: str
+
+
+def described(function: Any) -> tuple[str, dict[str, str | None]]:
+    (bound,) = bound_tools(type("Provider", (FunctionProvider,), {"method": tool(function)})())
+    properties: dict[str, dict[str, str]] = bound.definition.parameters.value["properties"]  # type: ignore[assignment]
+    return bound.definition.description, {name: schema.get("description") for name, schema in properties.items()}
+
+
+@pytest.mark.requirement("C-12-tool-descriptions")
+def test_the_first_paragraph_describes_the_tool_and_args_the_parameters() -> None:
+    def method(self: Any, query: str, place: Place, limit: int = 5, silent: str = "") -> None:
+        """Find what was
+        lost.
+
+        This is for people.
+
+        Args:
+            query: what to look for:
+                any words
+            place (Place): where to look
+            limit: how many
+            unknown: nothing of ours
+
+        Returns:
+            everything
+        """
+
+    assert described(method) == (
+        "Find what was lost.",
+        {"query": "what to look for: any words", "place": "where to look", "limit": "how many", "silent": None},
+    )
+
+
+@pytest.mark.requirement("C-12-tool-descriptions")
+def test_the_description_of_a_field_wins() -> None:
+    def method(self: Any, query: Annotated[str, Field(description="from the field")]) -> None:
+        """Find.
+
+        Args:
+            query: from the docstring
+        """
+
+    assert described(method) == ("Find.", {"query": "from the field"})
+
+
+def test_args_may_follow_at_once_or_stand_alone() -> None:
+    def glued(self: Any, query: str) -> None:
+        """Find.
+        Args:
+            query: words
+        """
+
+    def alone(self: Any, query: str) -> None:
+        """
+        Args:
+            query: words
+        """
+
+    assert described(glued) == ("Find.", {"query": "words"})
+    assert described(alone) == ("", {"query": "words"})
+
+
+def test_args_that_are_not_google_style_are_passed_over() -> None:
+    def broken(self: Any, query: str) -> None:
+        """Find.
+
+        Args:
+            the words that are looked for
+        """
+
+    assert described(broken) == ("Find.", {"query": None})
+
+
+def test_a_method_without_a_docstring_has_no_description() -> None:
+    def method(self: Any, query: str) -> None: ...
+
+    assert described(method) == ("", {"query": None})
