@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -47,8 +47,8 @@ class FileRoutes:
         try:
             async with request.form(max_files=1, max_fields=8) as form:
                 name, content, purpose = await self._upload(form.get("file"), form.get("purpose"))
-        except HTTPException as error:
-            raise Refused(400, "invalid_form", error.detail) from None
+        except MultiPartException as error:
+            raise Refused(400, "invalid_form", f"the form cannot be read: {error.message}") from None
         file = await to_thread(self._library(request).add_file, name, content, purpose)
         self._ingested(file.bytes)
         return JSONResponse(_file(file))

@@ -97,7 +97,8 @@ def _scored(
         narrowed = "WHERE chunk IN (SELECT number FROM chunks JOIN json_each(?) ON value = file_id) "
         values.append(json.dumps(list(files)))
     rows = connection.execute(
-        f"SELECT chunk, sum(score) AS total FROM ({' UNION ALL '.join([one] * len(present))}) {narrowed}"
+        f"WITH scores AS MATERIALIZED ({' UNION ALL '.join([one] * len(present))}) "  # bm25() cannot stand in a sum
+        f"SELECT chunk, sum(score) AS total FROM scores {narrowed}"
         "GROUP BY chunk ORDER BY total DESC, chunk LIMIT ?",
         [*values, limit],
     )

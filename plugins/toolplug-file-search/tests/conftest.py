@@ -1,0 +1,103 @@
+"""A host with the provider, entered, and clients of two tenants that reach it over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, open_host
+from toolplug.http import create_app
+
+BASE = "http://127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """One tenant's way in: its HTTP client, and its tools as a host calls them."""
+
+    name: str
+    http: httpx2.AsyncClient
+    host: Host
+
+    async def call(self, tool: str, options: dict[str, object] | None = None, **arguments: object) -> ToolResult:
+        me = Principal(subject=self.name, tenant=self.name, scopes=frozenset({"tools:call"}))
+        context = CallContext(principal=me, options=options or {})
+        return await self.host.executor_for(me).execute(ToolCall("c1", tool, arguments), context)
+
+    async def found(self, query: str, **arguments: object) -> list[dict[str, Any]]:
+        result = await self.call("file_search", query=query, **arguments)
+        assert not result.is_error, result.output
+        return json.loads(result.output)["results"]
+
+    async def upload(self, name: str, content: str | bytes) -> str:
+        answer = await self.http.post("/v1/files", files={"file": (name, content)}, data={"purpose": "assistants"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["id"]
+
+    async def store(self, **body: object) -> str:
+        answer = await self.http.post("/v1/vector_stores", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["id"]
+
+    async def add(self, name: str, content: str | bytes, store: str | None = None) -> tuple[str, str]:
+        """Upload into a vector store, a new one if none is given; the store's id and the file's."""
+        file = await self.upload(name, content)
+        if store is None:
+            return await self.store(name="notes", file_ids=[file]), file
+        answer = await self.http.post(f"/v1/vector_stores/{store}/files", json={"file_id": file})
+        assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+        return store, file
+
+
+@dataclass(frozen=True)
+class Served:
+    """An entered host and its two tenants."""
+
+    host: Host
+    one: Tenant
+    two: Tenant
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.host.metrics.get_sample_value(name, labels)
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Served]]
+
+
+def written(folder: Path, **settings: object) -> Path:
+    """A configuration file with these settings of the provider and a key for each tenant, `key-one` and `key-two`."""
+    keys = [{"key": f"key-{name}", "subject": name, "tenant": name} for name in ("one", "two")]
+    config = {"providers": {"file_search": {"enabled": True, **settings}}, "auth": {"api_keys": keys}}
+    path = folder / "providers.yaml"
+    path.write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Serve:
+    """Opens a host on the test's own folder; again, it is the same one restarted."""
+
+    @asynccontextmanager
+    async def served(**settings: object) -> AsyncGenerator[Served]:
+        async with open_host(written(tmp_path, **settings)) as host:
+            transport = httpx2.ASGITransport(create_app(host))
+            clients: Sequence[httpx2.AsyncClient] = [
+                httpx2.AsyncClient(transport=transport, base_url=BASE, headers={"Authorization": f"Bearer key-{name}"})
+                for name in ("one", "two")
+            ]
+            async with clients[0], clients[1]:
+                yield Served(host, Tenant("one", clients[0], host), Tenant("two", clients[1], host))
+
+    return served
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
