@@ -110,6 +110,7 @@ def test_metadata_that_cannot_be_read_is_reported_and_costs_nobody_else(tmp_path
     assert list(found.types) == ["good"]
     told = {Path(problem.file).name for problem in found.problems if problem.code == "metadata_unreadable"}
     assert {"toolplug_garbage-1.0.dist-info", "toolplug_no_name-1.0.dist-info"} <= told
+    assert "empty-1.0.dist-info" not in told
     assert all(problem.hint for problem in found.problems)
 
 

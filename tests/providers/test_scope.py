@@ -23,6 +23,15 @@ class Forward(FunctionProvider):
         return note
 
 
+class Chapter(BaseModel):
+    notes: list[Note]
+
+
+class Nested(FunctionProvider):
+    @tool
+    def keep(self, chapter: Chapter) -> None: ...
+
+
 class Note(BaseModel):
     text: str
 
@@ -35,7 +44,9 @@ def properties(provider: FunctionProvider) -> dict[str, Any]:
 @pytest.mark.requirement("C-12-tool-annotations-resolved")
 def test_a_name_may_follow_in_the_module() -> None:
     check_declared(Forward)
+    check_declared(Nested)
     assert properties(Forward()) == {"note": {"$ref": "#/$defs/Note"}}
+    assert properties(Nested()) == {"chapter": {"$ref": "#/$defs/Chapter"}}
 
 
 @pytest.mark.requirement("C-12-tool-annotations-resolved")
@@ -128,6 +139,19 @@ def test_a_name_that_means_nothing_is_refused_with_class_method_and_parameter() 
     assert "import or define the name in the module" in str(raised.value)
     with pytest.raises(InvalidDefinition, match="'price'"):
         bound_tools(Provider())
+
+
+@pytest.mark.requirement("C-12-tool-unresolved")
+def test_a_name_that_means_nothing_within_a_model_is_refused_alike() -> None:
+    class Hollow(BaseModel):
+        price: Decimal
+
+    class Provider(FunctionProvider):
+        @tool
+        def pay(self, hollow: Hollow) -> None: ...
+
+    with pytest.raises(InvalidDefinition, match=r"Provider\.pay: parameter 'hollow' of type .*Hollow"):
+        check_declared(Provider)
 
 
 @pytest.mark.requirement("C-12-tool-unresolved")

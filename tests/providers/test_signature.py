@@ -306,6 +306,19 @@ def test_at_most_twenty_errors_are_told() -> None:
     assert len(refused(method, days=["no"] * 30)) == 20
 
 
+def test_the_text_of_a_validator_about_very_much_is_left_out() -> None:
+    def everything(values: dict[str, object]) -> dict[str, object]:
+        raise ValueError(f"no: {values}")
+
+    def method(self: Any, values: Annotated[dict[str, Any], AfterValidator(everything)]) -> None: ...
+
+    assert refused(method, values={str(number): number for number in range(1000)}) == ("/values: is refused",)
+    deep: list[object] = []
+    for _ in range(200):
+        deep = [deep]
+    assert refused(method, values={"deep": deep})[0].startswith("/values: no: {'***'")
+
+
 @pytest.mark.requirement("C-12-tool-context")
 @pytest.mark.parametrize(
     "annotation",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from itertools import islice
 from typing import cast
 
 from pydantic import BaseModel, ValidationError
@@ -16,6 +17,8 @@ Arguments = Mapping[str, object]
 Convert = Callable[[Arguments], Arguments]
 
 MAX_REPORTED = 20
+MAX_MASKED = 1_000
+"""With more values than this in what was refused, its author's text is left out instead of searched for them."""
 
 
 def whole_numbers(names: Sequence[str]) -> Convert:
@@ -56,7 +59,9 @@ def through_model(model: type[BaseModel], parameters: Mapping[str, str], filled:
 def _lines(error: ValidationError, arguments: Arguments) -> Iterator[str]:
     """One line `/pointer: message` for each of the first errors, without the values that they speak of."""
     for detail in error.errors(include_url=False)[:MAX_REPORTED]:
-        yield f"{_pointer(detail, arguments)}: {masked(own_text(detail), _texts(detail['input']))}"
+        texts = list(islice(_texts(detail["input"]), MAX_MASKED + 1))
+        message = masked(own_text(detail), texts) if len(texts) <= MAX_MASKED else "is refused"
+        yield f"{_pointer(detail, arguments)}: {message}"
 
 
 def _pointer(error: ErrorDetails, arguments: object) -> str:
@@ -74,13 +79,14 @@ def _pointer(error: ErrorDetails, arguments: object) -> str:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text and number in a value."""
-    if isinstance(value, str | int | float):
-        yield str(value)
-    elif isinstance(value, Mapping):
-        for key, inner in cast("Mapping[object, object]", value).items():
-            yield str(key)
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in cast("Sequence[object]", value):
-            yield from _texts(inner)
+    """Every text and number in a value, however deep it is."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str | int | float):
+            yield str(node)
+        elif isinstance(node, Mapping):
+            pairs = cast("Mapping[object, object]", node)
+            stack += [*pairs.keys(), *pairs.values()]
+        elif isinstance(node, list | tuple):
+            stack += cast("Sequence[object]", node)

@@ -64,10 +64,10 @@ def installed(found: Iterable[Distribution] | None = None, *, running: str | Non
     outcomes: list[InstalledProvider | Problem] = []
     for distribution in distributions() if found is None else found:
         try:
-            name = canonicalize_name(distribution.name)
+            name = canonicalize_name(distribution.name or "")
             if name not in seen:
-                seen.add(name)
                 outcomes += [_outcome(distribution, point, ours) for point in _points(distribution)]
+                seen.update((name,) if name else ())
         except Exception as error:  # noqa: BLE001  whatever the files of a foreign package make the parsers raise
             outcomes.append(_unreadable(distribution, error))
     providers = [item for item in outcomes if isinstance(item, InstalledProvider)]
@@ -85,6 +85,8 @@ def _points(distribution: Distribution) -> Iterable[EntryPoint]:
 
 
 def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> InstalledProvider | Problem:
+    if not (distribution.name and distribution.version):
+        raise ValueError("it has no name or no version")
     package = f"{distribution.name} {distribution.version}"
     if not _TYPE.fullmatch(point.name):
         wrong = "its name is not made of lower-case letters, digits and underscores"

@@ -23,6 +23,8 @@ from toolplug.providers.scope import Names, Unresolved, resolved
 from toolplug.providers.terse_schema import TerseSchema, schema_of_model
 
 _UNIONS = (Union, types.UnionType)
+_NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, NameError, TypeError, ValueError)
+"""What pydantic raises for a type that it cannot describe."""
 _NO_KEYWORD = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only; arguments are passed by name",
     inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments; name each, or take a list",
@@ -62,7 +64,7 @@ def read_signature(method: ClassFunction, place: str, owner: type, around: Names
             meanings[name] = resolved(_annotation(parameter), function, owner, around)
         except Unresolved as error:
             raise UnresolvedAnnotation(
-                f"{place}: the annotation {_shown(parameter)} of parameter {name!r} cannot be resolved ({error}); "
+                f"{place}: the annotation {parameter.annotation!r} of parameter {name!r} cannot be resolved ({error}); "
                 "import or define the name in the module, or where the class is made"
             ) from None
     contexts = [name for name, meaning in meanings.items() if _is_context(meaning)]
@@ -96,10 +98,6 @@ def _annotation(parameter: inspect.Parameter) -> object:
     return Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
 
 
-def _shown(parameter: inspect.Parameter) -> str:
-    return repr(parameter.annotation)
-
-
 def _is_context(meaning: object) -> bool:
     if get_origin(meaning) is Annotated:
         return _is_context(get_args(meaning)[0])
@@ -115,8 +113,10 @@ def _model(own: _Own, place: str) -> type[BaseModel]:
     """A model of all parameters. Its fields have names of their own, since parameters may be called anything."""
     try:
         return _built(own)
-    except (PydanticUserError, PydanticSchemaGenerationError, SchemaError, TypeError, ValueError) as error:
-        raise InvalidDefinition(f"{place}: {_culprit(own)}: {_first_line(error)}") from error
+    except _NO_SCHEMA as error:
+        later = isinstance(error, PydanticUserError) and error.code == "class-not-fully-defined"
+        kind = UnresolvedAnnotation if later else InvalidDefinition
+        raise kind(f"{place}: {_culprit(own)}: {_first_line(error)}") from error
 
 
 def _built(own: _Own) -> type[BaseModel]:
@@ -124,7 +124,7 @@ def _built(own: _Own) -> type[BaseModel]:
         f"p{count}": (_named(meaning, default, name), ... if default is inspect.Parameter.empty else default)
         for count, (name, (meaning, default)) in enumerate(own.items())
     }
-    model = create_model("Arguments", **fields)
+    model = create_model("_Arguments", **fields)
     schema_of_model(model)
     return model
 
@@ -141,7 +141,7 @@ def _culprit(own: _Own) -> str:
     for name, pair in own.items():
         try:
             _built({name: pair})
-        except (PydanticUserError, PydanticSchemaGenerationError, SchemaError, TypeError, ValueError):
+        except _NO_SCHEMA:
             return f"parameter {name!r} of type {pair[0]!r} has no JSON Schema"
     return "the parameters have no JSON Schema together"
 
@@ -190,6 +190,6 @@ def _output(function: Callable[..., object], owner: type, around: Names) -> Mapp
     aliased = issubclass(kind, BaseModel) and bool(kind.model_config.get("serialize_by_alias"))
     try:
         schema = TypeAdapter(kind).json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
-    except (PydanticUserError, PydanticSchemaGenerationError, SchemaError):
+    except _NO_SCHEMA:
         return None
     return schema if "properties" in schema else None
