@@ -95,8 +95,15 @@ def test_10000_expanded_references_pass_and_one_more_does_not() -> None:
         {
             "$ref": "#a0",
             "$defs": {
-                f"a{n}": {"$anchor": f"a{n}", "anyOf": [{"$ref": f"#a{n + 1}"}, {"$dynamicRef": f"#a{n + 1}"}]}
+                f"a{n}": {"$anchor": f"a{n}", "anyOf": [{"$ref": f"#a{n + 1}"}, {"$ref": f"#a{n + 1}"}]}
                 for n in range(14)
+            }
+            | {"a14": {"$anchor": "a14"}},
+        },
+        {
+            "$dynamicRef": "#a0",
+            "$defs": {
+                f"a{n}": {"$dynamicAnchor": f"a{n}", "anyOf": [{"$dynamicRef": f"#a{n + 1}"}] * 2} for n in range(14)
             }
             | {"a14": {"$dynamicAnchor": "a14"}},
         },
@@ -129,6 +136,26 @@ def test_10000_expanded_references_pass_and_one_more_does_not() -> None:
 def test_a_bomb_of_references_is_refused_however_it_is_written(schema: Json) -> None:
     with pytest.raises(InvalidDefinition, match="the schema's references expand more than 10000 times"):
         Schema(schema)
+
+
+@pytest.mark.requirement("H-limit-references")
+@pytest.mark.parametrize(
+    ("identifier", "reference"),
+    [("d/a{}/", "../a{}/."), ("a{}/.", "../a{}/"), ("a{}/x", "../a{}/x/y/.."), ("a{}?q", "a{}?q"), ("%61{}", "a{}")],
+)
+def test_a_bomb_is_refused_also_where_its_addresses_are_written_in_another_way(identifier: str, reference: str) -> None:
+    bomb = {
+        "$ref": f"https://a.example/{identifier.format(0)}",
+        "$defs": {
+            f"a{n}": {
+                "$id": f"https://a.example/{identifier.format(n)}",
+                "allOf": [{"$ref": reference.format(n + 1)}, {"$ref": reference.format(n + 1)}],
+            }
+            for n in range(15)
+        },
+    }
+    with pytest.raises(InvalidDefinition):
+        Schema(bomb)
 
 
 @pytest.mark.requirement("H-limit-references")
@@ -183,13 +210,23 @@ def test_definitions_that_name_one_another_below_the_value_expand_once() -> None
 
 
 @pytest.mark.requirement("H-limit-references")
-def test_a_bundled_schema_with_ids_of_its_own_is_allowed() -> None:
+def test_a_long_ring_below_the_value_expands_once_however_often_each_names_the_next() -> None:
+    ring = {
+        f"r{n}": {"properties": {name: {"$ref": f"#/$defs/r{(n + 1) % 20}"} for name in ("a", "b")}, "type": "object"}
+        for n in range(20)
+    }
+    schema = Schema({"$ref": "#/$defs/r0", "$defs": ring})
+    assert schema.refusals({"a": {"b": {"a": 1}}}) == ('/a/b/a: [value] is not of type "object"',)
+
+
+@pytest.mark.requirement("H-limit-references")
+@pytest.mark.parametrize("end", ["", "/", "#"])
+def test_a_bundled_schema_with_ids_of_its_own_is_allowed(end: str) -> None:
+    tree = f"https://a.example/tree{end}"
     bundled = {
-        "$id": "https://a.example/root",
-        "$ref": "https://a.example/tree",
-        "$defs": {
-            "tree": {"$id": "https://a.example/tree", "type": "object", "properties": {"next": {"$ref": "tree"}}}
-        },
+        "$id": f"https://a.example/root{end}",
+        "$ref": tree,
+        "$defs": {"tree": {"$id": tree, "type": "object", "properties": {"next": {"$ref": tree}}}},
     }
     assert Schema(bundled).refusals({"next": {"next": 1}}) == ('/next/next: [value] is not of type "object"',)
 
@@ -209,6 +246,27 @@ def test_a_value_that_goes_deep_into_a_branching_recursion_is_refused_in_a_momen
 def test_a_value_with_a_great_many_faults_is_refused_in_a_moment() -> None:
     assert Schema({"items": {"type": "string"}}).refusals([0] * 500_000) == TOO_LARGE
     assert Schema({"items": {"type": "string"}}).refusals(["x"] * 500_000) == ()
+
+
+@pytest.mark.requirement("C-3-invalid-lines")
+def test_many_values_against_many_branches_are_refused_in_a_moment() -> None:
+    schema = Schema({"items": {"anyOf": [{"type": "string"}] * 400}})
+    assert schema.refusals([0] * 400) == TOO_LARGE
+    assert len(schema.refusals([0] * 20)) == 20
+
+
+@pytest.mark.requirement("C-3-invalid-lines")
+def test_a_value_of_64_levels_is_explained_and_a_deeper_one_only_refused() -> None:
+    schema = Schema({"type": "object", "properties": {"a": {"$ref": "#"}}})
+
+    def value(levels: int) -> object:
+        leaf: object = 1
+        for _ in range(levels):
+            leaf = {"a": leaf}
+        return leaf
+
+    assert schema.refusals(value(64)) == ("/a" * 64 + ': [value] is not of type "object"',)
+    assert schema.refusals(value(65)) == TOO_LARGE
 
 
 @pytest.mark.requirement("H-fact-remote-ref")

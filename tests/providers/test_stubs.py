@@ -273,6 +273,15 @@ def test_a_client_function_takes_one_tool_of_several_and_the_others_stay() -> No
     assert codes(expansion) == [("name_taken", 1, "archive")]
 
 
+@pytest.mark.requirement("C-4-name-taken")
+@pytest.mark.parametrize("name", ["web.search", "web__search"])
+def test_a_client_function_wins_by_the_canonical_and_by_the_wire_name(name: str) -> None:
+    registry = Listing(Catalog([SEARCH]).prefixed("web"))
+    expansion = expand_builtin_tools([{"type": "seek"}, choosing(name)], registry)
+    assert expansion.tools == [choosing(name)]
+    assert codes(expansion) == [("name_taken", 0, "seek")]
+
+
 @pytest.mark.requirement("C-4-two-providers")
 def test_of_two_providers_with_one_type_the_first_is_used_and_one_warning_names_both() -> None:
     second = plain_tool("other_search", source="engine", hosted=Hosted(("seek", "rest")))
@@ -399,6 +408,16 @@ def test_a_choice_of_nothing_that_is_here_is_reported_and_never_allows_more(
     with pytest.raises(UnmatchedStub) as raised:
         expand_builtin_tools([{"type": "seek"}], ALL, tool_choice=choice, strict=True)
     assert (raised.value.index, raised.value.type) == (CHOICE, type_)
+
+
+@pytest.mark.requirement("C-4-tool-choice")
+def test_a_choice_is_mapped_while_one_stub_of_its_type_was_good() -> None:
+    stubs = [{"type": "seek"}, {"type": "seek", "size": "none"}]
+    for order in (stubs, stubs[::-1]):
+        expansion = expand_builtin_tools(order, ALL, tool_choice={"type": "seek"})
+        assert expansion.tools == [SEARCH_ENTRY]
+        assert expansion.tool_choice == choosing("search")
+        assert [warning.code for warning in expansion.warnings] == ["invalid_option"]
 
 
 @pytest.mark.requirement("C-4-tool-choice")

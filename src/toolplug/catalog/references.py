@@ -45,7 +45,7 @@ class References:
     """
 
     def __init__(self, schema: Node) -> None:
-        self._roots: list[tuple[str, Node]] = []
+        self._roots: list[tuple[str | None, Node]] = [(None, schema)]
         self._anchors: dict[str, list[Node]] = {}
         self._name_places(schema)
         self._edges: list[tuple[_Edge, ...]] = []
@@ -76,8 +76,7 @@ class References:
         """How many references stand in the schema when each is replaced by what it names; recursion once."""
         total = [0] * len(self._edges)
         for group in _components([tuple(edge.target for edge in edges) for edges in self._edges]):
-            edges = [edge for node in group for edge in self._edges[node]]
-            count = sum(1 + (0 if edge.target in group else total[edge.target]) for edge in edges)
+            count = sum(1 + total[edge.target] for node in group for edge in self._edges[node])
             for node in group:
                 total[node] = count
         return total[0]
@@ -93,8 +92,7 @@ class References:
                 place = cast("Node", node)
                 stack.extend(place.values())
                 identifiers = [name for name in (place.get("$id"), place.get("id")) if isinstance(name, str)]
-                roots = [name for name in identifiers if not name.startswith("#")] or [""] * (place is schema)
-                self._roots.extend((unquote(name).rstrip("#/"), place) for name in roots)
+                self._roots.extend((_tail(name), place) for name in identifiers if not name.startswith("#"))
                 anchors = [name[1:] for name in identifiers if name.startswith("#")]
                 for anchor in (*anchors, place.get("$anchor"), place.get("$dynamicAnchor")):
                     if isinstance(anchor, str):
@@ -124,11 +122,23 @@ class References:
         if fragment and not fragment.startswith("/"):
             yield from self._anchors.get(fragment, ())
             return
-        tail = address.rpartition("/")[2].strip(".")
         for identifier, root in self._roots:
-            found = _at(root, fragment) if not address or identifier.endswith(tail) else None
+            found = _at(root, fragment) if _may_name(address, identifier) else None
             if found is not None:
                 yield found
+
+
+def _may_name(address: str, identifier: str | None) -> bool:
+    """May the address name the root of this identifier (None: the document); decided by the ends of both."""
+    if not address or identifier is None:
+        return not address
+    return not identifier or identifier.endswith(_tail(address))
+
+
+def _tail(address: str) -> str:
+    """The last part of an address, or nothing where it leads elsewhere."""
+    last = unquote(address).rstrip("#/").rpartition("/")[2]
+    return "" if last in (".", "..") else last
 
 
 def _schemas(keyword: str, value: object) -> Iterator[Node]:

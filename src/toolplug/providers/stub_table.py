@@ -63,8 +63,7 @@ class StubTable:
                 return OptionsRefused(
                     supported=True, message=f"the options of stub {kind!r} are not valid: {'; '.join(lines)}"
                 )
-            if mine:
-                taken[tool.name] = mine
+            taken[tool.name] = mine
         return taken
 
 
