@@ -1,4 +1,4 @@
-"""A listing with stub types of one tool and of two, the entries that they become, and what tests say of an expansion."""
+"""A listing with stub types of one tool and of two, and the entries that they become."""
 
 from __future__ import annotations
 
