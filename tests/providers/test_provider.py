@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -198,6 +200,21 @@ async def test_execute_converts_arguments_and_runs_a_blocking_tool_apart_from_th
         await counting.execute(call("fail"), CallContext())
     with pytest.raises(InvalidArguments):
         await counting.execute(call("count", numbers=["x"]), CallContext())
+
+
+@pytest.mark.anyio
+async def test_execute_waits_for_a_blocking_tool_until_the_deadline_only() -> None:
+    ended = threading.Event()
+
+    class Waiting(FunctionProvider):
+        @tool
+        def wait(self) -> None:
+            ended.wait()
+
+    now = asyncio.get_running_loop().time()
+    with pytest.raises(TimeoutError):
+        await Waiting().execute(call("wait"), CallContext(deadline=now))
+    ended.set()
 
 
 @pytest.mark.requirement("FR-001")

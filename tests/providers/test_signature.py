@@ -278,6 +278,13 @@ def test_a_field_alias_is_the_arguments_name() -> None:
     assert taken(method, **{"from": "a", "until": "b"}) == {"from_": "a", "to": "b"}
 
 
+def test_two_parameters_of_one_alias_are_refused() -> None:
+    def method(self: Any, start: Annotated[str, Field(alias="from")], begin: str = Field("", alias="from")) -> None: ...
+
+    with pytest.raises(InvalidDefinition, match=r"Provider\.method: two parameters have the alias 'from'"):
+        the_tool(method)
+
+
 @pytest.mark.parametrize("given", [{"count": "1"}, {"count": 1.5}, {"count": True}, {"count": 1, "other": 2}, {}])
 def test_the_schema_refuses_what_python_would_coerce(given: dict[str, object]) -> None:
     def method(self: Any, count: int, when: date | None = None) -> None: ...

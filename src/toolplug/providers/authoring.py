@@ -25,8 +25,8 @@ from toolplug.providers.conversion import Convert
 from toolplug.providers.endpoints import Endpoint, answering, delegating
 from toolplug.providers.hooks import HOOKS
 from toolplug.providers.marks import Marked, Method, RouteMark, ToolMark, ToolOptions, marked, with_mark
-from toolplug.providers.scope import Names
-from toolplug.providers.signature import Signature, UnresolvedAnnotation, read_signature
+from toolplug.providers.scope import Names, UnresolvedAnnotation
+from toolplug.providers.signature import Signature, read_signature
 from toolplug.providers.terse_schema import schema_of_model
 
 _TAKEN = frozenset({*HOOKS, "key", "config", "log", "accepts_idempotency_key"})

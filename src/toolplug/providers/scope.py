@@ -12,6 +12,7 @@ from types import FrameType, FunctionType, SimpleNamespace
 from typing import get_type_hints
 
 from toolplug.catalog.call import CallContext
+from toolplug.errors import InvalidDefinition
 
 Names = Mapping[str, object]
 
@@ -22,6 +23,10 @@ _FALLBACK: Names = {"CallContext": CallContext}
 
 class Unresolved(Exception):
     """An annotation that means nothing here; the text says why."""
+
+
+class UnresolvedAnnotation(InvalidDefinition):
+    """An annotation that means nothing (yet): what it names may be defined later in the module."""
 
 
 def names_where_class_is_made(frame: FrameType | None) -> Names:

@@ -8,32 +8,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, Field, PydanticUserError, TypeAdapter, create_model
-from pydantic.errors import PydanticSchemaGenerationError
+from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import SchemaError
 
 from toolplug.catalog.call import CallContext
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.class_function import ClassFunction
 from toolplug.providers.conversion import Convert, through_model, whole_numbers
+from toolplug.providers.described_arguments import NO_SCHEMA, DescribedArguments, Parameters, described_arguments
 from toolplug.providers.docstrings import described
 from toolplug.providers.native import is_native, is_whole
-from toolplug.providers.scope import Names, Unresolved, resolved
-from toolplug.providers.terse_schema import TerseSchema, schema_of_model
+from toolplug.providers.scope import Names, Unresolved, UnresolvedAnnotation, resolved
+from toolplug.providers.terse_schema import TerseSchema
 
 _UNIONS = (Union, types.UnionType)
-_NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, NameError, TypeError, ValueError)
-"""What pydantic raises for a type that it cannot describe."""
 _NO_KEYWORD = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only; arguments are passed by name",
     inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments; name each, or take a list",
     inspect.Parameter.VAR_KEYWORD: "takes arguments of any name; name each, or take a dict",
 }
-
-
-class UnresolvedAnnotation(InvalidDefinition):
-    """An annotation that means nothing (yet): what it names may be defined later in the module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +64,14 @@ def read_signature(method: ClassFunction, place: str, owner: type, around: Names
     if len(contexts) > 1:
         raise InvalidDefinition(f"{place}: {' and '.join(contexts)} are both annotated CallContext; one is enough")
     own = {name: (meanings[name], item.default) for name, item in parameters.items() if name not in contexts}
-    model = _model(own, place)
+    made = described_arguments(own, place)
     says = described(function)
     return Signature(
         summary=says.summary,
-        parameters=_schema(model, dict(zip(model.model_fields, own, strict=True)), says.parameters),
+        parameters=made.schema(says.parameters),
         output=_output(function, owner, around),
         context=contexts[0] if contexts else None,
-        convert=_convert(own, model),
+        convert=_convert(own, made),
     )
 
 
@@ -106,74 +99,13 @@ def _is_context(meaning: object) -> bool:
     return meaning is CallContext
 
 
-_Own = Mapping[str, tuple[object, object]]
-
-
-def _model(own: _Own, place: str) -> type[BaseModel]:
-    """A model of all parameters. Its fields have names of their own, since parameters may be called anything."""
-    try:
-        return _built(own)
-    except _NO_SCHEMA as error:
-        later = isinstance(error, PydanticUserError) and error.code == "class-not-fully-defined"
-        kind = UnresolvedAnnotation if later else InvalidDefinition
-        raise kind(f"{place}: {_culprit(own)}: {_first_line(error)}") from error
-
-
-def _built(own: _Own) -> type[BaseModel]:
-    fields: dict[str, Any] = {
-        f"p{count}": (_named(meaning, default, name), ... if default is inspect.Parameter.empty else default)
-        for count, (name, (meaning, default)) in enumerate(own.items())
-    }
-    model = create_model("_Arguments", **fields)
-    schema_of_model(model)
-    return model
-
-
-def _named(meaning: object, default: object, name: str) -> object:
-    """The type with the parameter's name as alias, unless its author gave it another."""
-    infos = [FieldInfo.from_annotation(cast("type[object]", meaning)), default]
-    if any(isinstance(info, FieldInfo) and (info.alias or info.validation_alias) for info in infos):
-        return meaning
-    return Annotated[meaning, Field(alias=name)]
-
-
-def _culprit(own: _Own) -> str:
-    for name, pair in own.items():
-        try:
-            _built({name: pair})
-        except _NO_SCHEMA:
-            return f"parameter {name!r} of type {pair[0]!r} has no JSON Schema"
-    return "the parameters have no JSON Schema together"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
-
-
-def _schema(model: type[BaseModel], names: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, object]:
-    """The model's schema in the order that people read, with the docstring's texts where there are no others."""
-    raw = schema_of_model(model)
-    properties = cast("dict[str, dict[str, object]]", raw.get("properties", {}))
-    for field, name in names.items():
-        alias = model.model_fields[field].alias or name
-        if texts.get(name) and alias in properties:
-            properties[alias].setdefault("description", texts[name])
-    schema: dict[str, object] = {"type": "object", "properties": properties}
-    if "required" in raw:
-        schema["required"] = raw["required"]
-    schema["additionalProperties"] = False
-    if "$defs" in raw:
-        schema["$defs"] = raw["$defs"]
-    return schema
-
-
-def _convert(own: _Own, model: type[BaseModel]) -> Convert | None:
+def _convert(own: Parameters, made: DescribedArguments) -> Convert | None:
     """None where nothing needs to be converted, and little where only numbers are to be whole."""
     meanings = {name: meaning for name, (meaning, _) in own.items()}
     foreign = {name for name, (_, default) in own.items() if isinstance(default, FieldInfo)}
     if foreign or not all(is_native(meaning) or is_whole(meaning) for meaning in meanings.values()):
         unset = {name for name, (_, default) in own.items() if default is inspect.Parameter.empty}
-        return through_model(model, dict(zip(model.model_fields, own, strict=True)), foreign | unset)
+        return through_model(made.model, dict(zip(made.model.model_fields, own, strict=True)), foreign | unset)
     whole = [name for name, meaning in meanings.items() if is_whole(meaning)]
     return whole_numbers(whole) if whole else None
 
@@ -190,6 +122,6 @@ def _output(function: Callable[..., object], owner: type, around: Names) -> Mapp
     aliased = issubclass(kind, BaseModel) and bool(kind.model_config.get("serialize_by_alias"))
     try:
         schema = TypeAdapter(kind).json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
-    except _NO_SCHEMA:
+    except NO_SCHEMA:
         return None
     return schema if "properties" in schema else None

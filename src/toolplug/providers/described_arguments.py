@@ -1,0 +1,98 @@
+"""The parameters of a method as a pydantic model and as the JSON Schema that a model API reads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+from pydantic import BaseModel, Field, PydanticUserError, create_model
+from pydantic.errors import PydanticSchemaGenerationError
+from pydantic.fields import FieldInfo
+from pydantic_core import SchemaError
+
+from toolplug.errors import InvalidDefinition
+from toolplug.providers.scope import UnresolvedAnnotation
+from toolplug.providers.terse_schema import schema_of_model
+
+NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, NameError, TypeError, ValueError)
+"""What pydantic raises for a type that it cannot describe."""
+
+Parameters = Mapping[str, tuple[object, object]]
+"""Each parameter's type and default; the default is `inspect.Parameter.empty` where there is none."""
+
+JsonSchema = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedArguments:
+    """`names` maps parameters to what the schema calls them; `raw` is the model's own schema."""
+
+    model: type[BaseModel]
+    names: Mapping[str, str]
+    raw: JsonSchema
+
+    def schema(self, texts: Mapping[str, str]) -> JsonSchema:
+        """The schema in the order that people read, with these texts of parameters where there are no others."""
+        properties = cast("dict[str, JsonSchema]", self.raw.get("properties", {}))
+        arranged = {name: dict(schema) for name, schema in properties.items()}
+        for name, text in texts.items():
+            described = arranged.get(self.names.get(name, ""))
+            if described is not None and text:
+                described.setdefault("description", text)
+        schema: JsonSchema = {"type": "object", "properties": arranged}
+        if "required" in self.raw:
+            schema["required"] = self.raw["required"]
+        schema["additionalProperties"] = False
+        if "$defs" in self.raw:
+            schema["$defs"] = self.raw["$defs"]
+        return schema
+
+
+def described_arguments(parameters: Parameters, place: str) -> DescribedArguments:
+    """Describe the parameters of the method that errors call `place`.
+
+    Raises `InvalidDefinition` naming the parameter whose type has no schema; `UnresolvedAnnotation` where it will have
+    one when a model that it speaks of is finished.
+    """
+    try:
+        described = _described(parameters)
+    except NO_SCHEMA as error:
+        later = isinstance(error, PydanticUserError) and error.code == "class-not-fully-defined"
+        kind = UnresolvedAnnotation if later else InvalidDefinition
+        reason = str(error).strip().split("\n", 1)[0]
+        raise kind(f"{place}: {_culprit(parameters)}: {reason}") from error
+    names = list(described.names.values())
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidDefinition(f"{place}: two parameters have the alias {twice!r}")
+    return described
+
+
+def _described(parameters: Parameters) -> DescribedArguments:
+    """The model's fields have names of their own, since parameters may be called anything."""
+    fields: dict[str, Any] = {
+        f"p{count}": (_aliased(meaning, default, name), ... if default is inspect.Parameter.empty else default)
+        for count, (name, (meaning, default)) in enumerate(parameters.items())
+    }
+    model = create_model("_Arguments", **fields)
+    given = zip(parameters, model.model_fields.values(), strict=True)
+    return DescribedArguments(model, {name: field.alias or name for name, field in given}, schema_of_model(model))
+
+
+def _aliased(meaning: object, default: object, name: str) -> object:
+    """The type with the parameter's name as alias, unless its author gave it another."""
+    infos = [FieldInfo.from_annotation(cast("type[object]", meaning)), default]
+    if any(isinstance(info, FieldInfo) and (info.alias or info.validation_alias) for info in infos):
+        return meaning
+    return Annotated[meaning, Field(alias=name)]
+
+
+def _culprit(parameters: Parameters) -> str:
+    for name, (meaning, default) in parameters.items():
+        try:
+            _described({name: (meaning, default)})
+        except NO_SCHEMA:
+            return f"parameter {name!r} of type {meaning!r} has no JSON Schema"
+    return "the parameters have no JSON Schema together"
