@@ -7,7 +7,6 @@ A refusal anywhere on the way is an error of one shape; nothing that a route doe
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect
@@ -16,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolplug.errors import StoreUnavailable
 from toolplug.host.host import Host
 from toolplug.http.auth.authenticator import Authentication, Authenticator, as_authenticator
-from toolplug.http.auth.chain import auth_unavailable, insufficient_scope
+from toolplug.http.auth.chain import insufficient_scope
 from toolplug.http.doors.body import check_declared
 from toolplug.http.doors.entrance import Entrance
 from toolplug.http.exchange import Exchange
@@ -29,8 +28,6 @@ from toolplug.http.problem import HttpProblem, internal, method_not_allowed, rou
 from toolplug.http.provider_routes import ProviderRoutes
 from toolplug.http.refusals import note_refusal
 from toolplug.http.served_tenant import enter_tenant, leave_tenant
-
-_LOG = logging.getLogger("toolplug.http")
 
 _ALIVE = "/healthz"
 
@@ -112,16 +109,12 @@ class _HostApp:
             leave_tenant(token)
 
     def _entrance(self) -> Entrance:
-        """The doors for the configuration as it is now. Raises `HttpProblem` where they cannot be made: fail closed."""
+        """The doors for the configuration as it is now."""
         made, settings = self._made, self._host.settings
         if made is None or made.settings is not settings:
-            try:
-                made = self._made = Entrance(
-                    settings, insecure_no_auth=self._insecure_no_auth, authenticators=self._authenticators
-                )
-            except Exception as error:
-                _LOG.error("auth cannot be set up: %s; install toolplug[auth] for tokens, and check auth.jwt", error)
-                raise auth_unavailable() from error
+            made = self._made = Entrance(
+                settings, insecure_no_auth=self._insecure_no_auth, authenticators=self._authenticators
+            )
         return made
 
 

@@ -38,6 +38,14 @@ class OpenDoor:
         return ANYBODY
 
 
+class ShutDoor:
+    """Lets nobody in: what the configuration asks for could not be set up."""
+
+    async def principal(self, exchange: Exchange) -> Principal:
+        """Nobody. Raises `HttpProblem`."""
+        raise auth_unavailable()
+
+
 class Chain:
     """API keys first, then the others in their order."""
 

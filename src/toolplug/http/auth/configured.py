@@ -1,7 +1,8 @@
-"""From the `auth` section and the host's own authenticators to the chain that is asked."""
+"""From the `auth` section and the host's own authenticators to the gatekeeper that is asked."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import cast
@@ -9,19 +10,28 @@ from typing import cast
 from toolplug.host.settings import Auth, Jwt
 from toolplug.http.auth.api_keys import ApiKeys
 from toolplug.http.auth.authenticator import Authenticator
-from toolplug.http.auth.chain import Chain
+from toolplug.http.auth.chain import Chain, Gatekeeper, OpenDoor, ShutDoor
+
+_LOG = logging.getLogger("toolplug.http")
 
 _TOKENS = "toolplug.http.auth.jwt"
 
 
-def configured_chain(auth: Auth | None, given: Sequence[Authenticator]) -> Chain:
-    """API keys, then tokens, then what the host gave. PyJWT is imported only where the section asks for tokens.
+def configured_gatekeeper(auth: Auth | None, given: Sequence[Authenticator]) -> Gatekeeper:
+    """API keys, then tokens, then what the host gave; without any of them the door is open.
 
-    Raises `ImportError` where it is missing.
+    PyJWT is imported only where the section asks for tokens. Where they cannot be set up the door stays shut.
     """
     if auth is None:
-        return Chain(ApiKeys(()), given)
-    tokens = () if auth.jwt is None else (_tokens(auth.jwt),)
+        return Chain(ApiKeys(()), given) if given else OpenDoor()
+    try:
+        tokens = () if auth.jwt is None else (_tokens(auth.jwt),)
+    except ImportError:
+        _LOG.error("auth.jwt needs PyJWT, so nobody is let in; run: pip install 'toolplug[auth]'")
+        return ShutDoor()
+    except ValueError as error:
+        _LOG.error("%s; nobody is let in", error)
+        return ShutDoor()
     return Chain(ApiKeys(auth.api_keys), (*tokens, *given))
 
 

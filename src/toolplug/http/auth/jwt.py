@@ -6,9 +6,10 @@ The algorithms are those of the configuration, never the token's; `iss`, `aud` a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 import jwt
 from jwt.types import Options
@@ -72,12 +73,16 @@ class KeySet:
 
 
 class Tokens:
-    """Authenticates bearer tokens that have the form of a JWT; abstains for others."""
+    """Authenticates bearer tokens that have the form of a JWT; abstains for others.
+
+    Raises `ValueError` where the configured public key is none for any of the algorithms.
+    """
 
     def __init__(self, settings: Jwt) -> None:
         self._settings = settings
         self._keys = None if settings.jwks_url is None else KeySet(settings.jwks_url)
-        self._public_key = None if settings.public_key is None else settings.public_key.get_secret_value()
+        pem = settings.public_key
+        self._public_key = None if pem is None else _read_key(pem.get_secret_value(), settings.algorithms)
 
     async def __call__(self, connection: HTTPConnection) -> Principal | None:
         """The token's principal. Raises `AuthenticationError` for a bad token, `KeySetDown` where none can be told."""
@@ -98,10 +103,10 @@ class Tokens:
             raise AuthenticationError("the token is not valid") from None
         return self._principal(claims)
 
-    async def _key(self, token: bytes) -> jwt.PyJWK | str:
-        if self._keys is not None:
-            return await self._keys.key(jwt.get_unverified_header(token).get("kid"))
-        return self._public_key or ""
+    async def _key(self, token: bytes) -> Any:
+        if self._keys is None:
+            return self._public_key
+        return await self._keys.key(jwt.get_unverified_header(token).get("kid"))
 
     def _principal(self, claims: Mapping[str, object]) -> Principal:
         settings = self._settings
@@ -112,6 +117,14 @@ class Tokens:
             scopes=frozenset(DEFAULT_SCOPES) if scopes is None else scopes,
             agents=_names(claims.get(settings.agents_claim)),
         )
+
+
+def _read_key(text: str, algorithms: Iterable[str]) -> Any:
+    """The configured public key, read once; its type is the business of `cryptography`."""
+    for name in algorithms:
+        with suppress(jwt.PyJWTError, ValueError, TypeError):
+            return jwt.get_algorithm_by_name(name).prepare_key(text)
+    raise ValueError("auth.jwt.public_key is no PEM text of a public key for its algorithms")
 
 
 def _text(claim: object) -> str | None:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from toolplug.host.settings import HostSettings
 from toolplug.http.auth.authenticator import Authenticator
-from toolplug.http.auth.chain import Gatekeeper, OpenDoor
-from toolplug.http.auth.configured import configured_chain
+from toolplug.http.auth.configured import configured_gatekeeper
 from toolplug.http.doors.header_limits import check_headers
 from toolplug.http.doors.host_header import HostDoor
 from toolplug.http.doors.loopback import check_loopback
@@ -33,7 +32,7 @@ class Entrance:
         self._origins = OriginDoor(settings.http.allowed_origins)
         closed = settings.auth is not None or bool(authenticators)
         self._loopback_only = not closed and not insecure_no_auth
-        self.gatekeeper: Gatekeeper = configured_chain(settings.auth, authenticators) if closed else OpenDoor()
+        self.gatekeeper = configured_gatekeeper(settings.auth, authenticators)
         if not closed:
             _LOG.warning(
                 "no auth is configured: every caller is anonymous and may do everything%s",

@@ -1,0 +1,89 @@
+"""A host with the sample provider, and clients of its application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from httpx2 import ASGITransport, AsyncClient
+from starlette.types import ASGIApp
+from tests.host.conftest import config, package
+from tests.http.sample_provider import Sample
+
+from toolplug import Host, open_host
+from toolplug.http import create_app
+from toolplug.providers.registry import FunctionRegistry
+
+__all__ = ["config", "package"]
+
+Settings = Mapping[str, object]
+
+KEYS = {
+    "api_keys": [
+        {"key": "alice-key", "subject": "alice", "tenant": "t1"},
+        {"key": "bob-key", "subject": "bob", "tenant": "t2"},
+        {"key": "reader-key", "subject": "reader", "scopes": ["tools:read"]},
+        {"key": "caller-key", "subject": "caller", "scopes": ["tools:call"]},
+        {"key": "samples-key", "subject": "keeper", "scopes": ["samples:write"]},
+        {"key": "root-key", "subject": "root", "scopes": ["admin"]},
+        {"key": "one-agent-key", "subject": "one", "agents": ["researcher"]},
+        {"key": "two-agents-key", "subject": "two", "agents": ["researcher", "writer"]},
+    ]
+}
+ALICE = {"Authorization": "Bearer alice-key"}
+BOB = {"Authorization": "Bearer bob-key"}
+ROOT = {"X-API-Key": "root-key"}
+
+
+def as_holder(key: str) -> dict[str, str]:
+    """The header of an API key."""
+    return {"X-API-Key": key}
+
+
+def settings(**sections: object) -> dict[str, object]:
+    """The sample provider and the keys above, in memory; a section that is given replaces its own, None drops it."""
+    whole: dict[str, object] = {
+        "store": "memory://",
+        "providers": {"sample": {"enabled": True, "public_routes": True}},
+        "auth": KEYS,
+        **sections,
+    }
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def client_of(app: ASGIApp, *, peer: str = "127.0.0.1", base_url: str = "http://localhost") -> AsyncClient:
+    """A client that calls the application itself; what escapes from it is raised here."""
+    return AsyncClient(transport=ASGITransport(app, client=(peer, 4711)), base_url=base_url)
+
+
+@pytest.fixture
+def sample_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample provider's distribution, as pip would leave it."""
+    info = tmp_path / "site" / "toolplug_sample-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolplug-sample\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[toolplug.providers]\nsample = tests.http.sample_provider:Sample\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+@pytest.fixture
+async def host(sample_package: None) -> AsyncIterator[Host]:
+    """An entered host with API keys."""
+    async with open_host(settings(), environ={}) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def client(host: Host) -> AsyncIterator[AsyncClient]:
+    """A client of that host, without credentials."""
+    async with client_of(create_app(host)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def sample() -> AsyncIterator[tuple[FunctionRegistry, Sample]]:
+    """The sample provider in a registry without a host."""
+    provider = Sample()
+    async with FunctionRegistry({"sample": provider}) as registry:
+        yield registry, provider

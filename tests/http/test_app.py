@@ -1,0 +1,177 @@
+"""The application as a whole: when it answers, where it stands, and what it is when nothing fits."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import pytest
+from fastapi import FastAPI
+from httpx2 import AsyncClient
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+from starlette.testclient import TestClient
+from tests.http.conftest import ALICE, ROOT, client_of, settings
+from tests.http.conversation import Conversation
+
+from toolplug import Host, open_host
+from toolplug.http import create_app
+
+pytestmark = pytest.mark.anyio
+
+EVERY_ROUTE = [
+    ("GET", "/"),
+    ("GET", "/readyz"),
+    ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
+    ("GET", "/v1/tools"),
+    ("POST", "/v1/tool-calls"),
+    ("GET", "/v1/providers"),
+    ("POST", "/v1/reload"),
+    ("GET", "/v1/samples"),
+    ("GET", "/nowhere"),
+]
+
+
+@pytest.mark.requirement("C-5-not-entered", "C-5-healthz")
+async def test_until_the_host_is_entered_every_route_but_healthz_is_503(sample_package: None) -> None:
+    host = open_host(settings(), environ={})
+    async with client_of(create_app(host)) as client:
+        for method, path in EVERY_ROUTE:
+            answer = await client.request(method, path, headers=ALICE)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_started"), path
+        assert (await client.get("/healthz")).json() == {"status": "ok"}
+        async with host:
+            assert (await client.get("/v1/tools", headers=ALICE)).status_code == 200
+        assert (await client.get("/v1/tools", headers=ALICE)).status_code == 503
+
+
+@pytest.mark.requirement("I2-6-start-twice", "C-12-host-again")
+async def test_the_same_application_works_each_time_its_host_is_entered(sample_package: None) -> None:
+    host = open_host(settings(), environ={})
+    async with client_of(create_app(host)) as client:
+        for _ in range(2):
+            async with host:
+                called = await client.post("/v1/tool-calls", headers=ALICE, json={"name": "whoami"})
+                assert called.json()["status"] == "success"
+                shown = (await client.get("/metrics")).text
+                line = 'executions_total{provider="sample",status="success",tool_name="whoami"} 1.0'
+                assert line in shown, "each start counts anew, and once"
+
+
+@pytest.mark.requirement("I2-6-start-twice", "C-5-no-lifespan")
+def test_an_application_that_starts_twice_in_two_loops_serves_both_times(sample_package: None) -> None:
+    host = open_host(settings(), environ={})
+    app = FastAPI(lifespan=host.lifespan)
+    app.mount("/tools", create_app(host))
+    for _ in range(2):
+        with TestClient(app, client=("127.0.0.1", 1), base_url="http://localhost") as client:
+            assert client.get("/tools/v1/tools", headers=ALICE).status_code == 200
+            assert client.get("/tools/v1/samples", headers=ALICE).json()["tenant"] == "t1"
+
+
+@pytest.mark.requirement("C-5-mounted", "C-5-metric-api-path", "I2-6-catch-all")
+@pytest.mark.parametrize("kind", ["starlette", "fastapi"])
+async def test_it_works_mounted_under_a_prefix_beside_a_catch_all_route(host: Host, kind: str) -> None:
+    async def everything_else(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("somebody else's")
+
+    inner = create_app(host)
+    if kind == "starlette":
+        app: Starlette = Starlette(
+            routes=[Mount("/deep/tools", inner), Route("/{rest:path}", everything_else, methods=["GET", "POST"])]
+        )
+    else:
+        app = FastAPI()
+        app.mount("/deep/tools", inner)
+        app.add_route("/{rest:path}", everything_else, methods=["GET", "POST"])
+    async with client_of(app) as client:
+        assert (await client.get("/v1/tools")).text == "somebody else's"
+        assert (await client.get("/deep/tools/v1/tools")).status_code == 401
+        assert (await client.get("/deep/tools/v1/samples", headers=ALICE)).json()["tenant"] == "t1"
+        assert (await client.get("/deep/tools/nothing")).json()["error"]["code"] == "route_not_found"
+        called = await client.post("/deep/tools/v1/tool-calls", headers=ALICE, json={"name": "whoami"})
+        assert called.json()["structured"]["current"] == "t1"
+        page = (await client.get("/deep/tools/")).text
+        assert 'href="/deep/tools/openapi.json"' in page
+        described = (await client.get("/deep/tools/openapi.json")).json()
+        assert described["servers"] == [{"url": "/deep/tools"}]
+        shown = (await client.get("/deep/tools/metrics")).text
+        assert 'requests_total{method="GET",path="/v1/samples",provider="sample",status="200"} 1.0' in shown
+
+
+@pytest.mark.requirement("C-5-route-not-found", "C-5-later-routes")
+@pytest.mark.parametrize("credentials", [{}, ALICE, ROOT, {"Authorization": "Bearer wrong"}])
+async def test_an_unknown_path_is_one_answer_with_and_without_credentials(
+    client: AsyncClient, credentials: dict[str, str]
+) -> None:
+    unbuilt = ["/toolplug.js", "/mcp", "/api/sessions", "/v1/responses", "/v1/approvals", "/api/catalog"]
+    tricks = ["//v1/tools", "/v1//tools", "/v1/tools/", "/v1/tools/../tools", "/V1/tools", "/v1/providers//enable"]
+    for path in [*unbuilt, *tricks, "/v1", "/v1/providers/sample", "/metrics/"]:
+        for method in ("GET", "POST"):
+            answered = await Conversation(
+                method, path, headers=[(b"host", b"localhost"), *_raw(credentials)]
+            ).held_with(client._transport.app)  # type: ignore[attr-defined]
+            assert answered.status == 404, path
+            assert b'"code":"route_not_found"' in answered.body
+
+
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+async def test_a_method_that_a_path_lacks_is_405_and_says_what_it_takes(client: AsyncClient) -> None:
+    answer = await client.delete("/v1/tools")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+    assert answer.json()["error"]["code"] == "method_not_allowed"
+
+
+async def test_head_is_get_without_a_body(client: AsyncClient) -> None:
+    whole = await client.get("/v1/tools", headers=ALICE)
+    head = await client.head("/v1/tools", headers=ALICE)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(whole.content))
+
+
+@pytest.mark.requirement("C-5-readyz")
+async def test_readyz_says_why_calls_cannot_be_served(sample_package: None) -> None:
+    host = open_host(settings(), environ={})
+    async with AsyncExitStack() as life, client_of(create_app(host)) as client:
+        await life.enter_async_context(host)
+        assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": []}
+        await host.store.__aexit__(None, None, None)
+        down = await client.get("/readyz")
+        assert (down.status_code, down.json()["status"]) == (503, "not_ready")
+        assert len(down.json()["reasons"]) == 1
+        await host.store.__aenter__()
+
+
+@pytest.mark.requirement("C-5-index")
+async def test_the_page_of_links_is_open_and_holds_no_data(client: AsyncClient) -> None:
+    page = await client.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "sample" not in page.text
+    assert "http://" not in page.text.replace("<!doctype html>", "")
+    for path in ("/openapi.json", "/metrics", "/readyz", "/healthz"):
+        assert f'href="{path}"' in page.text
+        assert (await client.get(path)).status_code == 200
+
+
+@pytest.mark.requirement("C-5-app")
+async def test_a_lifespan_is_agreed_to_and_a_websocket_refused(host: Host) -> None:
+    app = create_app(host)
+    sent: list[str] = []
+    asked = iter(["lifespan.startup", "lifespan.shutdown"])
+
+    async def receive() -> dict[str, object]:
+        return {"type": next(asked)}
+
+    async def send(message: object) -> None:
+        sent.append(message["type"])  # type: ignore[index]
+
+    await app({"type": "lifespan"}, receive, send)
+    await app({"type": "websocket"}, receive, send)
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete", "websocket.close"]
+    assert host.entered

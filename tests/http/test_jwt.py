@@ -1,0 +1,228 @@
+"""JSON Web Tokens: the configured algorithm and claims, from a public key or a key set."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from httpx2 import AsyncClient
+from hypothesis import given
+from hypothesis import strategies as st
+from jwt.algorithms import RSAAlgorithm
+from starlette.authentication import AuthenticationError
+from starlette.requests import HTTPConnection
+from tests.http.conftest import ALICE, client_of, settings
+from tests.http.key_server import KeyServer
+
+from toolplug import open_host
+from toolplug.host.settings import Jwt
+from toolplug.http import create_app
+from toolplug.http.auth.jwt import Tokens
+
+pytestmark = pytest.mark.anyio
+
+ISSUER = "https://issuer.example"
+MINE = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHERS = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+PEM = MINE.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+SECTION = {"algorithms": ["RS256"], "public_key": PEM, "issuer": ISSUER, "audience": "toolplug"}
+
+
+def token(
+    key: Any = MINE, algorithm: str = "RS256", headers: Mapping[str, object] | None = None, **changes: object
+) -> str:
+    """A good token, but for these claims; one that is None is left out."""
+    claims = {"sub": "ann", "iss": ISSUER, "aud": "toolplug", "exp": int(time.time()) + 60, **changes}
+    given_claims = {name: value for name, value in claims.items() if value is not None}
+    return jwt.encode(given_claims, key, algorithm=algorithm, headers=dict(headers or {}))
+
+
+def bearing(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+@asynccontextmanager
+async def served(**section: object) -> AsyncIterator[AsyncClient]:
+    """A client of a host that takes tokens."""
+    keys = [{"key": "alice-key", "subject": "alice"}]
+    auth = {"api_keys": keys, "jwt": section or SECTION}
+    async with open_host(settings(auth=auth), environ={}) as host, client_of(create_app(host)) as client:
+        yield client
+
+
+async def who(client: AsyncClient, text: str) -> dict[str, object]:
+    answer = await client.post("/v1/tool-calls", headers=bearing(text), json={"name": "whoami"})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["structured"]
+
+
+@pytest.mark.requirement("C-5-auth-jwt", "C-5-auth-jwt-mapped", "C-2-jwt")
+async def test_a_token_is_a_principal_and_its_claims_say_which(sample_package: None) -> None:
+    async with served() as client:
+        plain = await who(client, token())
+        assert (plain["subject"], plain["tenant"]) == ("ann", "default")
+        other = await who(client, token(tenant="t9", scope="tools:call admin"))
+        assert other["tenant"] == "t9"
+        read_only = bearing(token(scope="tools:read"))
+        assert (await client.get("/v1/tools", headers=read_only)).status_code == 200
+        assert (await client.post("/v1/tool-calls", headers=read_only, json={"name": "whoami"})).status_code == 403
+        nothing = await client.get("/v1/tools", headers=bearing(token(scope="")))
+        assert nothing.status_code == 403, "a claim that is there counts, also when it is empty"
+        agent = await client.get("/v1/tools", headers=bearing(token(agents=["researcher"])))
+        assert agent.json() == {"tools": []}
+        assert (await client.get("/v1/tools", headers=ALICE)).status_code == 200
+
+
+@pytest.mark.requirement("C-5-auth-jwt-mapped")
+async def test_the_claims_of_tenant_scopes_and_agents_may_have_other_names(sample_package: None) -> None:
+    named = {**SECTION, "tenant_claim": "org", "scopes_claim": "scp", "agents_claim": "acts_as"}
+    async with served(**named) as client:
+        assert (await who(client, token(org="t5", tenant="no", scp=["tools:call"])))["tenant"] == "t5"
+        listed = await client.get("/v1/tools", headers=bearing(token(acts_as="one two")))
+        assert listed.json()["error"]["code"] == "agent_required"
+
+
+@pytest.mark.requirement("C-5-auth-jwt-claims", "C-5-auth-jwt-algorithm", "H-trust-jwt-audience")
+async def test_a_token_that_is_not_as_configured_is_401(sample_package: None) -> None:
+    forged = jwt.encode({"sub": "ann"}, "x" * 32, algorithm="HS256").split(".")
+    elliptic = ec.generate_private_key(ec.SECP256R1())
+    bad = {
+        "audience": token(aud="another"),
+        "no audience": token(aud=None),
+        "issuer": token(iss="https://evil.example"),
+        "no issuer": token(iss=None),
+        "expired": token(exp=int(time.time()) - 60),
+        "no expiry": token(exp=None),
+        "not yet": token(nbf=int(time.time()) + 600),
+        "other key": token(OTHERS),
+        "other algorithm": token(MINE, "RS512"),
+        "other kind of key": token(elliptic, "ES256"),
+        "public key as a secret": _signed_with_the_public_key(),
+        "no signature": jwt.encode({"sub": "ann", "iss": ISSUER, "aud": "toolplug"}, None, algorithm="none"),
+        "cut": token()[:-5],
+        "swapped payload": ".".join([token().split(".")[0], forged[1], token().split(".")[2]]),
+        "tenant is no text": token(tenant=["t1", "t2"]),
+        "scopes are no names": token(scope={"admin": True}),
+        "agents are no names": token(agents=[1, 2]),
+        "dots": "..",
+    }
+    async with served() as client:
+        for name, text in bad.items():
+            answer = await client.get("/v1/tools", headers=bearing(text))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "authentication_required"), name
+
+
+def _signed_with_the_public_key() -> str:
+    """The classic forgery: HMAC with the public key's text as the secret."""
+
+    def part(value: object) -> bytes:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=")
+
+    claims = {"sub": "ann", "iss": ISSUER, "aud": "toolplug", "exp": int(time.time()) + 60}
+    signed = part({"alg": "HS256", "typ": "JWT"}) + b"." + part(claims)
+
+    mac = hmac.new(PEM.encode(), signed, hashlib.sha256).digest()
+    return (signed + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")).decode()
+
+
+@pytest.fixture
+def keys() -> Iterator[KeyServer]:
+    """A key set with our own key under the id `first`."""
+    with KeyServer().served() as server:
+        server.body = {"keys": [public("first")]}
+        yield server
+
+
+def public(key_id: str, key: rsa.RSAPrivateKey = MINE) -> dict[str, object]:
+    return {**RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": key_id, "use": "sig", "alg": "RS256"}
+
+
+def from_keys(keys: KeyServer) -> dict[str, object]:
+    return {"algorithms": ["RS256"], "jwks_url": keys.url, "issuer": ISSUER, "audience": "toolplug"}
+
+
+@pytest.mark.requirement("C-5-auth-jwt")
+async def test_keys_of_a_key_set_are_fetched_once_and_found_by_id(sample_package: None, keys: KeyServer) -> None:
+    async with served(**from_keys(keys)) as client:
+        for _ in range(3):
+            assert (await who(client, token(headers={"kid": "first"})))["subject"] == "ann"
+        assert keys.asked == 1
+        for bad in (token(), token(headers={"kid": "second"}), token(OTHERS, headers={"kid": "first"})):
+            assert (await client.get("/v1/tools", headers=bearing(bad))).status_code == 401
+        assert keys.asked == 1, "an unknown id does not fetch again so soon"
+
+
+@pytest.mark.requirement("H-trust-fail-closed")
+@pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"keys": []}', b'{"keys": [{"kty": "?"}]}', None])
+async def test_a_key_set_that_is_down_is_503(sample_package: None, keys: KeyServer, answer: bytes | None) -> None:
+    good, keys.body, keys.broken = keys.body, answer or b"", answer is None
+    async with served(**from_keys(keys)) as client:
+        for _ in range(3):
+            down = await client.get("/v1/tools", headers=bearing(token(headers={"kid": "first"})))
+            assert (down.status_code, down.json()["error"]["code"]) == (503, "auth_unavailable")
+        assert keys.asked == 1, "nobody waits for a set that was down a moment ago"
+        assert (await client.get("/v1/tools", headers=ALICE)).status_code == 200
+        assert good
+
+
+async def test_a_public_key_that_is_none_lets_nobody_in(sample_package: None) -> None:
+    async with served(**{**SECTION, "public_key": "no PEM"}) as client:
+        assert (await client.get("/v1/tools", headers=bearing(token()))).status_code == 503
+        assert (await client.get("/v1/tools", headers=ALICE)).status_code == 503
+        assert (await client.get("/nowhere")).status_code == 404
+
+
+@given(st.binary(max_size=200))
+async def test_no_bytes_in_the_place_of_a_token_are_anything_but_a_refusal(text: bytes) -> None:
+    tokens = Tokens(Jwt.model_validate(SECTION))
+    scope = {"type": "http", "headers": [(b"authorization", b"Bearer " + text + b".e30." + text)]}
+    with suppress(AuthenticationError):
+        assert await tokens(HTTPConnection(scope)) is None
+
+
+def test_pyjwt_is_imported_only_where_tokens_are_configured() -> None:
+    code = """
+import asyncio, sys
+from toolplug import open_host
+from toolplug.http import create_app
+async def main():
+    async with open_host({"store": "memory://", "providers": {}}, environ={}) as host:
+        async def receive(): return {"type": "http.request"}
+        async def send(message): seen.append(message)
+        seen = []
+        scope = {"type": "http", "method": "GET", "path": "/readyz", "headers": [(b"host", b"localhost")],
+                 "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 1)}
+        await create_app(host)(scope, receive, send)
+        assert seen[0]["status"] == 200
+asyncio.run(main())
+print("jwt" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_without_pyjwt_a_host_that_asks_for_tokens_lets_nobody_in_and_says_what_to_install() -> None:
+    code = """
+import logging, sys
+logging.basicConfig(level=logging.ERROR, format="%(message)s")
+sys.modules["jwt"] = None
+from toolplug.host.settings import Auth
+from toolplug.http.auth.configured import configured_gatekeeper
+section = {"jwt": {"algorithms": ["RS256"], "jwks_url": "https://x", "issuer": "i", "audience": "a"}}
+print(type(configured_gatekeeper(Auth.model_validate(section), ())).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "ShutDoor\n", done.stderr
+    assert "pip install 'toolplug[auth]'" in done.stderr
