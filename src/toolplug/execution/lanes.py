@@ -108,11 +108,16 @@ class Lanes:
         self._carrying.discard(lane)
         if lane in self._parked:
             self._parked.remove(lane)
+        self._trim()
 
     def free(self, lane: _Lane) -> None:
         """The lane carries nothing (any more): it is parked, or told to leave."""
         self._carrying.discard(lane)
         self._put_back(lane)
+        self._trim()
+
+    def _trim(self) -> None:
+        """Let the oldest go while more are parked than calls run, but for one."""
         kept = max(len(self._carrying), 1)
         while len(self._parked) > kept:
             self._parked.pop(0).leave()

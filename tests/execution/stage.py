@@ -1,0 +1,135 @@
+"""A stage for one tool at a time: everything that a call needs around it, and what must be at rest afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition, ToolHints
+from toolplug.catalog.plan import Plan, Tool
+from toolplug.execution.lanes import Lanes
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.run import run
+from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.threads import DaemonThreads
+
+TURNS = 50
+LANE = "toolplug-lane"
+NO_CONTEXT = CallContext()
+
+LOOPS = {
+    "asyncio": ("asyncio", {}),
+    "debug": ("asyncio", {"debug": True}),
+    "uvloop": ("asyncio", {"use_uvloop": True}),
+}
+
+Target = Callable[[ToolCall, CallContext], Any]
+
+
+class Stage:
+    """Lanes, a ledger and a switch, open inside `async with`; `threads` are made when first asked for."""
+
+    def __init__(self) -> None:
+        self.lanes = Lanes()
+        self.ledger = Ledger()
+        self.switch = SourceSwitch()
+        self.series = self.ledger.series("plays", "tool")
+        self.brake = self.ledger.abandoned("native", "plays")
+        self._threads: DaemonThreads | None = None
+
+    async def __aenter__(self) -> Stage:
+        await self.lanes.open()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._threads is not None:
+            self._threads.close()
+        await self.lanes.aclose()
+
+    @property
+    def threads(self) -> DaemonThreads:
+        if self._threads is None:
+            self._threads = DaemonThreads("plays")
+        return self._threads
+
+    def plan(
+        self, target: Target, *, name: str = "tool", parameters: Mapping[str, object] | None = None, **rules: Any
+    ) -> Plan:
+        definition = defined(name, parameters)
+        plan = Plan(
+            ref=definition.ref,
+            target=target,
+            schema=definition.parameters,
+            switch=self.switch,
+            series=self.series,
+            brake=self.brake,
+            carrier=self.lanes,
+            timeout_s=30.0,
+            max_result_bytes=1024 * 1024,
+        )
+        return replace(plan, **rules)
+
+    def catalog(self, **targets: Target) -> Catalog:
+        """A catalog of tools by name."""
+        return Catalog([Tool(defined(name), self.plan(target, name=name)) for name, target in targets.items()])
+
+    async def call(
+        self, target: Target, arguments: Any = None, *, context: CallContext = NO_CONTEXT, **rules: Any
+    ) -> ToolResult:
+        return await run(self.plan(target, **rules), called(arguments), context)
+
+    def idle(self) -> tuple[int, int, int]:
+        """Calls that run, by switch, gauge and brake."""
+        return (self.switch.running, self.series.in_flight, self.brake.running)
+
+    def counted(self) -> dict[str, int]:
+        """Calls that ended, by status."""
+        return {str(status): count for status, count in self.series.ended.items()}
+
+
+def defined(name: str = "tool", parameters: Mapping[str, object] | None = None) -> ToolDefinition:
+    return ToolDefinition(
+        name=name,
+        parameters=parameters if parameters is not None else {"type": "object"},
+        hints=ToolHints(read_only=True),
+    ).owned_by("native", "plays")
+
+
+def called(arguments: Any = None, *, name: str = "tool") -> ToolCall:
+    return ToolCall("c1", name, {} if arguments is None else arguments)
+
+
+def lanes_alive() -> int:
+    """Lanes of the running loop, parked or carrying."""
+    return sum(task.get_name() == LANE and not task.done() for task in asyncio.all_tasks())
+
+
+async def turns(count: int = TURNS) -> None:
+    """Let the loop take some turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    """Wait turn by turn; the test's own time limit bounds it."""
+    while not reached():
+        await asyncio.sleep(0)
+
+
+async def at_rest(stage: Stage) -> None:
+    """Wait until nothing runs and one lane is parked."""
+    await until(lambda: stage.idle() == (0, 0, 0))
+    await until(lambda: lanes_alive() <= 1)
+
+
+async def cancelled(awaitable: Awaitable[object]) -> bool:
+    """Did it end with its task's cancellation."""
+    try:
+        await awaitable
+    except asyncio.CancelledError:
+        return True
+    return False

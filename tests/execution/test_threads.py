@@ -1,0 +1,104 @@
+"""Synchronous tools: in daemon threads, with the caller's context, counted until the thread itself has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar
+from typing import NoReturn
+
+import pytest
+from tests.execution.stage import LOOPS, Stage, at_rest, cancelled, turns, until
+
+from toolplug.catalog.call import CallContext, Principal, ToolStatus
+from toolplug.catalog.current import current_tenant
+from toolplug.execution.limits import Permits
+
+pytestmark = pytest.mark.anyio
+
+MARK: ContextVar[str] = ContextVar("thread_mark", default="default")
+
+
+@pytest.fixture(params=LOOPS.values(), ids=LOOPS)
+def anyio_backend(request: pytest.FixtureRequest) -> object:
+    return request.param
+
+
+@pytest.mark.requirement("H-fact-context-variables")
+async def test_a_synchronous_tool_has_the_callers_context_and_another_thread(stage: Stage) -> None:
+    MARK.set("of the caller")
+
+    def tool(call: object, context: object) -> list[object]:
+        seen = MARK.get()
+        MARK.set("of the tool")
+        return [seen, current_tenant(), threading.current_thread() is threading.main_thread()]
+
+    result = await stage.call(tool, carrier=stage.threads, context=CallContext(principal=Principal(tenant="t1")))
+
+    assert result.structured == ["of the caller", "t1", False]
+    assert MARK.get() == "of the caller"
+
+
+@pytest.mark.requirement("C-3-panic-exit", "H-provider-exits")
+@pytest.mark.parametrize(
+    "error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration]
+)
+async def test_whatever_a_synchronous_tool_raises_is_a_result(stage: Stage, error: type[BaseException]) -> None:
+    def tool(call: object, context: object) -> NoReturn:
+        raise error
+
+    assert (await stage.call(tool, carrier=stage.threads)).status is ToolStatus.PANIC
+    assert (await stage.call(lambda call, context: "next", carrier=stage.threads)).output == "next"
+
+
+@pytest.mark.requirement("LAW-4", "LAW-5", "C-3-timeout-abandons")
+async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thread_ends(stage: Stage) -> None:
+    release = threading.Event()
+    permits = Permits(1, 0, "plays")
+
+    def tool(call: object, context: object) -> str:
+        release.wait()
+        return "late"
+
+    rules = {"carrier": stage.threads, "limiters": (permits,)}
+    first = await stage.call(tool, timeout_s=0.01, **rules)
+    second = await stage.call(tool, **rules)
+    assert (first.status, second.status) == (ToolStatus.TIMEOUT, ToolStatus.LIMITED)
+    assert stage.idle() == (1, 1, 1)
+    release.set()
+    await at_rest(stage)
+    assert (await stage.call(tool, **rules)).output == "late"
+
+
+async def test_a_cancelled_caller_leaves_the_thread_to_its_end(stage: Stage) -> None:
+    release = threading.Event()
+    running = asyncio.ensure_future(stage.call(lambda call, context: release.wait(), carrier=stage.threads))
+    await until(lambda: stage.switch.running == 1)
+    running.cancel()
+
+    assert await cancelled(running)
+    assert stage.idle() == (1, 1, 1)
+    release.set()
+    await at_rest(stage)
+
+
+async def test_threads_are_used_again_and_grow_only_with_work(stage: Stage) -> None:
+    async def one() -> str:
+        return (await stage.call(lambda call, context: threading.current_thread().name, carrier=stage.threads)).output
+
+    before = threading.active_count()
+    for _ in range(20):
+        assert await one() == "toolplug-plays"
+        await turns(3)
+    assert threading.active_count() - before <= 2
+    await asyncio.gather(*(one() for _ in range(16)))
+    assert threading.active_count() - before <= 17
+
+
+async def test_closed_threads_end_and_take_no_more_work(stage: Stage) -> None:
+    before = threading.active_count()
+    await asyncio.gather(*(stage.call(lambda call, context: "done", carrier=stage.threads) for _ in range(4)))
+    stage.threads.close()
+
+    assert (await stage.call(lambda call, context: "done", carrier=stage.threads)).status is ToolStatus.PANIC
+    await until(lambda: threading.active_count() <= before)
