@@ -1,1 +1,17 @@
 """What authors of providers and hosts test with."""
+
+from toolplug.testing.broken_rule import BrokenRule, ContractBroken
+from toolplug.testing.faulty import FaultyProvider
+from toolplug.testing.making import made, running
+from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.provider_check import check_provider
+
+__all__ = [
+    "BrokenRule",
+    "ContractBroken",
+    "FaultyProvider",
+    "ManualClock",
+    "check_provider",
+    "made",
+    "running",
+]

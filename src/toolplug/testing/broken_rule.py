@@ -1,0 +1,32 @@
+"""What a check found: every rule that does not hold, with the place and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class BrokenRule(NamedTuple):
+    """One rule that does not hold. `rule` is its short name, `where` the tool, route, metric or method."""
+
+    rule: str
+    where: str
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.where}: {self.what}; {self.fix}"
+
+
+class ContractBroken(AssertionError):
+    """Raised by a check that found something; `broken` holds everything that it found, in the order of the rules."""
+
+    def __init__(self, broken: Sequence[BrokenRule]) -> None:
+        self.broken = tuple(broken)
+        super().__init__("\n".join(["the contract is broken:", *map(str, self.broken)]))
+
+
+def raise_broken(broken: Sequence[BrokenRule]) -> None:
+    """Raise `ContractBroken` unless nothing is broken."""
+    if broken:
+        raise ContractBroken(broken)

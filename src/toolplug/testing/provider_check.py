@@ -1,0 +1,58 @@
+"""Does a provider keep the contract between providers and hosts.
+
+async def test_the_provider_keeps_the_contract():
+    await check_provider(Notes, calls={"add_note": {"text": "milk"}, "find_notes": {"query": "milk"}})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+
+from toolplug.catalog.call import Principal
+from toolplug.testing.broken_rule import raise_broken
+from toolplug.testing.making import KEY, NO_SETTINGS, Make, made
+from toolplug.testing.provider_rules.calls import call_rules
+from toolplug.testing.provider_rules.life import bare_rules, life_rules
+from toolplug.testing.provider_rules.metrics import metric_rules
+from toolplug.testing.provider_rules.pressure import pressure_rules
+from toolplug.testing.provider_rules.routes import route_rules
+from toolplug.testing.provider_rules.stubs import stub_rules
+from toolplug.testing.provider_rules.subject import TESTER, Subject, started
+
+NO_CALLS: Mapping[str, Mapping[str, object]] = {}
+
+
+async def check_provider(
+    make: Make,
+    *,
+    settings: Mapping[str, object] = NO_SETTINGS,
+    calls: Mapping[str, Mapping[str, object]] = NO_CALLS,
+    uncalled: Collection[str] = (),
+    key: str = KEY,
+    principal: Principal = TESTER,
+    within_s: float = 2.0,
+) -> None:
+    """Raise `ContractBroken` with every rule that the provider breaks: what, where, and what to do.
+
+    `make`: its class, with the `settings` of its entry, or a function that makes a new instance. `calls`: for each
+    tool arguments with which it succeeds, in an order in which they can be made; each is made many times, also at
+    once. `uncalled`: tools that must not be called here. `within_s`: how long a cancelled call, a route, and what is
+    left after the close may take. Several instances are started and closed, each with an empty store and directory.
+    Runs in any asyncio loop.
+    """
+    subject = Subject(
+        make=partial(made, make, settings, key=key),
+        key=key,
+        calls=calls,
+        uncalled=tuple(uncalled),
+        principal=principal,
+        within_s=within_s,
+    )
+    # Each step stands on the one before it: a provider that does not start would break every later rule as well.
+    raise_broken(await bare_rules(subject))
+    raise_broken(await life_rules(subject))
+    async with started(subject) as run:
+        broken = [*await call_rules(run), *await pressure_rules(run), *await route_rules(run)]
+        broken += [*metric_rules(run.generation.collectors), *stub_rules(run)]
+    raise_broken(broken)
