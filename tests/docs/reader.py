@@ -1,0 +1,166 @@
+"""Somebody who does what a page says, from its first block to its last, in a folder and an environment of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from signal import SIGTERM
+from typing import Self
+
+from tests.docs.fences import Command, Fence, commands, fences, matches
+
+SHOWN_PORT = "8080"
+"""The port of every page; it stands for a free one."""
+
+COMMANDS: Mapping[str, str] = {
+    "toolplug": "toolplug.cli.main",
+    "pip": "pip",
+    "pytest": "pytest",
+    "uvicorn": "uvicorn",
+}
+"""What the environment has on its path, and the module that it is."""
+
+_SERVER = re.compile(r"\b(toolplug serve|uvicorn) ")
+_LISTENING = re.compile(r"(?:toolplug listening|Uvicorn running) on http://[^:]+:(\d+)")
+WITHIN_S = 50
+
+
+class Untrue(AssertionError):
+    """A page says what is not so."""
+
+
+class Reader(AbstractContextManager["Reader"]):
+    """One reader of one page. Leaving it stops the server that it left running."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "work"
+        self._folder.mkdir()
+        self._environ = _environment(folder / "venv", self._folder)
+        self._server: subprocess.Popen[str] | None = None
+        self._port = SHOWN_PORT
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def read(self, page: str) -> Self:
+        """Do everything. Raises `Untrue` at the first block that does not what the page says."""
+        for block in fences(page):
+            self._do(block)
+        return self
+
+    def _do(self, block: Fence) -> None:
+        if block.title:
+            file = self._folder / block.title
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
+        if block.language == "console":
+            for command in commands(block):
+                self._run(block, command)
+        elif block.language == "python":
+            self._python(block)
+        elif block.language == "yaml":
+            self._yaml(block)
+        elif not block.title:
+            raise Untrue(f"line {block.line}: nobody can run a block of {block.language or 'no language'!r}")
+
+    def _python(self, block: Fence) -> None:
+        if Path(block.title).name.startswith("test_"):
+            return
+        ended = self._shell(["python", block.title] if block.title else ["python", "-c", block.text])
+        if ended.returncode:
+            raise Untrue(f"line {block.line}: the Python block fails:\n{ended.stdout}")
+
+    def _yaml(self, block: Fence) -> None:
+        file = self._folder / (block.title or "block.yaml")
+        file.write_text(block.text)
+        ended = self._shell(["toolplug", "check", "-c", str(file)])
+        if ended.returncode:
+            raise Untrue(f"line {block.line}: the configuration is wrong:\n{ended.stdout}")
+
+    def _run(self, block: Fence, command: Command) -> None:
+        place = f"line {block.line}: $ {command.text}\n"
+        if _SERVER.search(f"{command.text} "):
+            printed, code = self._serve(command.text), 0
+        else:
+            ended = self._shell(["bash", "-c", command.text])
+            printed, code = ended.stdout, ended.returncode
+        if command.shown is None and code:
+            raise Untrue(f"{place}exits {code}:\n{printed}")
+        printed = printed.replace(self._port, SHOWN_PORT)
+        if command.shown is not None and not matches(command.shown, printed):
+            raise Untrue(f"{place}prints\n{printed}\nand not\n{command.shown}")
+
+    def _shell(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [word.replace(SHOWN_PORT, self._port) for word in words],
+            cwd=self._folder,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+
+    def _serve(self, command: str) -> str:
+        """Start the server in place of the one before it; what it prints until it listens."""
+        self._stop()
+        # With exec in front a signal reaches the server itself, and no shell around it.
+        started = re.sub(r"^((?:\w+=\S+ )*)", r"\1exec ", command) + " --port 0"
+        self._server = subprocess.Popen(
+            ["bash", "-c", started],
+            cwd=self._folder,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        printed = ""
+        for line in self._server.stderr or ():
+            printed += line
+            if listening := _LISTENING.search(line):
+                self._port = listening[1]
+                return printed
+        raise Untrue(f"$ {command}\ndoes not listen:\n{printed}")
+
+    def _stop(self) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.send_signal(SIGTERM)
+        _, rest = server.communicate(timeout=WITHIN_S)
+        if server.returncode not in (0, -SIGTERM):
+            raise Untrue(f"the server exits {server.returncode}:\n{rest}")
+
+
+def _environment(place: Path, home: Path) -> dict[str, str]:
+    """A virtual environment that sees every package of this one, and whose own ones come first."""
+    venv.create(place, with_pip=False, symlinks=True)
+    python = place / "bin" / "python"
+    packages = next(place.glob("lib/*/site-packages"))
+    here = [path for path in sys.path if path.endswith("site-packages")]
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in here]
+    (packages / "surroundings.pth").write_text("".join(lines))
+    for name, module in COMMANDS.items():
+        script = place / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {python} -m {module} "$@"\n')
+        script.chmod(0o755)
+    return {
+        "PATH": f"{place / 'bin'}:{os.defpath}:/usr/bin:/bin",
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "NO_COLOR": "1",
+        "COLUMNS": "120",
+        "PYTHONUNBUFFERED": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        # Packages are built with what is installed here, so that no network is needed.
+        "PIP_NO_BUILD_ISOLATION": "0",
+    }

@@ -1,0 +1,32 @@
+"""Every example of every page runs and does what the page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.docs.fences import fences
+from tests.docs.reader import Reader
+from tests.requirement_table import ROOT
+
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("README.md", "docs/**/*.md", "plugins/*/README.md", "examples/*.md")
+    for path in ROOT.glob(pattern)
+)
+WITH_EXAMPLES = [page for page in PAGES if any(fences((ROOT / page).read_text("utf-8")))]
+
+
+@pytest.mark.requirement("I2-10-examples-run")
+@pytest.mark.needs("curl")
+@pytest.mark.parametrize("page", WITH_EXAMPLES)
+def test_every_example_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    with Reader(tmp_path) as reader:
+        reader.read((ROOT / page).read_text("utf-8"))
+
+
+@pytest.mark.requirement("I2-10-examples-run")
+@pytest.mark.parametrize("page", PAGES)
+def test_every_fence_of_a_page_is_read_as_a_block(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert sum("```" in line for line in text.splitlines()) == 2 * len(list(fences(text)))
