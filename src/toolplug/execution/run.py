@@ -3,7 +3,7 @@
     switch → gates → decode → validate → hooks → replay → breaker, rate, concurrency → target → encode, size → count
 
 Order and texts are CONTRACT.md section 3. What every call needs stands here and in `attempt`; a plan with more around
-it (hooks, replay, limiters, retries, artifacts) goes through `guarded` on the way.
+it (hooks, limiters, retries, artifacts), and a call with an idempotency key, goes through `guarded` on the way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         result = sized(plan, failed(call, error, plan))
     if result is None:
         try:
-            if plan.guarded:
+            if plan.guarded or context.idempotency_key is not None:
                 result = await guarded(plan, call, inner, context, began)
             else:
                 outcome = begin(plan, call, inner, context, began)

@@ -1,0 +1,142 @@
+"""Arguments on their way to a tool: decoded once, private to the call, and nothing but JSON."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.execution.stage import Stage
+
+from toolplug.catalog.call import ToolCall, ToolStatus
+from toolplug.errors import InvalidArguments
+from toolplug.execution.values import decoded
+
+pytestmark = pytest.mark.anyio
+
+
+def deep(levels: int) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        made = {"a": made}
+    return made
+
+
+def cyclic() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    made["a"] = [made]
+    return made
+
+
+GOOD: dict[str, tuple[Any, dict[str, Any]]] = {
+    "an object": ({"a": 1}, {"a": 1}),
+    "text": ('{"a": [1]}', {"a": [1]}),
+    "bytes": (b'{"a": null}', {"a": None}),
+    "empty text": ("", {}),
+    "empty bytes": (b"", {}),
+    "white space around": (' {"a":1}\n', {"a": 1}),
+    "a key twice: the last counts": ('{"a":1,"a":2}', {"a": 2}),
+    "a read-only mapping": (MappingProxyType({"a": (1, {"b": True})}), {"a": [1, {"b": True}]}),
+    "an integer of 65 bits as object": ({"a": 2**64}, {"a": 2**64}),
+    "128 levels": (deep(128), deep(128)),
+    "megabytes": ('{"a": "' + "x" * 5_000_000 + '"}', {"a": "x" * 5_000_000}),
+}
+
+BAD: dict[str, tuple[Any, str]] = {
+    "an array": ("[1]", "/: not an object but an array"),
+    "a text": ('"secret"', "/: not an object but text"),
+    "a number": ("1.5", "/: not an object but a number"),
+    "a truth": ("true", "/: not an object but true or false"),
+    "null": ("null", "/: not an object but null"),
+    "half an object": ('{"secret', "/: not JSON: unexpected end of data at character 8"),
+    "NaN": ('{"a":NaN}', "/: not JSON: unexpected character, expected a JSON value at character 5"),
+    "infinity": ('{"a":1e400}', "/: not JSON: number is infinity when parsed as double at character 5"),
+    "two documents": ("{} {}", "/: not JSON: unexpected content after document at character 3"),
+    "white space": ("  ", "/: not JSON: input data is empty at character 0"),
+    "not UTF-8": (b'{"a":"\xff"}', "/: not JSON: str is not valid UTF-8: surrogates not allowed at character 0"),
+    "a lone surrogate": (
+        '{"a":"\ud800"}',
+        "/: not JSON: str is not valid UTF-8: surrogates not allowed at character 0",
+    ),
+    "2000 levels of text": ('{"a":' * 2000, "/: not JSON: depth limit exceeded at character 5121"),
+    "129 levels": (deep(129), "/: more than 128 levels deep"),
+    "a cycle": (cyclic(), "/: more than 128 levels deep"),
+    "a set": ({"a": {"b": {"secret"}}}, "/a/b: not JSON: a value of type set"),
+    "bytes inside": ({"a": [b"secret"]}, "/a: not JSON: a value of type bytes"),
+    "a Python NaN": ({"a": float("nan")}, "/a: not JSON: a value of type float"),
+    "a number as inner key": ({"a": {1: 2}}, "/a: not JSON: a key of type int"),
+}
+
+
+class Keeping:
+    """A target that keeps what it was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    async def __call__(self, call: ToolCall, context: object) -> str:
+        self.calls.append(call.arguments)
+        return "ran"
+
+
+@pytest.mark.parametrize("name", GOOD)
+async def test_a_tool_gets_its_arguments_as_an_object(stage: Stage, name: str) -> None:
+    given, expected = GOOD[name]
+    tool = Keeping()
+
+    assert (await stage.call(tool, given)).status is ToolStatus.SUCCESS
+    assert tool.calls == [expected]
+
+
+@pytest.mark.requirement("C-3-invalid-not-json", "C-3-invalid-not-object", "H-fact-lone-surrogate")
+@pytest.mark.parametrize("name", BAD)
+async def test_what_is_no_json_object_reaches_no_provider(stage: Stage, name: str) -> None:
+    given, line = BAD[name]
+    tool = Keeping()
+
+    result = await stage.call(tool, given)
+
+    assert (result.status, result.output) == (
+        ToolStatus.INVALID_ARGUMENTS,
+        f'invalid arguments for tool "tool"\n{line}',
+    )
+    assert tool.calls == []
+
+
+async def test_a_number_as_key_reaches_no_provider(stage: Stage) -> None:
+    tool = Keeping()
+
+    assert (await stage.call(tool, {1: 2})).status is ToolStatus.INVALID_ARGUMENTS
+    assert tool.calls == []
+
+
+@pytest.mark.requirement("H-provider-mutates-arguments")
+async def test_a_tool_that_changes_its_arguments_changes_nobody_elses(stage: Stage) -> None:
+    async def tool(call: ToolCall, context: object) -> str:
+        arguments: Any = call.arguments
+        arguments["list"].append(4)
+        arguments["object"]["b"] = 1
+        arguments["new"] = True
+        return "changed"
+
+    given = {"list": [1, [2]], "object": {"a": {}}}
+    flat: dict[str, Any] = {"a": 1}
+
+    async def flat_tool(call: ToolCall, context: object) -> None:
+        call.arguments.clear()  # type: ignore[union-attr]
+
+    await stage.call(tool, given)
+    await stage.call(flat_tool, flat)
+
+    assert given == {"list": [1, [2]], "object": {"a": {}}}
+    assert flat == {"a": 1}
+
+
+@pytest.mark.requirement("C-3-invalid-not-json")
+@given(st.text() | st.binary())
+def test_any_text_is_an_object_or_refused(text: str | bytes) -> None:
+    with suppress(InvalidArguments):
+        assert isinstance(decoded(text), dict)

@@ -1,0 +1,224 @@
+"""What must admit a call: concurrency with its queue, rate, breaker; all with clocks of the test."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.execution.stage import Stage, cancelled, turns
+
+from toolplug.catalog.plan import Refusal
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.limits import Breaker, Permits, Rate
+from toolplug.testing.manual_clock import ManualClock
+
+pytestmark = pytest.mark.anyio
+
+NEVER = float("inf")
+
+
+def soon() -> float:
+    return asyncio.get_running_loop().time() + 0.01
+
+
+def late() -> float:
+    return asyncio.get_running_loop().time() + 60
+
+
+@pytest.mark.requirement("C-3-limited")
+async def test_as_many_calls_as_places_are_admitted_and_the_next_is_refused_at_once() -> None:
+    permits = Permits(2, 0, "plays")
+
+    assert [await permits.admit(late()) for _ in range(3)] == [None, None, Refusal("2 calls of plays run already", 1.0)]
+    permits.ended()
+    assert await permits.admit(late()) is None
+
+
+@pytest.mark.requirement("C-3-limited")
+async def test_the_queue_is_served_in_order_and_bounded() -> None:
+    permits, served = Permits(1, 2, "plays"), []
+
+    async def waits(name: str) -> None:
+        refusal = await permits.admit(late())
+        served.append((name, refusal is None))
+
+    await permits.admit(late())
+    waiting = [asyncio.ensure_future(waits(name)) for name in "abc"]
+    await turns(3)
+    assert served == [("c", False)]
+    for _ in range(2):
+        permits.ended()
+        await turns(3)
+    await asyncio.gather(*waiting)
+    assert served == [("c", False), ("a", True), ("b", True)]
+
+
+async def test_a_newcomer_does_not_overtake_the_queue() -> None:
+    permits = Permits(1, 2, "plays")
+    await permits.admit(late())
+    first = asyncio.ensure_future(permits.admit(late()))
+    await turns(3)
+    permits.ended()
+    second = asyncio.ensure_future(permits.admit(late()))
+    await turns(3)
+
+    assert (first.done(), second.done()) == (True, False)
+    permits.ended()
+    assert await second is None
+
+
+@pytest.mark.requirement("LAW-5")
+async def test_a_wait_that_ends_at_its_deadline_takes_nothing() -> None:
+    permits = Permits(1, 1, "plays")
+    await permits.admit(late())
+
+    with pytest.raises(TimeoutError):
+        await permits.admit(soon())
+    permits.ended()
+    assert await permits.admit(late()) is None
+    assert isinstance(await Permits(0, 0, "plays").admit(late()), Refusal)
+
+
+@pytest.mark.requirement("LAW-5", "LAW-4")
+async def test_a_place_that_comes_together_with_the_callers_cancellation_is_handed_on() -> None:
+    permits = Permits(1, 2, "plays")
+    await permits.admit(late())
+    first, second = (asyncio.ensure_future(permits.admit(late())) for _ in range(2))
+    await turns(3)
+    permits.ended()
+    first.cancel()
+    assert await cancelled(first)
+    assert await second is None
+
+
+@pytest.mark.requirement("LAW-5", "LAW-4")
+async def test_a_cancelled_waiter_that_is_passed_over_in_the_same_turn_is_only_cancelled() -> None:
+    permits = Permits(1, 2, "plays")
+    await permits.admit(late())
+    first, second = (asyncio.ensure_future(permits.admit(late())) for _ in range(2))
+    await turns(3)
+    first.cancel()
+    permits.ended()
+
+    assert await cancelled(first)
+    assert await second is None
+    permits.ended()
+    assert await permits.admit(late()) is None
+
+
+@pytest.mark.requirement("LAW-4")
+async def test_a_callers_cancellation_after_the_deadline_is_still_its_cancellation() -> None:
+    permits = Permits(0, 1, "plays")
+    waiting = asyncio.ensure_future(permits.admit(asyncio.get_running_loop().time() - 1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+
+    assert await cancelled(waiting)
+
+
+@pytest.mark.requirement("I2-3-state-survives", "DESIGN-ledger")
+async def test_new_numbers_act_on_who_runs_and_waits() -> None:
+    ledger = Ledger()
+    permits = ledger.permits(("native", "plays"), 1, 2)
+    await permits.admit(late())
+    waiting = [asyncio.ensure_future(permits.admit(late())) for _ in range(2)]
+    await turns(3)
+
+    assert ledger.permits(("native", "plays"), 2, 2) is permits
+    await turns(3)
+    assert [place.done() for place in waiting] == [True, False]
+    assert ledger.permits(("native", "plays"), 1, 0) is permits
+    permits.ended()
+    await turns(3)
+    assert not waiting[1].done()
+    permits.ended()
+    assert await waiting[1] is None
+
+
+@pytest.mark.requirement("C-3-limited", "C-3-limited-retry-after")
+async def test_a_rate_admits_so_many_in_any_window() -> None:
+    clock = ManualClock(100.0)
+    rate = Rate(2, 60, "plays", clock=clock)
+
+    assert await rate.admit(NEVER) is None
+    clock.now = 130.0
+    assert await rate.admit(NEVER) is None
+    assert await rate.admit(NEVER) == Refusal("plays takes 2 calls in 60 s", 30.0)
+    clock.now = 159.9
+    assert await rate.admit(NEVER) is not None
+    clock.now = 160.0
+    assert await rate.admit(NEVER) is None
+    assert await rate.admit(NEVER) == Refusal("plays takes 2 calls in 60 s", 30.0)
+
+
+@pytest.mark.requirement("I2-3-state-survives", "DESIGN-ledger")
+async def test_a_rate_keeps_its_window_under_new_numbers() -> None:
+    clock = ManualClock(0.0)
+    rate = Rate(3, 60, "plays", clock=clock)
+    for clock.now in (0.0, 10.0, 20.0):
+        await rate.admit(NEVER)
+    rate.resized(1, 60)
+    clock.now = 61.0
+    assert await rate.admit(NEVER) == Refusal("plays takes 1 calls in 60 s", 19.0)
+    rate.resized(4, 60)
+    assert [await rate.admit(NEVER) for _ in range(3)][:2] == [None, None]
+
+
+@pytest.mark.requirement("C-3-limited")
+async def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_try_after_its_time() -> None:
+    clock = ManualClock(0.0)
+    breaker = Breaker(3, 30.0, "plays", clock=clock)
+    for status in ("panic", "timeout", "success", "panic", "tool_error", "panic", "timeout", "denied", "cancelled"):
+        assert await breaker.admit(NEVER) is None
+        breaker.answered(status)
+    assert not breaker.open
+    await breaker.admit(NEVER)
+    breaker.answered("panic")
+    assert breaker.open
+    assert await breaker.admit(NEVER) == Refusal("its breaker is open after 3 failures of plays", 30.0)
+    clock.now = 30.0
+    assert await breaker.admit(NEVER) is None
+    assert await breaker.admit(NEVER) == Refusal("its breaker is open after 3 failures of plays", 1.0)
+    breaker.answered("timeout")
+    assert await breaker.admit(NEVER) == Refusal("its breaker is open after 4 failures of plays", 30.0)
+    clock.now = 60.0
+    assert await breaker.admit(NEVER) is None
+    breaker.answered("success")
+    assert [await breaker.admit(NEVER) for _ in range(3)] == [None, None, None]
+
+
+@pytest.mark.requirement("C-3-limited")
+async def test_an_answer_from_before_the_opening_does_not_let_a_second_call_try() -> None:
+    clock = ManualClock(0.0)
+    breaker = Breaker(1, 30.0, "plays", clock=clock)
+    for _ in range(3):
+        await breaker.admit(NEVER)
+    breaker.answered("panic")
+    clock.now = 31.0
+    assert await breaker.admit(NEVER) is not None
+    breaker.answered("cancelled")
+    breaker.answered("cancelled")
+    assert [await breaker.admit(NEVER) is None for _ in range(2)] == [True, False]
+
+
+async def test_a_breaker_with_new_numbers_stays_open_for_its_time() -> None:
+    clock = ManualClock(0.0)
+    breaker = Breaker(1, 30.0, "plays", clock=clock)
+    await breaker.admit(NEVER)
+    breaker.answered("panic")
+    breaker.resized(5, 10.0)
+
+    assert await breaker.admit(NEVER) == Refusal("its breaker is open after 1 failures of plays", 30.0)
+
+
+@pytest.mark.requirement("C-3-limited")
+async def test_each_level_that_sets_a_counter_must_admit(stage: Stage) -> None:
+    tool_level = stage.ledger.rate(("native", "plays", "tool"), 5, 60)
+    source_level = stage.ledger.rate(("native", "plays"), 2, 60)
+
+    async def tool(call: object, context: object) -> str:
+        return "ran"
+
+    results = [(await stage.call(tool, limiters=(tool_level, source_level))).status for _ in range(3)]
+
+    assert [str(status) for status in results] == ["success", "success", "limited"]

@@ -1,0 +1,162 @@
+"""Which of two refusals a caller hears: the order of the steps around a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import pytest
+from tests.execution.stage import Stage, called
+
+from toolplug.catalog.call import CallContext, Principal, ToolResult
+from toolplug.catalog.plan import Plan
+from toolplug.execution.gates import PolicyGate, TenantsGate
+from toolplug.execution.limits import Breaker, Permits, Rate
+from toolplug.execution.run import run
+
+pytestmark = pytest.mark.anyio
+
+
+class Vetoing:
+    """A hook that vetoes every call."""
+
+    async def before(self, call: object, context: object) -> str:
+        return "vetoed"
+
+    async def after(self, call: object, context: object, result: object) -> None:
+        """Hears nothing that matters here."""
+
+
+class Remembering:
+    """A replay that has an answer to every call."""
+
+    async def begin(self, plan: object, call: object, context: object) -> ToolResult:
+        return ToolResult(output="replayed")
+
+    async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None:
+        raise AssertionError("a replayed call is not made")
+
+
+def broken() -> Breaker:
+    breaker = Breaker(1, 60.0, "plays", clock=lambda: -60.0)
+    breaker.open = True
+    return breaker
+
+
+def refuse(arguments: object) -> dict[str, object]:
+    raise SystemExit("conversion")
+
+
+Step = tuple[str, dict[str, Any], str]
+
+STEPS: list[Step] = [
+    ("hidden", {"gates": (TenantsGate(frozenset(), "line"),)}, "no builtin provider handles"),
+    ("policy", {"gates": (PolicyGate("line"),)}, "policy"),
+    ("decode", {"arguments": "[]"}, "not an object"),
+    ("validate", {"parameters": {"type": "object", "required": ["a"]}}, "required"),
+    ("convert", {"convert": refuse}, "panicked"),
+    ("hooks", {"observers": (Vetoing(),)}, "vetoed"),
+    ("replay", {"replay": Remembering()}, "replayed"),
+    ("abandoned", {"full": True}, "abandoned calls"),
+    ("breaker", {"limiters": (broken(),)}, "its breaker is open after"),
+    ("rate", {"limiters": (Rate(1, 3600, "plays"),)}, "takes 1 calls"),
+    ("concurrency", {"limiters": (Permits(0, 0, "plays"),)}, "run already"),
+    ("target", {}, "ran"),
+]
+
+
+def both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: first.get(key, ()) + second.get(key, ()) if key in {"gates", "limiters"} else {**second, **first}[key]
+        for key in {**first, **second}
+    }
+
+
+@pytest.mark.requirement("C-3-gates-order")
+@pytest.mark.parametrize(("earlier", "later"), list(combinations(STEPS, 2)), ids=lambda step: step[0])
+async def test_the_earlier_of_two_steps_answers_and_the_later_is_not_asked(
+    stage: Stage, earlier: Step, later: Step
+) -> None:
+    rules = both(earlier[1], later[1])
+    arguments = rules.pop("arguments", {})
+    if rules.pop("full", False):
+        stage.brake.running = stage.brake.limit
+
+    for limiter in rules.get("limiters", ()):
+        if isinstance(limiter, Rate):
+            await limiter.admit(0.0)
+
+    async def tool(call: object, context: object) -> str:
+        return "ran"
+
+    context = CallContext(principal=Principal(), idempotency_key="key")
+    result = await run(stage.plan(tool, **rules), called(arguments), context)
+
+    assert earlier[2] in result.output
+
+
+@pytest.mark.requirement("C-3-gates-order", "LAW-3")
+@pytest.mark.parametrize("later", STEPS, ids=lambda step: step[0])
+async def test_a_closed_switch_comes_before_everything(stage: Stage, later: Step) -> None:
+    rules = dict(later[1])
+    arguments = rules.pop("arguments", {})
+    rules.pop("full", None)
+    stage.switch.open = False
+
+    async def tool(call: object, context: object) -> str:
+        return "ran"
+
+    result = await run(stage.plan(tool, **rules), called(arguments), CallContext())
+
+    assert result.output == 'no builtin provider handles tool "tool"'
+
+
+@pytest.mark.requirement("C-3-gates-order")
+async def test_what_a_refused_call_took_is_given_back(stage: Stage) -> None:
+    permits, breaker = Permits(1, 0, "plays"), Breaker(1, 60.0, "plays")
+    full = Permits(0, 0, "other")
+
+    async def tool(call: object, context: object) -> str:
+        return "ran"
+
+    for _ in range(3):
+        assert "other run already" in (await stage.call(tool, limiters=(breaker, permits, full))).output
+    assert (await stage.call(tool, limiters=(breaker, permits))).output == "ran"
+
+
+@pytest.mark.requirement("C-3-deadline-from-entry")
+async def test_the_wait_in_a_queue_counts_towards_the_deadline(stage: Stage) -> None:
+    permits = Permits(0, 1, "plays")
+    began: list[Callable[[], object]] = []
+
+    async def tool(call: object, context: object) -> None:
+        began.append(tool)
+
+    result = await stage.call(tool, timeout_s=0.01, limiters=(permits,))
+
+    assert result.output == 'tool "tool" timed out after 0.01 s'
+    assert (began, stage.counted()) == ([], {"timeout": 1})
+
+
+@pytest.mark.requirement("C-3-deadline-from-entry")
+async def test_a_tool_gets_only_the_time_that_its_queue_left(stage: Stage) -> None:
+    permits, release = Permits(1, 1, "plays"), asyncio.Event()
+    seen: list[float] = []
+
+    async def holds(call: object, context: object) -> None:
+        await release.wait()
+
+    async def tool(call: object, context: CallContext) -> None:
+        assert context.deadline is not None
+        seen.append(context.deadline)
+
+    first = asyncio.ensure_future(stage.call(holds, limiters=(permits,)))
+    await asyncio.sleep(0)
+    asked = asyncio.get_running_loop().time()
+    second = asyncio.ensure_future(stage.call(tool, timeout_s=20.0, limiters=(permits,)))
+    asyncio.get_running_loop().call_later(0.02, release.set)
+    await asyncio.gather(first, second)
+
+    assert seen[0] < asked + 20.01

@@ -1,0 +1,230 @@
+"""What a tool returned, as text for the model and as a JSON value for the caller."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import json
+import math
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, field_serializer
+from tests.execution.stage import Stage
+
+from toolplug.catalog.call import ToolResult, ToolStatus
+from toolplug.execution.values import as_json
+
+pytestmark = pytest.mark.anyio
+
+NOT_JSON = ToolResult("c1", "tool", 'result of tool "tool" is not JSON', ToolStatus.TOOL_ERROR)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Odd(enum.Enum):
+    NOT_A_NUMBER = math.nan
+
+
+class Word(enum.StrEnum):
+    ONE = "one"
+
+
+@dataclasses.dataclass
+class Point:
+    x: float
+    y: object = None
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int
+
+
+class Dated(BaseModel):
+    when: datetime.date
+
+
+class Model(Dated):
+    tags: set[float] = set()
+    inner: Point | None = None
+
+
+class Rude(BaseModel):
+    value: int = 1
+
+    @field_serializer("value")
+    def leave(self, value: int) -> int:
+        raise SystemExit("secret")
+
+
+def cycle() -> list[object]:
+    made: list[object] = []
+    made.append(made)
+    return made
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+def nested(depth: int) -> list[object]:
+    made: list[object] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+def returning(value: object) -> Any:
+    async def tool(call: object, context: object) -> object:
+        return value
+
+    return tool
+
+
+DAY = datetime.date(2026, 1, 2)
+MOMENT = datetime.datetime(2026, 1, 2, 3, tzinfo=datetime.UTC)
+ID = uuid.UUID(int=1)
+
+BIG_POINT = {"1": {"x": 2**64, "y": "red"}}
+
+JSON: dict[str, tuple[object, str, object]] = {
+    "nothing": (None, "null", None),
+    "true": (True, "true", True),
+    "a number": (1.5, "1.5", 1.5),
+    "an object": ({"a": [1, None, "NaN"]}, '{"a":[1,null,"NaN"]}', {"a": [1, None, "NaN"]}),
+    "text in other scripts": (["ä", "日本"], '["ä","日本"]', ["ä", "日本"]),
+    "a tuple": ((1, 2), "[1,2]", [1, 2]),
+    "a named tuple": (Pair(1, 2), "[1,2]", [1, 2]),
+    "an ordered mapping": (OrderedDict(a=1), '{"a":1}', {"a": 1}),
+    "a dataclass": (Point(1.0, [DAY]), '{"x":1.0,"y":["2026-01-02"]}', {"x": 1.0, "y": ["2026-01-02"]}),
+    "a model": (Dated(when=DAY), '{"when":"2026-01-02"}', {"when": "2026-01-02"}),
+    "models in a list": ([Dated(when=DAY)], '[{"when":"2026-01-02"}]', [{"when": "2026-01-02"}]),
+    "an enumeration": (Colour.RED, '"red"', "red"),
+    "an identifier": (ID, f'"{ID}"', str(ID)),
+    "a moment": (MOMENT, '"2026-01-02T03:00:00+00:00"', "2026-01-02T03:00:00+00:00"),
+    "an integer of 65 bits": ([2**64], "[18446744073709551616]", [2**64]),
+    "numbers as keys": ({1: "a"}, '{"1":"a"}', {"1": "a"}),
+    "300 levels": (nested(300), "[" * 301 + "]" * 301, nested(300)),
+    "everything at once": ({1: Point(2**64, Colour.RED)}, '{"1":{"x":18446744073709551616,"y":"red"}}', BIG_POINT),
+}
+
+REFUSED: dict[str, object] = {
+    "bytes": b"x",
+    "bytes inside": {"a": [b"x"]},
+    "a generator": generator(),
+    "a set": {1},
+    "NaN": math.nan,
+    "infinity inside": {"a": [1, {"b": (math.inf,)}]},
+    "NaN beside the word": {"word": "NaN", "value": math.nan},
+    "NaN in a model": Model(when=DAY, inner=Point(math.nan)),
+    "infinity in a set of a model": Model(when=DAY, tags={math.inf}),
+    "NaN in a dataclass": [Point(math.nan)],
+    "NaN in an enumeration": [None, Odd.NOT_A_NUMBER],
+    "a cycle": cycle(),
+    "a million levels": nested(20_000),
+    "a lone surrogate": "\ud800",
+    "a lone surrogate inside": ["\ud800"],
+    "a lone surrogate as key": {"\ud800": 1},
+    "a function": generator,
+    "an object": object(),
+    "an exception": ValueError("x"),
+}
+
+
+@pytest.mark.requirement("C-3-success-json", "C-3-structured", "H-provider-returns-none")
+@pytest.mark.parametrize("name", JSON)
+async def test_json_is_compact_text_and_the_value_itself(stage: Stage, name: str) -> None:
+    value, text, structured = JSON[name]
+
+    assert await stage.call(returning(value)) == ToolResult("c1", "tool", text, ToolStatus.SUCCESS, structured)
+
+
+@pytest.mark.requirement(
+    "C-3-not-json",
+    "H-provider-returns-bytes",
+    "H-provider-returns-generator",
+    "H-provider-returns-nan",
+    "H-provider-returns-cycle",
+    "H-fact-lone-surrogate",
+)
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_is_not_json_is_an_error_that_says_so(stage: Stage, name: str) -> None:
+    assert (await stage.call(returning(REFUSED[name])))._replace(metadata={}) == NOT_JSON._replace(metadata={})
+
+
+@pytest.mark.requirement("C-3-only-cancellation")
+async def test_a_serializer_that_leaves_the_process_is_an_error_result(stage: Stage) -> None:
+    assert await stage.call(returning(Rude())) == NOT_JSON
+
+
+@pytest.mark.requirement("C-3-success-text")
+async def test_text_of_a_subclass_is_plain_text(stage: Stage) -> None:
+    result = await stage.call(returning(Word.ONE))
+
+    assert (result.output, type(result.output), result.structured) == ("one", str, None)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@pytest.mark.requirement("C-3-success-json")
+@given(JSON_VALUES)
+def test_every_json_value_is_read_back_the_same(value: object) -> None:
+    kept = as_json(value)
+
+    assert kept is not None
+    assert kept.value == value
+    assert json.loads(kept.text) == value
+
+
+@pytest.mark.requirement("H-provider-returns-nan")
+@given(JSON_VALUES, st.sampled_from([math.nan, math.inf, -math.inf]))
+def test_no_value_with_a_nan_is_json_wherever_it_stands(value: object, number: float) -> None:
+    assert as_json([value, {"a": (number,)}, None]) is None
+
+
+@pytest.mark.requirement("C-3-tool-error-result")
+async def test_a_returned_result_is_filled_in(stage: Stage) -> None:
+    own = ToolResult(
+        output="not found", status=ToolStatus.TOOL_ERROR, structured={"a": 1}, metadata={"code": "x"}, retry_after_s=1.0
+    )
+
+    assert await stage.call(returning(own)) == own._replace(call_id="c1", name="tool")
+
+
+async def test_a_returned_result_without_text_shows_its_structure(stage: Stage) -> None:
+    result = await stage.call(returning(ToolResult(structured=Point(1.0))))
+
+    assert (result.output, result.structured) == ('{"x":1.0,"y":null}', {"x": 1.0, "y": None})
+
+
+@pytest.mark.requirement("C-3-not-json")
+@pytest.mark.parametrize(
+    "own", [{"structured": math.nan}, {"metadata": {"a": b"x"}}, {"parts": ({"a": math.inf},)}, {"output": "\ud800"}]
+)
+async def test_a_returned_result_with_anything_that_is_not_json_is_refused(stage: Stage, own: dict[str, Any]) -> None:
+    assert await stage.call(returning(ToolResult(**own))) == NOT_JSON
+
+
+@pytest.mark.requirement("C-3-panic")
+@pytest.mark.parametrize("own", [{"status": "splendid"}, {"status": "cancelled"}, {"metadata": 5}, {"output": b"x"}])
+async def test_a_returned_result_of_no_sense_is_a_panic(stage: Stage, own: dict[str, Any]) -> None:
+    assert (await stage.call(returning(ToolResult(**own)))).status is ToolStatus.PANIC
+
+
+async def test_a_returned_results_pause_is_one_that_can_be_waited(stage: Stage) -> None:
+    result = await stage.call(returning(ToolResult(output="x", retry_after_s=math.nan)))
+
+    assert result.retry_after_s is None
