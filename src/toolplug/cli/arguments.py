@@ -1,0 +1,94 @@
+"""The arguments of a tool from the words of a command line: `key=value` pairs, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import typer
+
+from toolplug.catalog.schema import Schema
+from toolplug.errors import InvalidDefinition
+
+Json = Mapping[str, object]
+
+
+def arguments_from(words: Sequence[str], schema: Json) -> dict[str, object]:
+    """The arguments that the words mean under the tool's schema. Raises `typer.BadParameter`.
+
+    `key=value` is text where the schema says string, else JSON. Where it says string or something else, a value that
+    is that something is read as JSON. A value of a key that the schema does not have is JSON where it can be.
+    """
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _json_object(words[0])
+    arguments: dict[str, object] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{word!r} is neither key=value nor a JSON object")
+        if key in arguments:
+            raise typer.BadParameter(f"{key!r} is given twice")
+        arguments[key] = _value(key, text, schema)
+    return arguments
+
+
+def _json_object(text: str) -> dict[str, object]:
+    try:
+        value: object = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"the arguments are not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter("the arguments must be one JSON object")
+    return cast("dict[str, object]", value)
+
+
+def _value(key: str, text: str, schema: Json) -> object:
+    wanted = _mapping(_mapping(schema.get("properties")).get(key))
+    kinds = _kinds(wanted, schema)
+    if kinds == {"string"}:
+        return text
+    try:
+        value: object = json.loads(text)
+    except ValueError as error:
+        if "string" in kinds or not kinds:
+            return text
+        expected = " or ".join(sorted(kinds))
+        raise typer.BadParameter(f"{key}: the tool takes {expected}, and {text!r} is not JSON ({error})") from None
+    if "string" in kinds and not _admits(wanted, schema, value):
+        return text
+    return value
+
+
+def _kinds(wanted: Json, schema: Json, depth: int = 0) -> set[str]:
+    """The JSON types that a schema names, through references, unions and values; empty where it names none."""
+    if depth > 16:
+        return set()
+    target = wanted.get("$ref")
+    if isinstance(target, str) and target.startswith("#/$defs/"):
+        return _kinds(_mapping(_mapping(schema.get("$defs")).get(target.removeprefix("#/$defs/"))), schema, depth + 1)
+    named = wanted.get("type")
+    kinds = {named} if isinstance(named, str) else {str(kind) for kind in _list(named)}
+    values = _list(wanted.get("enum")) + ([wanted["const"]] if "const" in wanted else [])
+    if not kinds and values:
+        kinds = {"string" if isinstance(value, str) else "value" for value in values}
+    for union in ("anyOf", "oneOf", "allOf"):
+        for member in _list(wanted.get(union)):
+            kinds |= _kinds(_mapping(member), schema, depth + 1)
+    return kinds
+
+
+def _admits(wanted: Json, schema: Json, value: object) -> bool:
+    whole = {**wanted, "$defs": _mapping(schema.get("$defs"))}
+    try:
+        return not Schema(whole).refusals(value)
+    except InvalidDefinition:
+        return False
+
+
+def _mapping(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []

@@ -1,0 +1,78 @@
+"""The command `toolplug`: loads the one command that the line names, runs it, and turns refusals into exit codes.
+
+Exit codes: 0 good, 1 a problem found, 2 a wrong command line (CONTRACT.md section 10).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import typer
+
+from toolplug.cli.refusal import print_problems, problems_in
+from toolplug.errors import Problem, ToolplugError
+
+COMMANDS = {
+    "serve": "toolplug.cli.serve",
+    "providers": "toolplug.cli.providers",
+    "check": "toolplug.cli.check",
+    "call": "toolplug.cli.call",
+}
+"""The module of each command, in the order of the help. Each module has a Typer application named `app`."""
+
+WRONG_COMMAND_LINE = 2
+
+_COMPLETION = "_TOOLPLUG_COMPLETE"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (that of the process, where none is given) and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in given
+    try:
+        code: object = _application(given)(given, prog_name="toolplug", standalone_mode=False)
+    except typer.TyperException as error:
+        return _wrong_command_line(error, as_json)
+    except typer.Abort:
+        return 1
+    except (ToolplugError, OSError) as error:
+        print_problems(problems_in(error), as_json=as_json)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _application(given: Sequence[str]) -> typer.Typer:
+    """The command that the line names, alone; all of them for the help, a wrong name and the shell's completion."""
+    application = typer.Typer(
+        help="Switch on tools that language models can call, and serve them.",
+        epilog="Begin with `toolplug init`, then `toolplug serve`. Every command has its own --help.",
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+    )
+    application.callback()(_nothing)
+    named = given[0] if given and _COMPLETION not in os.environ else ""
+    for name in [named] if named in COMMANDS else COMMANDS:
+        module = import_module(COMMANDS[name])
+        application.add_typer(module.app)
+    return application
+
+
+def _nothing() -> None:
+    """Have a group of commands also where only one is loaded."""
+
+
+def _wrong_command_line(error: typer.TyperException, as_json: bool) -> int:
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if message:
+        command = context.command_path if context is not None else "toolplug"
+        problem = Problem(code="wrong_command_line", message=message, hint=f"see {command} --help")
+        print_problems([problem], as_json=as_json)
+    return WRONG_COMMAND_LINE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""How a refusal is shown: a line for each problem on stderr, or as JSON on stdout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import typer
+
+from toolplug.cli.answer import print_json
+from toolplug.errors import ConfigError, Problem
+
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def problems_in(error: Exception) -> Sequence[Problem]:
+    """What an error tells, as problems."""
+    if isinstance(error, ConfigError):
+        return error.problems
+    if isinstance(error, OSError):
+        return [Problem(code="os_error", message=error.strerror or str(error), file=str(error.filename or ""))]
+    return [Problem(code=_WORD.sub("_", type(error).__name__).lower(), message=str(error))]
+
+
+def print_problems(problems: Sequence[Problem], *, as_json: bool, answer: bool = False) -> None:
+    """Show them for people on stderr (on stdout where they are the `answer`), or as JSON on stdout."""
+    if as_json:
+        print_json({"problems": [problem_fields(problem) for problem in problems]})
+        return
+    for problem in problems:
+        typer.echo(str(problem), err=not answer)
+
+
+def problem_fields(problem: Problem) -> dict[str, object]:
+    """One problem as CONTRACT.md section 10 has it."""
+    return {
+        "file": problem.file,
+        "line": problem.line,
+        "column": problem.column,
+        "path": problem.path,
+        "code": problem.code,
+        "message": problem.message,
+        "hint": problem.hint,
+    }

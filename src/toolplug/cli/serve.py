@@ -1,0 +1,49 @@
+"""`toolplug serve`: the configuration over HTTP."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from toolplug.cli.logs import log_service
+from toolplug.cli.options import ConfigOption, JsonOption, config_file
+from toolplug.errors import ConfigError, Problem
+
+app = typer.Typer()
+
+_SERVING = "toolplug.cli.serving"
+"""Imports what the extra `server` brings; the help and a wrong configuration need none of it."""
+
+
+@app.command()
+def serve(
+    config: ConfigOption = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Watch the configuration and the code of its providers.")
+    ] = False,
+    insecure_no_auth: Annotated[
+        bool, typer.Option("--insecure-no-auth", help="Listen beyond loopback without `auth`: everybody may call.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve the tools and routes of the configuration over HTTP.
+
+    SIGTERM and SIGINT drain and exit 0, a second one exits at once. SIGHUP reads the configuration again: a wrong one
+    changes nothing. Logs go to stderr; --json makes them one JSON object a line also on a terminal.
+
+    Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80
+    """
+    file = config_file(config)
+    log_service(terminal=sys.stderr.isatty() and not as_json)
+    try:
+        serving = import_module(_SERVING)
+    except ModuleNotFoundError as error:
+        message = f"serve needs the package {error.name!r}"
+        hint = "pip install 'toolplug[server]'"
+        raise ConfigError([Problem(code="not_installed", message=message, hint=hint)]) from None
+    raise typer.Exit(serving.serve(file, address=host, port=port, watch=reload, insecure_no_auth=insecure_no_auth))

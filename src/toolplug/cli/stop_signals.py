@@ -1,0 +1,74 @@
+"""The signals of `serve`: SIGTERM and SIGINT end it, the second one at once; SIGHUP reads the configuration again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+from toolplug.cli.event_loop import leave_now
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+BROKEN_OFF = 1
+"""The exit code after a second signal: what was still running has not ended."""
+
+_LOG = logging.getLogger("toolplug.cli.serve")
+
+
+@contextmanager
+def signals(*, stop: Callable[[], None], reload: Callable[[], None], within_s: Callable[[], float]) -> Generator[None]:
+    """Call `stop` at the first SIGTERM or SIGINT, and `reload` at each SIGHUP, in the loop.
+
+    From the first signal on the process ends within `within_s()` seconds whatever its tools do: a loop that one of them
+    blocks can neither drain nor end itself, so a thread does it then, with exit code 0.
+    """
+    handler = _Handler(asyncio.get_running_loop(), stop, reload, within_s)
+    before = {number: signal.signal(number, handler) for number in (*STOPPING, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+        handler.finished()
+
+
+class _Handler:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[], None],
+        reload: Callable[[], None],
+        within_s: Callable[[], float],
+    ) -> None:
+        self._loop = loop
+        self._stop = stop
+        self._reload = reload
+        self._within_s = within_s
+        self._guard: threading.Timer | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if number not in STOPPING:
+            self._loop.call_soon_threadsafe(self._reload)
+        elif self._guard is not None:
+            os._exit(BROKEN_OFF)
+        else:
+            within_s = self._within_s()
+            self._guard = threading.Timer(within_s, _give_up, (within_s,))
+            self._guard.daemon = True
+            self._guard.start()
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def finished(self) -> None:
+        """Everything has ended by itself."""
+        if self._guard is not None:
+            self._guard.cancel()
+
+
+def _give_up(after_s: float) -> None:
+    _LOG.warning("not everything has ended %g s after the signal; leaving it", after_s)
+    leave_now(0)

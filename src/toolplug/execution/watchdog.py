@@ -1,0 +1,87 @@
+"""Names the provider that holds up the event loop, with its stack, while it does so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
+from traceback import StackSummary, walk_stack
+from types import FrameType
+from typing import Self
+
+LAG_S = 0.25
+BEAT_S = 0.05
+QUIET_S = 10.0
+"""After one line nothing more is said for so long; what happens meanwhile is counted into the next line."""
+
+MAX_FRAMES = 8
+
+_LOG = logging.getLogger("toolplug.execution")
+
+
+class Watchdog:
+    """Watches the running loop from a thread while it is entered.
+
+    The loop sets a mark every 50 ms. Where the mark is older than 250 ms, the thread looks at what the loop's thread is
+    doing and logs one line. `owners` says which provider a package belongs to (top-level name to key).
+    """
+
+    def __init__(
+        self, owners: Callable[[], Mapping[str, str]], *, lag_s: float = LAG_S, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._owners = owners
+        self._lag_s = lag_s
+        self._clock = clock
+        self._mark = clock()
+        self._ended = threading.Event()
+        self._thread_id = 0
+        self._beat: asyncio.TimerHandle | None = None
+        self._watch = threading.Thread(target=self._watching, name="toolplug-watchdog", daemon=True)
+
+    async def __aenter__(self) -> Self:
+        self._thread_id = threading.get_ident()
+        self._set_mark(asyncio.get_running_loop())
+        self._watch.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._beat is not None:
+            self._beat.cancel()
+        self._watch.join()
+
+    def _set_mark(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._mark = self._clock()
+        self._beat = loop.call_later(BEAT_S, self._set_mark, loop)
+
+    def _watching(self) -> None:
+        told, silent_until, untold = 0.0, 0.0, 0
+        while not self._ended.wait(BEAT_S):
+            mark, now = self._mark, self._clock()
+            if now - mark <= self._lag_s or mark == told:
+                continue
+            told = mark
+            if now < silent_until:
+                untold += 1
+                continue
+            self._say(now - mark, untold)
+            silent_until, untold = now + QUIET_S, 0
+
+    def _say(self, lag_s: float, untold: int) -> None:
+        frame = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage]
+        stack = list(walk_stack(frame))
+        key = _owner([inner for inner, _ in stack], self._owners())
+        who = f"provider {key!r}" if key is not None else "the host"
+        frames = StackSummary.extract(iter(stack[:MAX_FRAMES]), lookup_lines=False)
+        shown = " < ".join(f"{item.name} ({item.filename}:{item.lineno})" for item in frames)
+        more = f"; it was held up {untold} times more since the last line" if untold else ""
+        _LOG.warning("%s holds up the event loop, %d ms by now: %s%s", who, lag_s * 1000, shown, more)
+
+
+def _owner(stack: list[FrameType], owners: Mapping[str, str]) -> str | None:
+    """The provider of the innermost frame that belongs to one."""
+    packages = (str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in stack)
+    return next((owners[package] for package in packages if package in owners), None)
