@@ -157,12 +157,6 @@ class Sample(FunctionProvider):
     async def not_json(self, request: Request) -> object:
         return object()
 
-    @route("GET", "/v1/held")
-    async def held(self, request: Request) -> str:
-        self.began.set()
-        await self.go.wait()
-        return "held"
-
     def routes(self) -> list[Route]:
         return [Route("/v1/plain/{rest:path}", _plain, methods=["GET", "PUT"])]
 

@@ -75,7 +75,7 @@ class RouteIndex:
         if exact is not None:
             yield exact, _NOTHING
         for place in self._patterns:
-            match = place.pattern.match(path)
+            match = place.pattern.fullmatch(path)
             if match is not None:
                 values = match.groupdict()
                 yield place, {name: place.convertors[name].convert(value) for name, value in values.items()}
