@@ -1,6 +1,7 @@
 """What authors of providers and hosts test with."""
 
 from toolplug.testing.broken_rule import BrokenRule, ContractBroken
+from toolplug.testing.executor_laws import check_executor
 from toolplug.testing.faulty import FaultyProvider
 from toolplug.testing.making import made, running
 from toolplug.testing.manual_clock import ManualClock
@@ -11,6 +12,7 @@ __all__ = [
     "ContractBroken",
     "FaultyProvider",
     "ManualClock",
+    "check_executor",
     "check_provider",
     "made",
     "running",

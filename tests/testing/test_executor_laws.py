@@ -1,0 +1,237 @@
+"""The laws of executors hold for every kind there is, and each law finds the executor that breaks it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.plain_tools import plain_tool
+
+from toolplug import (
+    CallContext,
+    Catalog,
+    FunctionProvider,
+    FunctionRegistry,
+    Principal,
+    ToolCall,
+    ToolExecutor,
+    ToolResult,
+    ToolStatus,
+    open_host,
+    tool,
+)
+from toolplug.catalog.catalog import CatalogDiff
+from toolplug.execution.lanes import Lanes
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.live import LiveCatalog, joined
+from toolplug.testing import ContractBroken, check_executor, running
+
+pytestmark = pytest.mark.anyio
+
+ADMIN = Principal(scopes=frozenset({"admin"}))
+ALLOWED = CallContext(principal=ADMIN)
+Change = Callable[[], Any]
+Opened = tuple[ToolExecutor, str, Change]
+
+
+class Echo(FunctionProvider):
+    """Says what it is told, after a turn of the loop."""
+
+    @tool
+    async def echo(self, text: str) -> str:
+        """Say it again."""
+        await asyncio.sleep(0)
+        return text
+
+
+@asynccontextmanager
+async def a_registry() -> AsyncGenerator[Opened]:
+    async with running(Echo) as registry:
+        yield registry, "echo", lambda: registry.apply(())
+
+
+@asynccontextmanager
+async def a_view() -> AsyncGenerator[Opened]:
+    async with running(Echo) as registry:
+        view = registry.view(lambda catalog: catalog.prefixed("said").where(lambda tool: True))
+        yield view, "said.echo", lambda: registry.apply(())
+
+
+@asynccontextmanager
+async def a_joined() -> AsyncGenerator[Opened]:
+    async with running(Echo) as one, running(Echo, key="other") as two:
+        both = joined(Ledger().series("_unknown", "_unknown"), one.view(lambda tools: tools.prefixed("one")), two)
+        yield both, "one.echo", lambda: two.apply(())
+
+
+@asynccontextmanager
+async def a_caller_of_a_host() -> AsyncGenerator[Opened]:
+    async with open_host({"store": "memory://", "providers": {"hello": {"enabled": True}}}, environ={}) as host:
+        yield host.executor_for(ADMIN), "hello", lambda: host.disable("hello", by=ADMIN)
+
+
+KINDS = [a_registry, a_view, a_joined, a_caller_of_a_host]
+ARGUMENTS = {"hello": {"name": "Ann"}}
+
+
+@pytest.mark.requirement("I2-9-check-executor", "SC-004", "LAW-1", "C-12-executor-protocol")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_laws_hold_for_every_executor(kind: Callable[[], AbstractAsyncContextManager[Opened]]) -> None:
+    async with kind() as (executor, name, change):
+        calls = {name: ARGUMENTS.get(name, {"text": "Ann"})}
+        await check_executor(executor, calls=calls, change=change, context=ALLOWED)
+
+
+class Bent:
+    """An executor that keeps every law; each below bends one."""
+
+    def __init__(self, live: LiveCatalog) -> None:
+        self.live = live
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.live.catalog
+
+    def can_execute(self, name: str) -> bool:
+        return self.live.can_execute(name)
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        return await self.live.execute(call, context)
+
+    def subscribe(self, listener: Callable[[CatalogDiff], None]) -> Callable[[], None]:
+        return self.live.subscribe(listener)
+
+
+class NewCatalogs(Bent):
+    @property
+    def catalog(self) -> Catalog:
+        return Catalog(self.live.catalog.values(), prefixes=self.live.catalog.prefixes)
+
+
+class TakesAnything(Bent):
+    def can_execute(self, name: str) -> bool:
+        return True
+
+
+class NoWireNames(Bent):
+    def can_execute(self, name: str) -> bool:
+        return name in self.catalog
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        if call.name in self.catalog:
+            return await self.live.execute(call, context)
+        return await self.live.execute(call._replace(name="unknown"), context)
+
+
+class OwnIds(Bent):
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        return (await self.live.execute(call, context))._replace(call_id="mine")
+
+
+class Guesses(Bent):
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        known = call if self.live.can_execute(call.name) else call._replace(name="one.echo")
+        return await self.live.execute(known, context)
+
+
+class Raises(Bent):
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        result = await self.live.execute(call, context)
+        if result.status is ToolStatus.INVALID_ARGUMENTS:
+            raise ValueError(result.output)
+        return result
+
+
+class NoDeadline(Bent):
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        return await self.live.execute(call, context._replace(deadline=None))
+
+
+class SwallowsCancellation(Bent):
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        try:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            raise LookupError from None
+        return await self.live.execute(call, context)
+
+
+class TellsNobody(Bent):
+    def subscribe(self, listener: Callable[[CatalogDiff], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+class TellsTwice(Bent):
+    def subscribe(self, listener: Callable[[CatalogDiff], None]) -> Callable[[], None]:
+        stops = [self.live.subscribe(listener), self.live.subscribe(listener)]
+
+        def unsubscribe() -> None:
+            for stop in stops:
+                stop()
+
+        return unsubscribe
+
+
+class ForgetsNobody(Bent):
+    def subscribe(self, listener: Callable[[CatalogDiff], None]) -> Callable[[], None]:
+        self.live.subscribe(listener)
+        return lambda: None
+
+
+UPSIDE_DOWN = {"no_tool_has_this_name", "", ".x", "fs.", "fs.no_tool_has_this_name", "one.echo ", "ONE.ECHO"}
+
+ROWS = [
+    (NewCatalogs, {"same-catalog"}),
+    (TakesAnything, {"can-execute"}),
+    (NoWireNames, {"can-execute", "calls"}),
+    (OwnIds, {"calls"}),
+    (Guesses, {"unknown-tool"}),
+    (Raises, {"no-escape"}),
+    (NoDeadline, {"deadline"}),
+    (SwallowsCancellation, {"cancellation"}),
+    (TellsNobody, {"subscribe"}),
+    (TellsTwice, {"subscribe"}),
+    (ForgetsNobody, {"subscribe"}),
+]
+
+
+@asynccontextmanager
+async def plain() -> AsyncGenerator[LiveCatalog]:
+    """An executor over one tool of no arguments, with a name that is not its wire name."""
+    lanes = Lanes()
+    await lanes.open()
+    tools = Catalog([plain_tool("echo", lanes=lanes)]).prefixed("one")
+    yield LiveCatalog(Ledger().series("_unknown", "_unknown"), tools)
+    await lanes.aclose()
+
+
+@pytest.mark.requirement("I2-9-check-executor")
+@pytest.mark.parametrize(("kind", "rules"), ROWS)
+async def test_an_executor_that_breaks_a_law_is_told_it(kind: type[Bent], rules: set[str]) -> None:
+    async with plain() as live:
+
+        async def change() -> None:
+            live.publish(Catalog())
+
+        await check_executor(Bent(live), calls={"one.echo": {}}, context=ALLOWED)
+        with pytest.raises(ContractBroken) as caught:
+            await check_executor(kind(live), calls={"one.echo": {}}, change=change, context=ALLOWED)
+        assert {item.rule for item in caught.value.broken} == rules
+        assert all(item.where and item.what and item.fix for item in caught.value.broken)
+
+
+@pytest.mark.requirement("I2-9-check-executor")
+async def test_an_example_that_is_not_listed_and_a_change_that_changes_nothing_are_told() -> None:
+    async def nothing() -> None:
+        """Change nothing."""
+
+    async with FunctionRegistry({"echo": Echo()}) as registry:
+        with pytest.raises(ContractBroken) as caught:
+            await check_executor(registry, calls={"gone": {}}, change=nothing)
+        found = [(item.rule, item.where, item.what) for item in caught.value.broken]
+        assert found[0] == ("examples", "example 'gone'", "is not listed")
+        assert found[-1] == ("subscribe", "change", "changes nothing in the catalog")
