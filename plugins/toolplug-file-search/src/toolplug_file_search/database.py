@@ -13,7 +13,7 @@ from threading import Lock
 
 from toolplug_file_search.schema import WrongVersion, prepare
 
-BUSY_S = 5.0
+BUSY_S = 2.0
 
 
 class IndexUnavailable(Exception):
@@ -86,8 +86,8 @@ class Database:
             with _translated():
                 connection = _connected(self._path)
                 try:
-                    connection.execute("PRAGMA journal_mode = WAL")
                     prepare(connection)
+                    connection.execute("PRAGMA journal_mode = WAL")  # writes to the file, so it must be ours by then
                 except BaseException:
                     connection.close()
                     raise

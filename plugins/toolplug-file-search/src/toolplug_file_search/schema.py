@@ -34,7 +34,7 @@ CREATE TABLE files (
     fingerprint TEXT NOT NULL,  -- SHA-256 of the content
     modified_ns INTEGER,        -- of the operator's file
     created_at INTEGER NOT NULL,
-    chunks INTEGER NOT NULL DEFAULT 0           -- in the index; 0: not searchable
+    chunks INTEGER NOT NULL DEFAULT 0           -- in the index, 0 where it is not searchable
 );
 CREATE INDEX files_of_corpus ON files (corpus, name);
 CREATE TABLE members (
@@ -64,13 +64,23 @@ class WrongVersion(Exception):
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Make the tables in an empty file. Raises `WrongVersion`, and leaves the file as it is, where it has others."""
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version == VERSION:
+    if _version(connection) == VERSION:
         return
+    connection.execute("BEGIN IMMEDIATE")
+    if _version(connection) == 0:
+        for statement in _TABLES.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """0: nothing is in the file yet."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if version or tables:
+    if version != VERSION and (version or tables):
         raise WrongVersion(f"its tables have version {version}, this package knows version {VERSION}")
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+    return version
 
 
 def passages(corpus: int) -> str:
