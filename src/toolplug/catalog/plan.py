@@ -134,9 +134,9 @@ class Retry(NamedTuple):
 class Plan:
     """One tool's call as data.
 
-    `convert` turns validated arguments into what the target takes (raises `InvalidArguments`); `wants_context` says
-    that the target looks at its context. Empty tuples and None cost nothing at the call; `guarded` says that there is
-    more than that around it.
+    `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
+    that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
+    Empty tuples and None cost nothing at the call; `guarded` says that there is more than that around it.
     """
 
     ref: ToolRef
@@ -150,6 +150,7 @@ class Plan:
     max_result_bytes: int
     convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
     wants_context: bool = True
+    copies: bool = True
     gates: tuple[Gate, ...] = ()
     limiters: tuple[Limiter, ...] = ()
     retry: Retry | None = None

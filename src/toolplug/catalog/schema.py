@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, cast
 
 import jsonschema_rs
 import orjson
@@ -19,6 +19,8 @@ MAX_REPORTED = 20
 MAX_EXPLAINED_DEPTH = 64
 MAX_EXPLAINED_STEPS = 20_000
 KEPT_VALIDATORS = 1_024
+
+_SCALAR_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
 class Validator(Protocol):
@@ -55,6 +57,14 @@ class Schema:
         """A fresh copy of the schema as Python objects."""
         return orjson.loads(self.text)
 
+    @property
+    def only_scalars(self) -> bool:
+        """Does it admit objects of texts, numbers, booleans and null only, so that a shallow copy shares nothing."""
+        schema = self.value
+        properties = schema.get("properties", {})
+        closed = schema.get("additionalProperties") is False and isinstance(properties, dict)
+        return closed and all(_is_scalar(item) for item in cast("dict[str, object]", properties).values())
+
     def validator(self) -> Validator:
         """The compiled validator; raises `InvalidDefinition` when the text is no valid JSON Schema."""
         return compiled(self.text)
@@ -83,6 +93,10 @@ class Schema:
         return f"Schema({self.text.decode()})"
 
 
+def _is_scalar(schema: object) -> bool:
+    return isinstance(schema, dict) and cast("dict[str, object]", schema).get("type") in _SCALAR_TYPES
+
+
 @lru_cache(maxsize=KEPT_VALIDATORS)
 def compiled(text: bytes) -> jsonschema_rs.Validator:
     """The validator of one schema text: linear-time patterns, and remote references refused, not fetched."""
@@ -92,6 +106,10 @@ def compiled(text: bytes) -> jsonschema_rs.Validator:
         )
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise InvalidDefinition(f"not a valid JSON Schema: {_one_line(error)}") from None
+
+
+def _is_scalar(schema: object) -> bool:
+    return isinstance(schema, dict) and cast("dict[str, object]", schema).get("type") in _SCALAR_TYPES
 
 
 @lru_cache(maxsize=KEPT_VALIDATORS)

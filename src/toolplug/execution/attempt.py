@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 from time import perf_counter
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Plan
 from toolplug.execution.jobs import Job
 from toolplug.execution.results import cut, failed, limited, succeeded, timed_out
+
+_SUCCESS = ToolStatus.SUCCESS
 
 ASCII_SAFE = 4
 """A text of n characters has at most 4n bytes."""
@@ -43,6 +45,8 @@ def begin(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, beg
         return Running(plan, outcome, began + seconds, seconds)
     series.in_flight -= 1
     switch.leave()
+    if type(outcome) is str and len(outcome) * ASCII_SAFE <= plan.max_result_bytes and outcome.isascii():
+        return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
     return sized(plan, succeeded(call, outcome, plan))
 
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 
-
 CALL_SCOPE = "tools:call"
 
 

@@ -19,17 +19,14 @@ from __future__ import annotations
 import asyncio
 from asyncio import current_task
 from asyncio.tasks import _enter_task, _leave_task  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Coroutine, Generator
 from contextvars import Context, copy_context
 from sys import getrefcount
-from typing import Any
 
 from toolplug.catalog.call import CallContext, ToolCall
-from toolplug.catalog.current import enter_frame
+from toolplug.catalog.current import current_frame
 from toolplug.catalog.plan import Target
 from toolplug.execution.jobs import Job
-
-Running = Coroutine[Any, Any, object]
+from toolplug.execution.steps import ENDED, Carried, FirstSteps
 
 
 class Lanes:
@@ -68,38 +65,43 @@ class Lanes:
         if loop is None:
             raise RuntimeError("the executor is closed")
         own = copy_context()
-        lane = self._take()
-        if lane is None:
-            return self._carried_by(_Lane(self, loop), _Carried(_whole(target, call, context), own, _UNSTARTED))
-        task = lane.task
+        own.run(_set_frame, (context.principal.tenant, _frame()[1] + 1))
+        parked = self._parked
+        lane = parked.pop() if parked else None
+        if lane is None or lane.park.done() or getrefcount(lane.task) > self._references:
+            lane = self._another(lane)
+            if lane is None:
+                return self._carried_by(_Lane(self, loop), Carried(_whole(target, call, context), own))
+        task, steps = lane.task, lane.steps
         caller = current_task(loop)
         if caller is not None:
             _leave_task(loop, caller)
         _enter_task(loop, task)
-        yielded = _UNSTARTED
         try:
-            coroutine, yielded = own.run(_first_step, target, call, context)
-        except StopIteration as end:
-            return end.value
+            yielded = own.run(steps.take, own.run(target, call, context))
+        except BaseException:
+            lane.steps = FirstSteps()
+            self._put_back(lane)
+            raise
         finally:
             _leave_task(loop, task)
             if caller is not None:
                 _enter_task(loop, caller)
-            if yielded is _UNSTARTED:
-                self._put_back(lane)
-        return self._carried_by(lane, _Carried(coroutine, own, yielded))
+        if yielded is ENDED:
+            self._put_back(lane)
+            value, steps.value = steps.value, None
+            return value
+        lane.steps = FirstSteps()
+        return self._carried_by(lane, Carried(steps.rest(), own, yielded))
 
-    def _take(self) -> _Lane | None:
-        """A parked lane whose task nobody else holds or has cancelled."""
-        parked = self._parked
-        while parked:
-            lane = parked.pop()
-            if lane.parked and lane.references() <= self._references:
-                return lane
+    def _another(self, lane: _Lane | None) -> _Lane | None:
+        """This lane, or the next parked one, whose task nobody else holds or has cancelled."""
+        while lane is not None and (lane.park.done() or getrefcount(lane.task) > self._references):
             lane.leave()
-        return None
+            lane = self._parked.pop() if self._parked else None
+        return lane
 
-    def _carried_by(self, lane: _Lane, call: _Carried) -> Job:
+    def _carried_by(self, lane: _Lane, call: Carried) -> Job:
         self._carrying.add(lane)
         return lane.carry(call)
 
@@ -132,18 +134,19 @@ class Lanes:
 class _Lane:
     """One task, and the call that it carries while it carries one."""
 
-    __slots__ = ("_call", "_job", "_lanes", "_loop", "_park", "task")
+    __slots__ = ("_call", "_job", "_lanes", "_loop", "park", "steps", "task")
 
     def __init__(self, lanes: Lanes, loop: asyncio.AbstractEventLoop) -> None:
         self._lanes = lanes
         self._loop = loop
-        self._park: asyncio.Future[None] = loop.create_future()
-        self._call: _Carried | None = None
+        self.park: asyncio.Future[None] = loop.create_future()
+        self.steps = FirstSteps()
+        self._call: Carried | None = None
         self._job: Job | None = None
         self.task = loop.create_task(self._main(), name="toolplug-lane", context=Context())
         self.task.add_done_callback(self._gone)
 
-    def carry(self, call: _Carried) -> Job:
+    def carry(self, call: Carried) -> Job:
         """Hand a call to this task."""
         self._call = call
         job = self._job = Job(self._loop, self.task.cancel)
@@ -152,13 +155,8 @@ class _Lane:
 
     def leave(self) -> None:
         """End the parking: for the call that was handed over, else for good."""
-        if not self._park.done():
-            self._park.set_result(None)
-
-    @property
-    def parked(self) -> bool:
-        """Is it free for a call: neither told to leave nor cancelled."""
-        return not self._park.done()
+        if not self.park.done():
+            self.park.set_result(None)
 
     def references(self) -> int:
         """How many hold the task; the same number for every parked task that nobody else holds."""
@@ -184,16 +182,16 @@ class _Lane:
                 self._lanes.gone(self)
                 job.finish(value, error)
                 return
-            self._park = self._loop.create_future()
+            self.park = self._loop.create_future()
             job.finish(value, error)
             del call, job, value, error
 
     async def _called(self) -> bool:
         """Wait for a call; True when the task was cancelled before it could take the call over."""
-        if self._park.done() and not self._park.cancelled():
+        if self.park.done() and not self.park.cancelled():
             return False
         try:
-            await self._park
+            await self.park
         except asyncio.CancelledError:
             return True
         return False
@@ -210,63 +208,8 @@ class _Lane:
                 job.finish(None, asyncio.CancelledError())
 
 
-class _Carried:
-    """An awaitable that drives a coroutine in the coroutine's own context, from what it yielded last."""
-
-    __slots__ = ("_context", "_coroutine", "_yielded", "closed")
-
-    def __init__(self, coroutine: Running, context: Context, yielded: object) -> None:
-        self._coroutine = coroutine
-        self._context = context
-        self._yielded = yielded
-        self.closed = False
-
-    def cancelled(self) -> _Carried:
-        """The same call, cancelled while its task had not yet taken it over."""
-        waits_for = self._yielded
-        if not (isinstance(waits_for, asyncio.Future) and waits_for.cancel()):
-            self._yielded = _CANCELLED
-        return self
-
-    def close(self) -> None:
-        """Give the call up without another step than its clean-up."""
-        self._context.run(self._coroutine.close)
-
-    def __await__(self) -> Generator[Any, Any, object]:
-        run, coroutine, yielded = self._context.run, self._coroutine, self._yielded
-        try:
-            if yielded is _UNSTARTED:
-                yielded = run(coroutine.send, None)
-            elif yielded is _CANCELLED:
-                yielded = run(coroutine.throw, asyncio.CancelledError())
-            while True:
-                try:
-                    sent = yield yielded
-                except GeneratorExit:  # the task itself is closed: its loop is gone
-                    self.closed = True
-                    run(coroutine.close)
-                    raise
-                except BaseException as thrown:  # noqa: BLE001  it is thrown on into the tool
-                    yielded = run(coroutine.throw, thrown)
-                else:
-                    yielded = run(coroutine.send, sent)
-        except StopIteration as end:
-            return end.value
-
-
-_UNSTARTED = object()
-_CANCELLED = object()
-
-
 async def _whole(target: Target, call: ToolCall, context: CallContext) -> object:
-    enter_frame(context.principal.tenant)
     return await target(call, context)
 
 
-def _first_step(target: Target, call: ToolCall, context: CallContext) -> tuple[Running, object]:
-    enter_frame(context.principal.tenant)
-    try:
-        coroutine = target(call, context)
-    except StopIteration as error:  # it would read as the end of the coroutine
-        raise RuntimeError("the tool raised StopIteration") from error
-    return coroutine, coroutine.send(None)
+_set_frame, _frame = current_frame.set, current_frame.get

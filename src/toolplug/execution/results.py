@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from traceback import format_tb
 from typing import cast
 
-from toolplug.catalog.call import EMPTY, ToolCall, ToolResult, ToolStatus, quick_result
+from toolplug.catalog.call import EMPTY, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.schema import MAX_REPORTED
 from toolplug.errors import InvalidArguments, ToolError
@@ -20,8 +20,6 @@ _SUCCESS = ToolStatus.SUCCESS
 
 def succeeded(call: ToolCall, value: object, plan: Plan) -> ToolResult:
     """The result of a tool that returned. Never raises, also where the value's own code does."""
-    if type(value) is str and value.isascii():
-        return quick_result(ToolResult, (call.id, call.name, value, _SUCCESS, None, (), EMPTY, None))
     try:
         return _filled(call, value, plan.max_result_bytes) if isinstance(value, ToolResult) else _read(call, value)
     except BaseException as error:  # noqa: BLE001  a serializer is the tool's own code, as part of `run`

@@ -9,8 +9,8 @@ it (hooks, limiters, retries, artifacts), and a call with an idempotency key, go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from time import perf_counter
+from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, quick_call
 from toolplug.catalog.current import current_frame
@@ -84,13 +84,16 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
 
 def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
     """The call under the tool's own name, with its arguments decoded, validated and converted."""
-    arguments: Mapping[str, object] = decoded(call.arguments)
+    given = call.arguments
+    arguments = decoded(given) if plan.copies or type(given) is not dict else cast("dict[str, object]", given)
     try:
         valid = compiled(plan.schema.text).is_valid(arguments)
     except (TypeError, ValueError):
         valid = False
     if not valid:
         raise InvalidArguments(plan.schema.refusals(arguments))
-    if plan.convert is not None:
-        arguments = plan.convert(arguments)
-    return quick_call(ToolCall, (call.id, plan.ref.name, arguments))
+    converted = arguments if plan.convert is None else plan.convert(arguments)
+    name = plan.ref.name
+    if converted is given and call.name == name:
+        return call
+    return quick_call(ToolCall, (call.id, name, converted))

@@ -6,6 +6,8 @@ from bisect import bisect_left
 
 BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
+_FASTEST = BUCKETS[0]
+
 
 class CallSeries:
     """How the calls of one tool ended and how long they took. Never falls; one instance for the life of the ledger."""
@@ -22,7 +24,9 @@ class CallSeries:
 
     def record(self, status: str, seconds: float) -> None:
         """Count one call that has been answered."""
-        ended = self.ended
-        ended[status] = ended.get(status, 0) + 1
-        self.buckets[bisect_left(BUCKETS, seconds)] += 1
+        try:
+            self.ended[status] += 1
+        except KeyError:
+            self.ended[status] = 1
+        self.buckets[0 if seconds <= _FASTEST else bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds

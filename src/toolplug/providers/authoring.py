@@ -107,13 +107,17 @@ def route(method: str, path: str, *, public: bool = False, scope: str | None = N
 
 
 class BoundTool(NamedTuple):
-    """A tool of one instance. `target` returns a coroutine, or blocks; `convert` comes before it."""
+    """A tool of one instance. `target` returns a coroutine, or blocks; `convert` comes before it.
+
+    `copies`: its code could change the arguments that it is given.
+    """
 
     definition: ToolDefinition
     target: Target
     blocking: bool
     wants_context: bool
     convert: Convert | None
+    copies: bool = True
 
 
 class BoundRoute(NamedTuple):

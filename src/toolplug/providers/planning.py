@@ -76,7 +76,7 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
     for definition in provider.tools():
         method = methods.get(definition.name)
         if method is not None and not own_execute:
-            bound.append(method._replace(definition=definition))
+            bound.append(method._replace(definition=definition, copies=not definition.parameters.only_scalars))
         else:
             bound.append(BoundTool(definition, provider.execute, blocking=False, wants_context=True, convert=None))
     return bound
@@ -148,6 +148,7 @@ class _Planner:
             max_result_bytes=held.max_result_bytes,
             convert=bound.convert,
             wants_context=bound.wants_context,
+            copies=bound.copies,
             gates=_gates(rule, partial(entry.origin, *at)),
             limiters=held.limiters,
             retry=held.retry,

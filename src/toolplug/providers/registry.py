@@ -250,4 +250,4 @@ def _given(key: str, provider: FunctionProvider) -> Wanted:
 
 
 def _observed(catalog: Catalog, hooks: tuple[Observer, ...]) -> Catalog:
-    return catalog.planned(lambda _, plan: replace(plan, observers=hooks)) if hooks else catalog
+    return catalog.planned(lambda _, plan: replace(plan, observers=hooks, copies=True)) if hooks else catalog
