@@ -78,12 +78,14 @@ def as_json(value: object) -> Json | None:
 
 
 def _recoded(arguments: dict[str, object]) -> dict[str, object] | None:
-    """A deep copy, three times faster than node by node; None where that must say what is no JSON."""
+    """A deep copy, three times faster than node by node; None where only that tells what is not JSON or too deep."""
     try:
         text = orjson.dumps(arguments, option=_NOTHING_FOREIGN)
     except (TypeError, RecursionError):
         return None
-    return None if _has_null(text) else orjson.loads(text)
+    if text.count(b"{") + text.count(b"[") > MAX_ARGUMENT_DEPTH or _has_null(text):
+        return None
+    return orjson.loads(text)
 
 
 def _has_null(text: bytes) -> bool:
