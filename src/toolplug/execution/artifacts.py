@@ -67,7 +67,7 @@ class Artifacts:
         if record is None:
             raise ToolError(f"no artifact {handle!r}; it may be past its time")
         text = record.value.decode()
-        if offset > len(text):
+        if offset >= len(text):
             raise ToolError(f"offset {offset} is past the end; artifact {handle!r} has {len(text)} characters")
         end = offset + limit
         return Piece(text[offset:end], end if end < len(text) else None, len(text))

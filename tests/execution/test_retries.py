@@ -1,0 +1,134 @@
+"""What is tried again, how often, and that nobody waits past the deadline for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from tests.execution.stage import Stage, at_rest, cancelled, turns
+
+from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.plan import Retry
+from toolplug.errors import ToolError
+from toolplug.execution.limits import Permits
+
+pytestmark = pytest.mark.anyio
+
+SOON = ToolError("busy", retry_after_s=0.0)
+
+
+class Script:
+    """A target whose attempts end as written; the last end is repeated."""
+
+    def __init__(self, *ends: object, turn: bool = False) -> None:
+        self.ends = ends
+        self.turn = turn
+        self.arguments: list[dict[str, Any]] = []
+
+    async def __call__(self, call: ToolCall, context: object) -> object:
+        arguments: Any = call.arguments
+        self.arguments.append(dict(arguments))
+        arguments["attempt"] = len(self.arguments)
+        if self.turn:
+            await asyncio.sleep(0)
+        end = self.ends[min(len(self.arguments), len(self.ends)) - 1]
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+
+@pytest.mark.parametrize("turn", [False, True], ids=["at once", "after a turn"])
+async def test_a_panic_is_tried_again_with_arguments_of_its_own(stage: Stage, turn: bool) -> None:
+    tool = Script(ValueError(), SystemExit(), "third", turn=turn)
+
+    result = await stage.call(tool, {"a": 1}, retry=Retry(2))
+
+    assert (result.output, tool.arguments) == ("third", [{"a": 1}] * 3)
+    assert stage.counted() == {"success": 1}
+    assert stage.idle() == (0, 0, 0)
+
+
+async def test_a_tool_error_with_a_pause_is_tried_again_and_the_last_result_counts(stage: Stage) -> None:
+    tool = Script(SOON, ToolError("busy still", retry_after_s=0.001))
+
+    result = await stage.call(tool, retry=Retry(2))
+
+    assert (result.output, len(tool.arguments)) == ("busy still", 3)
+    assert stage.counted() == {"tool_error": 1}
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (ToolError("no"), ToolStatus.TOOL_ERROR),
+        (ToolResult(output="later", status=ToolStatus.LIMITED, retry_after_s=0.0), ToolStatus.LIMITED),
+        (b"bytes", ToolStatus.TOOL_ERROR),
+        ("fine", ToolStatus.SUCCESS),
+    ],
+)
+async def test_nothing_else_is_tried_again(stage: Stage, end: object, status: ToolStatus) -> None:
+    tool = Script(end)
+
+    result = await stage.call(tool, retry=Retry(5))
+
+    assert (result.status, len(tool.arguments)) == (status, 1)
+
+
+async def test_a_timeout_is_never_tried_again(stage: Stage) -> None:
+    began: list[int] = []
+
+    async def tool(call: object, context: object) -> None:
+        began.append(1)
+        await asyncio.Event().wait()
+
+    result = await stage.call(tool, retry=Retry(5), timeout_s=0.01)
+
+    assert (result.status, began) == (ToolStatus.TIMEOUT, [1])
+    await at_rest(stage)
+
+
+async def test_a_pause_that_the_deadline_does_not_leave_is_not_waited_for(stage: Stage) -> None:
+    tool = Script(ToolError("busy", retry_after_s=100.0))
+
+    result = await stage.call(tool, retry=Retry(5), timeout_s=10.0)
+
+    assert (result.output, result.retry_after_s, len(tool.arguments)) == ("busy", 100.0, 1)
+
+
+@pytest.mark.requirement("LAW-3")
+async def test_a_source_that_is_closed_meanwhile_is_not_tried_again(stage: Stage) -> None:
+    async def tool(call: object, context: object) -> None:
+        stage.switch.open = False
+        raise SOON
+
+    assert (await stage.call(tool, retry=Retry(5))).output == "busy"
+
+
+@pytest.mark.requirement("LAW-5")
+async def test_a_caller_cancelled_in_the_pause_gives_its_place_back(stage: Stage) -> None:
+    permits = Permits(1, 0, "plays")
+    tool = Script(ToolError("busy", retry_after_s=5.0), turn=True)
+    running = asyncio.ensure_future(stage.call(tool, retry=Retry(3), limiters=(permits,)))
+    await turns(10)
+    running.cancel()
+
+    assert await cancelled(running)
+    assert await permits.admit(0.0) is None
+
+
+@pytest.mark.requirement("LAW-5")
+async def test_a_call_holds_one_place_for_all_its_attempts(stage: Stage) -> None:
+    permits = Permits(1, 0, "plays")
+    tool = Script(SOON, SOON, "third", turn=True)
+
+    assert (await stage.call(tool, retry=Retry(2), limiters=(permits,))).output == "third"
+    assert await permits.admit(0.0) is None
+    assert await permits.admit(0.0) is not None
+
+
+async def test_retries_register_no_metric_of_the_process(stage: Stage) -> None:
+    await stage.call(Script(SOON), retry=Retry(2))
+
+    assert not [family.name for family in REGISTRY.collect() if "retr" in family.name]
