@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import re
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,8 @@ from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, open_ho
 from toolplug.http import create_app
 
 BASE = "http://127.0.0.1"
+TOOLPLUG = Path(sys.executable).with_name("toolplug")
+LISTENS = re.compile(r"toolplug listening on (http://\S+)")
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Served:
 
 
 Serve = Callable[..., AbstractAsyncContextManager[Served]]
+Start = Callable[[], AbstractContextManager[tuple[str, subprocess.Popen[str]]]]
 
 
 def written(folder: Path, **settings: object) -> Path:
@@ -96,6 +103,36 @@ def serve(tmp_path: Path) -> Serve:
                 yield Served(host, Tenant("one", clients[0], host), Tenant("two", clients[1], host))
 
     return served
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Starts `toolplug serve` on the test's own folder and a free port; again, it is the same one restarted."""
+    (tmp_path / "providers.yaml").write_text(
+        "providers: {file_search: {enabled: true}}\nauth: {api_keys: [{key: key-one, subject: one, tenant: one}]}\n"
+    )
+
+    @contextmanager
+    def started() -> Generator[tuple[str, subprocess.Popen[str]]]:
+        command = [str(TOOLPLUG), "serve", "--port", "0"]
+        with (
+            subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process,
+            ThreadPoolExecutor(1) as reader,
+        ):
+            assert process.stderr is not None
+            try:
+                lines: list[str] = []
+                while not (found := LISTENS.search(lines[-1] if lines else "")):
+                    lines.append(process.stderr.readline())
+                    assert lines[-1], "".join(lines)
+                rest = reader.submit(process.stderr.read)  # a full pipe would hold the server
+                yield found[1], process
+            finally:
+                process.terminate()
+                process.wait(timeout=30)
+            rest.result()
+
+    return started
 
 
 @pytest.fixture(scope="session")

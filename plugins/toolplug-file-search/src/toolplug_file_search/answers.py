@@ -12,9 +12,12 @@ from starlette.responses import JSONResponse, Response
 
 from toolplug_file_search.database import IndexUnavailable
 from toolplug_file_search.documents import UnreadableDocument
-from toolplug_file_search.library import NotThere, TooMany
+from toolplug_file_search.library import Library, NotThere, TooMany
 from toolplug_file_search.paging import UnknownCursor
 from toolplug_file_search.records import Listed, Order, Page, Record
+
+OpenLibrary = Callable[[Request], Library]
+"""The library of the tenant that a request comes from."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 Model = TypeVar("Model", bound=BaseModel)

@@ -12,12 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolplug_file_search.answers import Refused, answering, list_answer, page
+from toolplug_file_search.answers import OpenLibrary, Refused, answering, list_answer, page
 from toolplug_file_search.documents import check_name
-from toolplug_file_search.library import Library
 from toolplug_file_search.records import StoredFile
 
-OpenLibrary = Callable[[Request], Library]
 Purpose = Literal["assistants", "user_data"]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

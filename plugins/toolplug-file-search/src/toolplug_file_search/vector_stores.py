@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,11 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolplug_file_search.answers import answering, body, list_answer, page
-from toolplug_file_search.library import Library
+from toolplug_file_search.answers import OpenLibrary, answering, body, list_answer, page
 from toolplug_file_search.records import Attribute, Member, VectorStore
-
-OpenLibrary = Callable[[Request], Library]
 
 Key = Annotated[str, Field(max_length=64)]
 Value = Annotated[str, Field(max_length=512)]
@@ -46,7 +43,7 @@ class NewMember(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     file_id: str
-    attributes: Annotated[dict[Key, Value | bool | float], Field(max_length=16)] | None = None
+    attributes: Annotated[dict[Key, Value | bool | int | float], Field(max_length=16)] | None = None
     chunking_strategy: AutoChunking | None = None
 
 
