@@ -16,10 +16,16 @@ from toolplug.cli.refusal import print_problems, problems_in
 from toolplug.errors import Problem, ToolplugError
 
 COMMANDS = {
+    "init": "toolplug.cli.init",
     "serve": "toolplug.cli.serve",
     "providers": "toolplug.cli.providers",
+    "doctor": "toolplug.cli.doctor",
     "check": "toolplug.cli.check",
+    "tools": "toolplug.cli.tools",
     "call": "toolplug.cli.call",
+    "explain": "toolplug.cli.explain",
+    "diff": "toolplug.cli.diff",
+    "keys": "toolplug.cli.keys",
 }
 """The module of each command, in the order of the help. Each module has a Typer application named `app`."""
 

@@ -26,6 +26,7 @@ from toolplug.execution.ledger import Ledger
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.replay import Replays
 from toolplug.host.configuration import Configuration, Source, read_configuration
+from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.settings import HostSettings
 from toolplug.providers.entry import Wanted
 from toolplug.providers.entry_points import Installed, InstalledProvider, installed
@@ -165,6 +166,25 @@ class Host:
         others = (packages for type_name, packages in entries.installed.types.items() if type_name not in named)
         only_installed = (_only_installed(found) for packages in others for found in packages)
         return (*opened.registry.records(), *only_installed)
+
+    def explain(
+        self, tool: str, principal: Principal, *, agent: str | None = None, session: str | None = None
+    ) -> Explanation:
+        """Why this principal can call the tool, or cannot: every gate in order, and what decided.
+
+        Raises `SessionNotFound`. An agent that cannot be had is a gate of the explanation.
+        """
+        if session is not None:
+            raise SessionNotFound(session)
+        opened = self._entered()
+        entries = opened.configuration.providers
+        explainer = Explainer(
+            catalog=opened.registry.catalog,
+            running=opened.registry.running(),
+            records=self.records(),
+            lines={key: entries.line(key) for key in entries.keys},
+        )
+        return explainer.explain(tool, principal, agent)
 
     async def ready(self) -> tuple[str, ...]:
         """Why calls cannot be served now; empty when they can."""

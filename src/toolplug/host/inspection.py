@@ -18,9 +18,7 @@ _STATES = {
 }
 
 
-def open_inspected(
-    config: Source, problems: list[Problem], *, environ: Mapping[str, str] | None = None
-) -> Host:
+def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[str, str] | None = None) -> Host:
     """A host like that of `open_host`, in which every provider ends in a state and none stops the others.
 
     What would stop a start is added to `problems` when the host is entered, but for providers that fail to start: their

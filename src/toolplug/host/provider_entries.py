@@ -77,6 +77,11 @@ class ProviderEntries:
         section = self.document.root.entries.get(SECTION)
         return tuple(section.node.entries) if section is not None and isinstance(section.node, MappingNode) else ()
 
+    def line(self, key: str) -> str:
+        """Where an entry stands, as `explain` shows it."""
+        mark = self.document.key_mark((SECTION, key))
+        return f"{self.document.file}:{mark.line}"
+
     def switched_on(self, key: str) -> Wanted:
         """The entry of a key as if it said `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
         self._known(key)

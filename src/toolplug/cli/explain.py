@@ -1,0 +1,89 @@
+"""`toolplug explain`: why a tool can be called, or cannot."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolplug.catalog.plan import Setting
+from toolplug.cli.answer import print_json
+from toolplug.cli.entered_host import entered
+from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.logs import log_warnings
+from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
+from toolplug.cli.table import print_table
+from toolplug.errors import Problem
+from toolplug.host.explain import Explanation
+from toolplug.host.inspection import open_inspected
+
+app = typer.Typer()
+
+
+@app.command()
+def explain(
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as a caller would give it.")],
+    agent: Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")] = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")] = None,
+    config: ConfigOption = None,
+    tenant: TenantOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a tool can be called, or cannot: every gate in order, its verdict, and the line that decided.
+
+    Then the effective value of every knob, and where it comes from. For a name that nobody lists: where the tool lives,
+    if that is known, and the nearest names. Exits 1 when the tool cannot be called.
+
+    Example: toolplug explain file_search --tenant org-2
+    """
+    log_warnings()
+    raise typer.Exit(run_to_end(_explained(config_file(config), tool, agent, session, tenant, as_json)))
+
+
+async def _explained(
+    config: Path, tool: str, agent: str | None, session: str | None, tenant: str, as_json: bool
+) -> int:
+    problems: list[Problem] = []
+    async with entered(open_inspected(config, problems)) as host:
+        explanation = host.explain(tool, operator(tenant), agent=agent, session=session)
+    if as_json:
+        print_json(explanation_fields(explanation))
+    else:
+        _print(explanation)
+    return 0 if explanation.callable else 1
+
+
+def explanation_fields(explanation: Explanation) -> dict[str, object]:
+    """An explanation as JSON."""
+    return {
+        "name": explanation.name,
+        "found": explanation.found,
+        "callable": explanation.callable,
+        "provider": explanation.provider,
+        "gates": [asdict(gate) for gate in explanation.gates],
+        "settings": [_setting(item) for item in explanation.settings],
+        "nearest": list(explanation.nearest),
+    }
+
+
+def _setting(item: Setting) -> dict[str, str]:
+    return {"knob": item.knob, "value": item.value, "origin": item.origin}
+
+
+def _print(explanation: Explanation) -> None:
+    name = explanation.name
+    if explanation.callable:
+        typer.echo(f"{name} of provider {explanation.provider!r} can be called\n")
+    elif explanation.found:
+        typer.echo(f"{name} of provider {explanation.provider!r} cannot be called\n")
+    else:
+        near = f"; nearest: {', '.join(map(repr, explanation.nearest))}" if explanation.nearest else ""
+        typer.echo(f"no provider lists a tool {name!r}{near}\n")
+    if explanation.gates:
+        rows = [(gate.gate, gate.verdict, gate.detail, gate.origin) for gate in explanation.gates]
+        print_table(("gate", "verdict", "why", "decided by"), rows)
+    if explanation.settings:
+        typer.echo("")
+        print_table(("knob", "value", "set by"), explanation.settings)

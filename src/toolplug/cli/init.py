@@ -1,0 +1,46 @@
+"""`toolplug init`: a first configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import typer
+
+from toolplug.cli.answer import print_json
+from toolplug.cli.logs import log_warnings
+from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
+from toolplug.errors import ConfigError, Problem
+from toolplug.providers.entry_points import installed
+
+app = typer.Typer()
+
+
+@app.command()
+def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Write a commented providers.yaml that runs as it stands. Overwrites nothing.
+
+    Every installed provider package has its entry in it, switched off: it is your decision what runs.
+
+    Example: toolplug init && toolplug serve
+    """
+    log_warnings()
+    file = config or Path(DEFAULT_FILE)
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(_text(name for name, packages in installed().types.items() if len(packages) == 1))
+    except FileExistsError:
+        message, hint = "is there already; it is left as it is", "give another name with -c"
+        raise ConfigError([Problem(code="exists", message=message, file=str(file), hint=hint)]) from None
+    if as_json:
+        print_json({"file": str(file)})
+    else:
+        typer.echo(f"{file} is written; next: toolplug providers, toolplug serve")
+
+
+def _text(types: Iterable[str]) -> str:
+    entries = "".join(f"  {name}:\n    enabled: false\n" for name in types) or "  {}\n"
+    template = files("toolplug.cli").joinpath("providers.yaml.template").read_text("utf-8")
+    return Template(template).substitute(entries=entries)

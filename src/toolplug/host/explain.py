@@ -1,0 +1,150 @@
+"""Why a tool can be called, or cannot: every gate in the order of a call, with what decided (CONTRACT.md section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from toolplug.catalog.call import Principal
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.plan import Gate, Plan, Setting, Tool
+from toolplug.config.nearest import nearest
+from toolplug.execution.gates import CALL_SCOPE
+from toolplug.execution.knobs import DEFAULT_ORIGIN
+from toolplug.providers.generation import Generation
+from toolplug.providers.state import ProviderRecord, ProviderState
+
+Verdict = Literal["open", "refused"]
+
+_CREDENTIAL = "the credential"
+_RUNNING = frozenset({ProviderState.ACTIVE, ProviderState.SHADOWED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateVerdict:
+    """What one gate says to this caller; `origin` is the line of the configuration, or the call, that decided."""
+
+    gate: str
+    verdict: Verdict
+    detail: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One tool as one caller meets it.
+
+    `gates` are in the order of a call; `settings` are the effective value and the origin of every knob. For a name that
+    nobody lists, `gates` tell where the tool lives, if that is known, and `nearest` the names that were probably meant.
+    """
+
+    name: str
+    found: bool
+    provider: str = ""
+    gates: tuple[GateVerdict, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    nearest: tuple[str, ...] = ()
+
+    @property
+    def callable(self) -> bool:
+        """Does every gate let this caller through."""
+        return self.found and all(gate.verdict == "open" for gate in self.gates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explainer:
+    """What an explanation is drawn from: the whole catalog, what runs, and what is known of the rest.
+
+    `lines` maps the key of an entry to the line that it stands at.
+    """
+
+    catalog: Catalog
+    running: Mapping[str, Generation]
+    records: Sequence[ProviderRecord]
+    lines: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def explain(self, name: str, principal: Principal, agent: str | None) -> Explanation:
+        """Why this principal can call the tool of this name, or cannot."""
+        tool = self.catalog.find(name)
+        before = () if agent is None else (_unknown_agent(agent),)
+        if tool is None:
+            gates = (*before, *self._where_it_lives(name))
+            return Explanation(name=name, found=False, gates=gates, nearest=self._nearest(name))
+        ref = tool.definition.ref
+        gates = (*before, *self._gates(tool, principal))
+        return Explanation(
+            name=tool.definition.name, found=True, provider=ref.source, gates=gates, settings=tool.plan.settings
+        )
+
+    def _gates(self, tool: Tool, principal: Principal) -> Iterator[GateVerdict]:
+        plan = tool.plan
+        key = plan.ref.source
+        generation = self.running.get(key)
+        line = generation.entry.origin("enabled") if generation is not None else DEFAULT_ORIGIN
+        yield _verdict("switch", None if plan.switch.open else f"provider {key!r} is switched off", line, "on")
+        yield from self._shadowed(tool)
+        given = {gate.name: gate for gate in plan.gates}
+        yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
+        policy = next((item for item in plan.settings if item.knob == "policy"), Setting("policy", "allow", "default"))
+        yield _said("policy", given.pop("policy", None), principal, policy.value, policy.origin)
+        scope = None if principal.has_scope(CALL_SCOPE) else f"the scope {CALL_SCOPE!r} is missing"
+        yield _verdict("scope", scope, _CREDENTIAL, f"{CALL_SCOPE} is held")
+        for gate in given.values():
+            yield _said(gate.name, gate, principal, "admits", gate.origin)
+        yield from _counters(plan)
+        if plan.observers:
+            yield _verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
+
+    def _shadowed(self, tool: Tool) -> Iterator[GateVerdict]:
+        """The other providers that have a tool of this name and come later."""
+        ref = tool.definition.ref
+        for key, generation in self.running.items():
+            if key != ref.source and tool.definition.name in generation.catalog:
+                detail = f"provider {ref.source!r} comes first; {key!r} has a tool of this name, too"
+                yield _verdict("conflict", None, generation.entry.origin(), detail)
+
+    def _where_it_lives(self, name: str) -> Iterator[GateVerdict]:
+        """A provider that has the tool, or is called like it, and why it does not list it."""
+        for key, generation in self.running.items():
+            rule = generation.entry.tools.get(name)
+            if rule is not None and rule.policy == "disable":
+                detail = f"provider {key!r} has it, and its policy is disable"
+                yield _verdict("policy", detail, generation.entry.origin("tools", name, "policy"), "")
+        for record in self.records:
+            if record.state not in _RUNNING and name in (record.key, record.type):
+                detail = f"provider {record.key!r} is {record.state}: {record.reason or record.fix}"
+                yield _verdict("provider", detail, self.lines.get(record.key, record.distribution), "")
+
+    def _nearest(self, name: str) -> tuple[str, ...]:
+        """The listed name that is most like it, then a provider's that does not run."""
+        idle = [record.key for record in self.records if record.state not in _RUNNING and record.key != name]
+        found = (nearest(name, self.catalog), nearest(name, idle))
+        return tuple(dict.fromkeys(item for item in found if item is not None))
+
+
+def _unknown_agent(agent: str) -> GateVerdict:
+    detail = f"agent {agent!r} is not configured, so that its allowlist is empty"
+    return _verdict("agent", detail, DEFAULT_ORIGIN, "")
+
+
+def _counters(plan: Plan) -> Iterator[GateVerdict]:
+    running, limit = plan.brake.running, plan.brake.limit
+    refusal = f"{running} calls were given up and still run" if running >= limit else None
+    yield _verdict("breaker", refusal, DEFAULT_ORIGIN, f"{running} of at most {limit} calls given up and still running")
+
+
+def _said(name: str, gate: Gate | None, principal: Principal, otherwise: str, origin: str) -> GateVerdict:
+    if gate is None:
+        return _verdict(name, None, origin, otherwise)
+    return _verdict(name, gate.refusal(principal), gate.origin, "admits this caller")
+
+
+def _verdict(gate: str, refusal: str | None, origin: str, otherwise: str) -> GateVerdict:
+    """Open, unless there is a reason why not."""
+    return GateVerdict(
+        gate=gate,
+        verdict="open" if refusal is None else "refused",
+        detail=otherwise if refusal is None else refusal,
+        origin=origin,
+    )

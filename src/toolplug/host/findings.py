@@ -1,0 +1,90 @@
+"""What is wrong with a configuration and the packages behind it, and what is doubtful: for `toolplug doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from toolplug.catalog.render import described
+from toolplug.errors import Problem
+from toolplug.host.host import Host
+from toolplug.providers.entry_points import Installed
+from toolplug.providers.state import ProviderRecord, ProviderState
+
+MAX_DESCRIPTION = 1024
+"""Some model APIs refuse a longer description of a tool."""
+
+_WRONG = frozenset(
+    {
+        ProviderState.IMPORT_FAILED,
+        ProviderState.CONFIG_INVALID,
+        ProviderState.START_FAILED,
+        ProviderState.INCOMPATIBLE,
+    }
+)
+
+
+class Findings(NamedTuple):
+    """`wrong` keeps something from working; `doubtful` is worth a look."""
+
+    wrong: tuple[Problem, ...] = ()
+    doubtful: tuple[Problem, ...] = ()
+
+
+async def findings(host: Host, installed: Installed, problems: Sequence[Problem]) -> Findings:
+    """Look through an entered host; `problems` are those that its configuration has been found to have."""
+    said = {item.path.partition("[")[0] for item in problems}
+    wrong = [
+        *problems,
+        *(_failure(record) for record in host.records() if record.state in _WRONG and not _is_said(record, said)),
+        *(Problem(code="not_ready", message=reason) for reason in await host.ready()),
+    ]
+    doubtful = [
+        *installed.problems,
+        *_doubled(installed),
+        *(_failure(record) for record in host.records() if record.state is ProviderState.SHADOWED),
+        *_conflicts(host),
+        *_long_descriptions(host),
+    ]
+    return Findings(tuple(wrong), tuple(doubtful))
+
+
+def _is_said(record: ProviderRecord, paths: set[str]) -> bool:
+    root = f"providers.{record.key}"
+    return any(path == root or path.startswith(f"{root}.") for path in paths)
+
+
+def _failure(record: ProviderRecord) -> Problem:
+    return Problem(
+        code=record.state.replace("-", "_"), message=record.reason, path=f"providers.{record.key}", hint=record.fix
+    )
+
+
+def _doubled(installed: Installed) -> Iterator[Problem]:
+    for name, packages in installed.types.items():
+        if len(packages) > 1:
+            owners = " and ".join(item.package for item in packages)
+            message = f"provider type {name!r} comes from {owners}; no configuration can name it"
+            yield Problem(code="two_distributions", message=message, hint="uninstall one of them")
+
+
+def _conflicts(host: Host) -> Iterator[Problem]:
+    catalog = host.registry.catalog
+    for key, generation in host.registry.running().items():
+        for name in generation.catalog:
+            winner = catalog[name].definition.ref.source if name in catalog else key
+            if winner != key:
+                message = f"its tool {name!r} is not listed: provider {winner!r} comes first and has it already"
+                hint = f"disable the tool in one of them: tools: {{{name}: disable}}"
+                yield Problem(code="conflict", message=message, path=f"providers.{key}", hint=hint)
+
+
+def _long_descriptions(host: Host) -> Iterator[Problem]:
+    for definition in host.registry.catalog.definitions():
+        length = len(described(definition))
+        if length > MAX_DESCRIPTION:
+            message = f"the description of the tool {definition.name!r} has {length} characters"
+            hint = f"some model APIs refuse more than {MAX_DESCRIPTION}"
+            yield Problem(
+                code="long_description", message=message, path=f"providers.{definition.ref.source}", hint=hint
+            )
