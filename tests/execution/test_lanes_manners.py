@@ -58,7 +58,7 @@ def manner(status: ToolStatus) -> Callable[[Callable[..., Awaitable[object]]], C
 
 def raising(name: str, error: BaseException, status: ToolStatus) -> None:
     async def act(release: asyncio.Event) -> NoReturn:
-        raise error
+        raise type(error)(*error.args)
 
     MANNERS[name] = Manner(act, status)
 
