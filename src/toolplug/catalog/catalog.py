@@ -109,10 +109,11 @@ class Catalog(Mapping[str, Tool]):
 
     def render(self, dialect: Dialect) -> bytes:
         """The tools as a JSON array in a model API's dialect; the same bytes object while nothing changed."""
-        kept = self._rendered.get(dialect)
-        if kept is None:
-            kept = self._rendered[dialect] = listing(fragment(item, dialect) for item in self.definitions())
-        return kept
+        try:
+            return self._rendered[dialect]
+        except KeyError:
+            kept = self._rendered[dialect] = listing([fragment(item, dialect) for item in self.definitions()])
+            return kept
 
     @property
     def etag(self) -> str:

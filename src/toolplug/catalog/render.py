@@ -8,7 +8,7 @@ from typing import Literal
 
 import orjson
 
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints
 
 Dialect = Literal["chat", "responses", "anthropic", "mcp"]
 
@@ -62,18 +62,20 @@ def _mcp(definition: ToolDefinition) -> bytes:
     parts = [head[:-1], b',"inputSchema":', definition.parameters.text]
     if definition.output_schema is not None:
         parts += [b',"outputSchema":', definition.output_schema.text]
-    hints = definition.hints
+    if definition.hints != NO_HINTS and (annotations := _annotations(definition.hints)):
+        parts += [b',"annotations":', orjson.dumps(annotations)]
+    if definition.wire != definition.name:
+        parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
+    return b"".join([*parts, b"}"])
+
+
+def _annotations(hints: ToolHints) -> dict[str, bool]:
     named = {
         "readOnlyHint": hints.read_only,
         "idempotentHint": hints.idempotent,
         "destructiveHint": hints.destructive,
     }
-    annotations = {name: value for name, value in named.items() if value is not None}
-    if annotations:
-        parts += [b',"annotations":', orjson.dumps(annotations)]
-    if definition.wire != definition.name:
-        parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
-    return b"".join([*parts, b"}"])
+    return {name: value for name, value in named.items() if value is not None}
 
 
 _DIALECTS: dict[str, Callable[[ToolDefinition], bytes]] = {
