@@ -63,7 +63,7 @@ class Schema:
         schema = self.value
         properties = schema.get("properties", {})
         closed = schema.get("additionalProperties") is False and isinstance(properties, dict)
-        return closed and all(_is_scalar(item) for item in cast("dict[str, object]", properties).values())
+        return closed and all(_admits_one_scalar(item) for item in cast("dict[str, object]", properties).values())
 
     def validator(self) -> Validator:
         """The compiled validator; raises `InvalidDefinition` when the text is no valid JSON Schema."""
@@ -93,7 +93,7 @@ class Schema:
         return f"Schema({self.text.decode()})"
 
 
-def _is_scalar(schema: object) -> bool:
+def _admits_one_scalar(schema: object) -> bool:
     return isinstance(schema, dict) and cast("dict[str, object]", schema).get("type") in _SCALAR_TYPES
 
 
@@ -106,10 +106,6 @@ def compiled(text: bytes) -> jsonschema_rs.Validator:
         )
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise InvalidDefinition(f"not a valid JSON Schema: {_one_line(error)}") from None
-
-
-def _is_scalar(schema: object) -> bool:
-    return isinstance(schema, dict) and cast("dict[str, object]", schema).get("type") in _SCALAR_TYPES
 
 
 @lru_cache(maxsize=KEPT_VALIDATORS)

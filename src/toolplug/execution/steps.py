@@ -43,9 +43,9 @@ class FirstSteps:
 def _one_after_another(steps: FirstSteps) -> Generator[Any, Any, object]:
     coroutine: Running = yield
     while True:
-        value: object = yield from coroutine
+        value: object = yield from coroutine  # pyright: ignore  what types.coroutine is for
         if steps.kept:
-            return value
+            return cast("object", value)
         steps.value = value
         del coroutine, value
         coroutine = yield ENDED
