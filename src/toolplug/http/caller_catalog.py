@@ -14,10 +14,11 @@ def executor_of(host: Host, principal: Principal, agent: str | None, session: st
     try:
         return host.executor_for(principal, agent=agent, session=session)
     except AccessError as error:
-        raise _no_access(error) from None
+        raise no_access(error) from None
 
 
-def _no_access(error: AccessError) -> HttpProblem:
+def no_access(error: AccessError) -> HttpProblem:
+    """The error of a request that asks for a catalog that its caller cannot have."""
     if isinstance(error, AgentRequired):
         return HttpProblem(400, "agent_required", str(error), param="agent")
     if isinstance(error, AgentNotAllowed):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from toolplug.http.explain import explain
 from toolplug.http.health import healthz, readyz
 from toolplug.http.links_page import links_page
 from toolplug.http.metrics_page import metrics
@@ -18,6 +19,7 @@ from toolplug.http.tool_list import DEFAULT_DIALECT, DIALECTS, list_tools
 from toolplug.http.wire_models import (
     CallAnswer,
     CallBody,
+    ExplainAnswer,
     Health,
     ProviderAnswer,
     ProviderList,
@@ -30,15 +32,17 @@ _AGENT = Parameter("agent", "whose tools: an agent's")
 _SESSION = Parameter("session", "whose tools: those of this session as well")
 _FORMAT = Parameter("format", f"the model API's dialect; {DEFAULT_DIALECT} when absent", DIALECTS)
 _KEY = Parameter("Idempotency-Key", "the same key and body within a day give the first result", place="header")
+_TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 
 _LISTING = (_FORMAT, _AGENT, _SESSION)
 _ENABLE = "/v1/providers/{key}/enable"
 _DISABLE = "/v1/providers/{key}/disable"
+_EXPLAINING = (_TOOL, _AGENT, _SESSION)
 _TEXT = ("text/plain",)
 _PAGE = ("text/html",)
 _CALLED = ("application/json", "text/event-stream")
 
-_ROUTES = (
+ROUTES = (
     OwnRoute("GET", "/healthz", None, healthz, "Does the process live", Health),
     OwnRoute("GET", "/readyz", None, readyz, "Can calls be served", Readiness, others={503: Readiness}),
     OwnRoute("GET", "/metrics", None, metrics, "Counters for Prometheus", content_types=_TEXT),
@@ -62,6 +66,16 @@ _ROUTES = (
     OwnRoute("POST", _ENABLE, ADMIN, enable_provider, "Start a provider", ProviderAnswer, errors=(404, 422)),
     OwnRoute("POST", _DISABLE, ADMIN, disable_provider, "Stop a provider", ProviderAnswer, errors=(404,)),
     OwnRoute("POST", "/v1/reload", ADMIN, reload, "Read the configuration again", ReloadAnswer, errors=(422,)),
+    OwnRoute(
+        "GET",
+        "/v1/explain",
+        ADMIN,
+        explain,
+        "Why a call would run or not",
+        ExplainAnswer,
+        parameters=_EXPLAINING,
+        errors=(400, 404),
+    ),
 )
 
 
@@ -80,16 +94,18 @@ class OwnRoutes:
     """Finds the host's own routes: fixed paths by one look-up, the few with parameters segment by segment."""
 
     def __init__(self) -> None:
-        described = Description(_ROUTES)
+        described = Description(ROUTES)
         places: dict[str, dict[str, OwnRoute]] = {}
-        for route in (*_ROUTES, described.route):
+        for route in (*ROUTES, described.route):
             places.setdefault(route.path, {})[route.method] = route
         self._fixed = {path: Match(path, methods, _NO_PARAMS) for path, methods in places.items() if "{" not in path}
         self._templates = {tuple(path.split("/")): methods for path, methods in places.items() if "{" in path}
+        self._heads = tuple(path.partition("{")[0] for path in places if "{" in path)
 
     def find(self, path: str) -> Match | None:
         """What stands at this path; None where nothing does."""
-        return self._fixed.get(path) or self._with_params(path)
+        fixed = self._fixed.get(path)
+        return fixed if fixed is not None or not path.startswith(self._heads) else self._with_params(path)
 
     def _with_params(self, path: str) -> Match | None:
         segments = path.split("/")

@@ -101,6 +101,35 @@ class ReloadAnswer(BaseModel):
     stopped: list[str]
 
 
+class GateAnswer(BaseModel):
+    """One gate on the way of a call, what it says to the caller, and the line or call that decided."""
+
+    gate: str
+    verdict: Literal["open", "refused"]
+    detail: str
+    origin: str
+
+
+class SettingAnswer(BaseModel):
+    """The effective value of one knob, and the line or default that it came from."""
+
+    knob: str
+    value: str
+    origin: str
+
+
+class ExplainAnswer(BaseModel):
+    """Why a call of this tool would run for the caller, or not; `nearest` are the names probably meant."""
+
+    name: str
+    found: bool
+    callable: bool
+    provider: str
+    gates: list[GateAnswer]
+    settings: list[SettingAnswer]
+    nearest: list[str]
+
+
 class Error(BaseModel):
     """What went wrong."""
 

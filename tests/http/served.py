@@ -1,0 +1,33 @@
+"""A real server on a free port of this machine, in a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Literal
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+
+from toolplug import Host
+
+Parser = Literal["h11", "httptools"]
+
+
+@contextmanager
+def served(host: Host, app: ASGIApp, *, http: Parser = "httptools", address: str = "127.0.0.1") -> Iterator[int]:
+    """Serve the application with its host as lifespan; gives the port, until the block ends."""
+    whole = Starlette(routes=[Mount("/", app)], lifespan=host.lifespan)
+    with socket.create_server((address, 0)) as listening:
+        server = Server(Config(whole, http=http, log_level="critical", access_log=False, timeout_graceful_shutdown=5))
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()

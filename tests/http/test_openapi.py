@@ -1,0 +1,115 @@
+"""`/openapi.json`: everything merged, valid, and true."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import jsonschema_rs
+import pytest
+import schemathesis
+from httpx2 import AsyncClient
+from hypothesis import HealthCheck, given
+from hypothesis import settings as bounds
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from tests.http.conftest import ROOT, settings
+from tests.http.served import served
+
+from toolplug import open_host
+from toolplug.http import create_app
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("C-5-openapi")
+async def test_the_document_names_every_route_of_the_host_and_of_the_providers(client: AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    assert document["openapi"] == "3.1.0"
+    named = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    assert named >= {
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/metrics"),
+        ("GET", "/"),
+        ("GET", "/openapi.json"),
+        ("GET", "/v1/tools"),
+        ("POST", "/v1/tool-calls"),
+        ("GET", "/v1/providers"),
+        ("POST", "/v1/providers/{key}/enable"),
+        ("POST", "/v1/providers/{key}/disable"),
+        ("POST", "/v1/reload"),
+        ("GET", "/v1/explain"),
+        ("GET", "/v1/samples"),
+        ("GET", "/v1/samples/{name}"),
+        ("DELETE", "/v1/samples/{name}"),
+        ("PUT", "/v1/plain/{rest}"),
+    }
+    assert document["paths"]["/v1/open"]["get"]["security"] == []
+    assert document["paths"]["/v1/samples"]["get"]["security"] == [{"bearer": []}, {"apiKey": []}]
+    removed = document["paths"]["/v1/samples/{name}"]["delete"]
+    assert removed["parameters"] == [
+        {"name": "name", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}}
+    ]
+    ids = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.requirement("C-5-openapi")
+async def test_every_schema_in_the_document_is_valid_and_every_reference_leads_somewhere(client: AsyncClient) -> None:
+    text = (await client.get("/openapi.json")).text
+    document = json.loads(text)
+    schemas = document["components"]["schemas"]
+    for name in schemas:
+        whole = {**schemas[name], "components": document["components"]}
+        jsonschema_rs.validator_for(whole)
+        assert f"#/components/schemas/{name}" in text
+    parts = text.split('"$ref":"#/components/schemas/')[1:]
+    assert {part.partition('"')[0] for part in parts} <= set(schemas)
+
+
+@pytest.mark.requirement("C-5-openapi")
+async def test_the_document_follows_the_providers(client: AsyncClient) -> None:
+    before = (await client.get("/openapi.json")).json()["paths"]
+    await client.post("/v1/providers/sample/disable", headers=ROOT)
+    without = (await client.get("/openapi.json")).json()["paths"]
+    assert "/v1/samples" in before
+    assert [path for path in without if path.startswith(("/v1/samples", "/v1/plain", "/v1/open"))] == []
+    assert set(without) < set(before)
+
+
+CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance, content_type_conformance]
+BOUNDS = bounds(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.judge
+@pytest.mark.timeout(300)
+@pytest.mark.requirement("C-5-openapi", "C-5-calls-4xx")
+def test_whatever_is_sent_is_answered_as_the_document_says(sample_package: None) -> None:
+    host = open_host(settings(), environ={})
+    with served(host, create_app(host)) as port:
+        schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json").include(tag="toolplug")
+        operations = [result.ok() for result in schema.get_all_operations()]
+        assert len(operations) == 12
+        for operation in operations:
+            for mode in GenerationMode:
+                _exercise(operation, mode)
+
+
+def _exercise(operation: APIOperation, mode: GenerationMode) -> None:
+    """Call one operation with what fits its description, or with what does not."""
+
+    @BOUNDS
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def exercised(case: Case) -> None:
+        case.call_and_validate(headers=ROOT, checks=CHECKS)
+
+    with suppress(Unsatisfiable):
+        exercised()
