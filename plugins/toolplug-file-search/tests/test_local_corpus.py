@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -92,14 +94,30 @@ async def test_a_file_that_cannot_be_read_is_named_once_and_the_others_are_searc
 ) -> None:
     (docs / "bad.md").write_bytes(b"\xff\xfe")
     (docs / "big.md").write_text("x" * 200)
+    (docs / os.fsdecode(b"c\xff.md")).write_text("river")
     with caplog.at_level(logging.WARNING, "toolplug.providers.file_search"):
         async with serve(paths=[str(docs)], refresh=0, max_file_bytes=100) as served:
             for _ in range(3):
                 assert len(await served.one.found("river")) == 1
     said = [record.getMessage() for record in caplog.records if "it is not searched" in record.getMessage()]
-    assert len(said) == 2
+    assert len(said) == 3
     assert "bad.md' is not UTF-8" in said[0]
     assert "big.md' has 200 bytes, max_file_bytes allows 100" in said[1]
+    assert "cannot be shown" in said[2]
+
+
+async def test_while_changes_cannot_be_written_the_old_texts_are_searched(
+    serve: Serve, docs: Path, tmp_path: Path
+) -> None:
+    async with serve(paths=[str(docs)], refresh=0) as served:
+        assert len(await served.one.found("river")) == 1
+        (docs / "water.md").write_text("# Lake\n\nThe lake is still, still.\n")
+        other = sqlite3.connect(tmp_path / ".toolplug" / "providers" / "file_search" / "index.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert len(await served.one.found("river")) == 1
+        other.execute("ROLLBACK")
+        other.close()
+        assert [len(await served.one.found(word)) for word in ("river", "lake")] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,14 @@ async def test_one_document_of_a_tenant_is_ranked_among_many_of_the_operator(ser
         assert (await served.one.found("which release is Heron"))[0]["file"] == "mine.md"
 
 
+async def test_among_many_passages_words_that_most_of_them_hold_do_not_count(serve: Serve) -> None:
+    async with serve() as served:
+        await served.one.add("many.md", "\n".join(f"# Part {number}\n\nthe otter {number}" for number in range(1200)))
+        found = await served.one.found("the otter 77", max_results=50)
+        assert [item["headings"] for item in found] == ["Part 77"]
+        assert len(await served.one.found("the otter", max_results=50)) == 50
+
+
 @pytest.mark.parametrize("query", OPERATORS)
 async def test_no_query_is_read_as_an_operator_of_the_index(serve: Serve, query: str) -> None:
     async with serve() as served:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Callable
-from typing import Literal, get_args
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException
@@ -16,8 +15,7 @@ from toolplug_file_search.answers import OpenLibrary, Refused, answering, list_a
 from toolplug_file_search.documents import check_name
 from toolplug_file_search.records import StoredFile
 
-Purpose = Literal["assistants", "user_data"]
-PURPOSES: tuple[str, ...] = get_args(Purpose)
+PURPOSES = ("assistants", "user_data")
 
 
 class FileRoutes:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event, Lock
 
-from toolplug_file_search.database import Database
+from toolplug_file_search.database import Database, IndexUnavailable
 from toolplug_file_search.documents import UnreadableDocument, document_text
 from toolplug_file_search.ingest import Cutting, put_in, take_out
 from toolplug_file_search.local_files import LocalFile, Pattern, local_files
@@ -66,7 +66,7 @@ class Mirror:
     def refresh(self) -> None:
         """Look if it is time; while another thread looks, wait only for the very first time.
 
-        Raises `IndexUnavailable`.
+        Raises `IndexUnavailable` as long as no look has ended: from then on, what is indexed is good enough.
         """
         if not self._patterns and self._looked_at is not None:
             return
@@ -76,6 +76,11 @@ class Mirror:
             if self._looked_at is None or self._clock() - self._looked_at >= self._refresh_s:
                 self._look()
                 self._looked_at = self._clock()
+        except IndexUnavailable as error:
+            if self._looked_at is None:
+                raise
+            self._looked_at = self._clock()
+            self._log.warning("changes of the local files are not indexed yet: %s", error)
         finally:
             self._looking.release()
 
@@ -109,6 +114,8 @@ class Mirror:
             state = file.path.stat()
             if known and self._looks_the_same(known, state):
                 return
+            if not file.name.isprintable():
+                raise UnreadableDocument("invalid_file_name", f"the name {file.name!r} cannot be shown")
             content = self._read(file, state.st_size)
             text = document_text(file.name, content)
         except (OSError, UnreadableDocument) as error:

@@ -59,9 +59,11 @@ class FileSearch(FunctionProvider):
     async def aclose(self) -> None:
         """End what runs and close the index; there is nothing to close where it could not be opened."""
         if self._first_look is not None:
-            await to_thread(self._mirror.stop)
-            await self._first_look
-            await to_thread(self._database.close)
+            try:
+                await to_thread(self._mirror.stop)
+                await self._first_look
+            finally:
+                await to_thread(self._database.close)
 
     def collectors(self) -> Sequence[Collector]:
         return (Contents(self._database), *self._measures.collectors())

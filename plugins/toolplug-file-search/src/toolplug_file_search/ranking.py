@@ -17,6 +17,9 @@ from toolplug_file_search.schema import passages
 from toolplug_file_search.terms import Term
 
 NAME_WEIGHT, HEADINGS_WEIGHT, TEXT_WEIGHT = 3.0, 2.5, 1.0
+_MANY = 1000
+"""From so many passages on, words that most of them hold are left out: they would cost most of the time."""
+
 _SATURATION = 2.2
 """What FTS5's measure of a term in a passage comes to at most (k1 + 1)."""
 
@@ -36,13 +39,18 @@ class _Weighed(NamedTuple):
     counts: Mapping[int, int]
     rarity: float
 
+    @property
+    def held_by(self) -> int:
+        """How many passages hold it."""
+        return sum(self.counts.values())
+
 
 def hits(
     connection: sqlite3.Connection, terms: Sequence[Term], corpora: Mapping[int, Sequence[str] | None], limit: int
 ) -> list[Hit]:
     """The best chunks of these corpora, best first. A corpus may be narrowed to the files with these ids."""
     sizes = {corpus: _count(connection, corpus) for corpus in corpora}
-    weighed = [_weighed(connection, term, sizes) for term in terms]
+    weighed = _telling([_weighed(connection, term, sizes) for term in terms], sum(sizes.values()))
     best = math.fsum(item.term.weight * item.rarity * _SATURATION for item in weighed)
     found = [
         Hit(corpus, chunk, min(score / best, 1.0))
@@ -67,8 +75,16 @@ def _weighed(connection: sqlite3.Connection, term: Term, sizes: Mapping[int, int
         )
         for corpus in sizes
     }
-    holding, all_passages = sum(counts.values()), sum(sizes.values())
-    return _Weighed(term, counts, math.log(1 + (all_passages - holding + 0.5) / (holding + 0.5)))
+    holding = sum(counts.values())
+    return _Weighed(term, counts, math.log(1 + (sum(sizes.values()) - holding + 0.5) / (holding + 0.5)))
+
+
+def _telling(weighed: Sequence[_Weighed], all_passages: int) -> Sequence[_Weighed]:
+    """The terms that say something: of many passages, those that most of them lack, where there are any such."""
+    if all_passages < _MANY:
+        return weighed
+    telling = [item for item in weighed if 2 * item.held_by <= all_passages]
+    return telling if any(item.held_by for item in telling) else weighed
 
 
 def _scored(

@@ -17,7 +17,7 @@ def search_result(query: str, passages: Sequence[Passage]) -> ToolResult:
 
 
 def list_result(files: Sequence[ListedFile], total: int) -> dict[str, object]:
-    """The files; `next` is what `after` takes to go on, where there are more."""
+    """The files of one page, and how many there are in all."""
     shown = [
         {
             "file": file.name,

@@ -58,7 +58,7 @@ def search(
 def searchable_files(database: Database, tenant: str, *, after: str = "", limit: int) -> tuple[list[ListedFile], int]:
     """The files that the tenant can search, by name and id, after this id; and how many there are in all. Blocks."""
     with database.reading() as connection:
-        visible = [number for number in _visible(connection, tenant).values() if number is not None]
+        visible = _visible(connection, tenant)
         marks = ", ".join("?" * len(visible))
         scope = f"FROM files WHERE corpus IN ({marks}) AND chunks > 0"
         total: int = connection.execute(f"SELECT count(*) {scope}", visible).fetchone()[0]
@@ -81,17 +81,18 @@ def searchable_files(database: Database, tenant: str, *, after: str = "", limit:
         ], total
 
 
-def _visible(connection: sqlite3.Connection, tenant: str) -> dict[str, int | None]:
-    return {"own": corpus_number(connection, tenant), "operator": corpus_number(connection, None)}
+def _visible(connection: sqlite3.Connection, tenant: str) -> list[int]:
+    """The tenant's corpus and the operator's, as far as there is anything in them."""
+    numbers = (corpus_number(connection, tenant), corpus_number(connection, None))
+    return [number for number in numbers if number is not None]
 
 
 def _corpora(
     connection: sqlite3.Connection, tenant: str, stores: Sequence[str] | None
 ) -> Mapping[int, Sequence[str] | None]:
-    visible = _visible(connection, tenant)
     if stores is None:
-        return {number: None for number in visible.values() if number is not None}
-    own = visible["own"]
+        return dict.fromkeys(_visible(connection, tenant))
+    own = corpus_number(connection, tenant)
     for store in stores:
         if not connection.execute("SELECT 1 FROM stores WHERE corpus IS ? AND id = ?", (own, store)).fetchone():
             raise NotThere("vector store", store)
