@@ -87,6 +87,19 @@ class Sample(FunctionProvider):
         return "went on"
 
     @tool
+    async def waits_after_report(self, context: CallContext) -> str:
+        """Report once, then wait until it is told to go on."""
+        context.report(0.5)
+        await self.go.wait()
+        return "went on"
+
+    @tool
+    async def lets_go(self) -> str:
+        """Let those go on that wait."""
+        self.go.set()
+        return "go"
+
+    @tool
     async def counts(self, upto: int, context: CallContext) -> int:
         """Report each number."""
         for number in range(1, upto + 1):
