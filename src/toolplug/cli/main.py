@@ -25,6 +25,8 @@ COMMANDS = {
     "call": "toolplug.cli.call",
     "explain": "toolplug.cli.explain",
     "diff": "toolplug.cli.diff",
+    "schema": "toolplug.cli.schema",
+    "new-provider": "toolplug.cli.new_provider",
     "keys": "toolplug.cli.keys",
 }
 """The module of each command, in the order of the help. Each module has a Typer application named `app`."""

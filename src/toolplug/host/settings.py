@@ -11,7 +11,7 @@ from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
 from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
-from toolplug.providers.entry import Offer, ToolRule
+from toolplug.providers.entry import Offer, Policy, ToolRule
 from toolplug.stores.open import open_store
 
 RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})
@@ -60,7 +60,12 @@ class ProviderSettings(Part):
     public_routes: Annotated[bool, Field(description="open the routes that their author marked public")] = False
     limits: Limits = NO_LIMITS
     tools: Annotated[
-        dict[str, Annotated[ToolRule, BeforeValidator(_rule), AfterValidator(_built)]],
+        dict[
+            str,
+            Annotated[
+                ToolRule, BeforeValidator(_rule, json_schema_input_type=ToolRule | Policy), AfterValidator(_built)
+            ],
+        ],
         Field(description="rules by tool name: a policy, or policy, limits and tenants"),
     ] = {}
 

@@ -1,0 +1,77 @@
+"""`toolplug new-provider`: a complete provider package."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from toolplug.cli.answer import print_json
+from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
+from toolplug.errors import ConfigError, Problem
+
+TEMPLATES = "provider_package"
+FILES = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    "package.py": "src/toolplug_$name/__init__.py",
+    "provider.py": "src/toolplug_$name/provider.py",
+    "test_provider.py": "tests/test_$name.py",
+}
+"""Each template and where it goes; an empty `py.typed` stands beside the code."""
+
+_NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
+_LONGEST = 48
+
+app = typer.Typer()
+
+
+@app.command()
+def new_provider(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The provider's type, such as weather or unit-prices.")],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a complete provider package into ./toolplug-NAME: code, tests, README. Its tests pass at once.
+
+    It has one tool, one route and one setting, to be replaced by yours. Overwrites nothing.
+
+    Example: toolplug new-provider weather && cd toolplug-weather && pip install -e . pytest && python -m pytest
+    """
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise typer.BadParameter(f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name")
+    key = name.replace("-", "_")
+    folder = Path(f"toolplug-{key.replace('_', '-')}")
+    written = _write(folder, key)
+    if as_json:
+        print_json({"folder": str(folder), "files": [str(file) for file in written]})
+        return
+    typer.echo(f"{folder} is written; next:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n")
+    typer.echo(f"Then switch it on in {found_config(config) or DEFAULT_FILE}:\n")
+    typer.echo(f"providers:\n  {key}:\n    enabled: true")
+
+
+def _write(folder: Path, key: str) -> list[Path]:
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        message, hint = "is there already; it is left as it is", "take another name, or move it away"
+        raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)]) from None
+    words = {
+        "name": key,
+        "dashed": key.replace("_", "-"),
+        "class_name": "".join(word.capitalize() for word in key.split("_")),
+    }
+    texts = {folder / "src" / f"toolplug_{key}" / "py.typed": ""}
+    source = files("toolplug.cli").joinpath(TEMPLATES)
+    for template, target in FILES.items():
+        file = folder / Template(target).substitute(words)
+        texts[file] = Template(source.joinpath(f"{template}.template").read_text("utf-8")).substitute(words)
+    for file, text in texts.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+    return list(texts)

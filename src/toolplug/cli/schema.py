@@ -1,0 +1,58 @@
+"""`toolplug schema`: the JSON Schema of the configuration, for editors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolplug.cli.answer import counted, print_json
+from toolplug.cli.logs import log_warnings
+from toolplug.cli.options import ConfigOption, JsonOption, found_config
+from toolplug.host.file_schema import file_schema
+from toolplug.host.settings_schemas import settings_schemas
+from toolplug.providers.entry_points import installed
+
+SCHEMA_FILE = "providers.schema.json"
+
+app = typer.Typer()
+
+
+@app.command()
+def schema(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help=f"Where to write it; - is stdout. Default: {SCHEMA_FILE} beside the configuration.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the JSON Schema of providers.yaml, with the settings of every installed provider package.
+
+    Each package is imported in a child process, for at most 10 s; where that fails, its settings stay open, and a note
+    says why. --json writes to stdout. An editor takes the schema up by the file's first line:
+
+    # yaml-language-server: $schema=./providers.schema.json
+
+    Example: toolplug schema -o providers.schema.json
+    """
+    log_warnings()
+    found = settings_schemas(installed().types)
+    for name, answer in found.items():
+        if answer.error:
+            typer.echo(f"{name}: its settings are not known: {answer.error}", err=True)
+    made = file_schema(found)
+    if as_json or output == Path("-"):
+        print_json(made)
+        return
+    file = output or (found_config(config) or Path(SCHEMA_FILE)).with_name(SCHEMA_FILE)
+    file.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    typer.echo(f"{file} is written, with {counted(len(found), 'provider type')}")
