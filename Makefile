@@ -7,12 +7,12 @@ READY := $(VENV)/.ready
 BENCH := .venv-bench
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth
-CODE := $(wildcard src tests plugins benchmarks examples)
+CODE := $(wildcard src tests plugins benchmarks examples reference)
 BRANCH_FLOOR := 90
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit judge bench docs requirements constraints clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit judge bench docs reference requirements constraints clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ $(BENCH)/.ready: pyproject.toml benchmarks/requirements.txt | python-version
 
 docs: $(READY)  ## Build the documentation into site/
 	$(BIN)/python -m mkdocs build --strict
+
+reference: $(READY)  ## Write docs/reference from the code
+	$(BIN)/python -m reference
 
 requirements: $(READY)  ## Print which requirement is shown by which test
 	@$(BIN)/python -m tests.requirements_report

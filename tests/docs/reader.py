@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
 }
 """What the environment has on its path, and the module that it is."""
 
+_EXPORT = re.compile(r"export (\w+)=(\S+)")
 _SERVER = re.compile(r"\b(toolplug serve|uvicorn) ")
 _LISTENING = re.compile(r"(?:toolplug listening|Uvicorn running) on http://[^:]+:(\d+)")
 WITHIN_S = 50
@@ -85,6 +86,9 @@ class Reader(AbstractContextManager["Reader"]):
 
     def _run(self, block: Fence, command: Command) -> None:
         place = f"line {block.line}: $ {command.text}\n"
+        if exported := _EXPORT.fullmatch(command.text):
+            self._environ[exported[1]] = exported[2]
+            return
         if _SERVER.search(f"{command.text} "):
             printed, code = self._serve(command.text), 0
         else:

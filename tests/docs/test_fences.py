@@ -76,6 +76,11 @@ def test_an_untrue_page_is_refused(page: str, tmp_path: Path) -> None:
         reader.read(page)
 
 
+def test_what_a_page_exports_stays_set(tmp_path: Path) -> None:
+    with Reader(tmp_path) as reader:
+        reader.read("```console\n$ export NAME=Ada\n$ echo $NAME\nAda\n```\n")
+
+
 def test_a_server_of_a_page_is_asked_on_the_port_that_it_took(tmp_path: Path) -> None:
     page = """
 ```yaml title="providers.yaml"

@@ -1,0 +1,71 @@
+"""`commands.md`: every command with its options, from the parser itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from reference.markdown import code, page, sentence, sentences, table
+from toolplug.cli.main import COMMANDS
+
+_HEAD = """
+Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 good, 1 a problem found (a wrong
+configuration too), 2 a wrong command line. With `--json` a refusal is
+`{"problems": [{file, line, column, path, code, message, hint}]}`.
+"""
+_EXAMPLES = ("Example: ", "Examples: ")
+
+
+def commands_page() -> str:
+    """The page."""
+    return page("Commands", _HEAD, *(_part(name, command) for name, command in _commands()))
+
+
+def _commands() -> Iterator[tuple[str, TyperCommand]]:
+    for module in COMMANDS.values():
+        application = typer.Typer()
+        application.callback()(_nothing)
+        application.add_typer(import_module(module).app)
+        yield from _named("toolplug", typer.main.get_command(application))
+
+
+def _nothing() -> None:
+    """Have a group also where there is one command."""
+
+
+def _named(name: str, command: object) -> Iterator[tuple[str, TyperCommand]]:
+    if isinstance(command, TyperGroup):
+        for inner in command.commands.values():
+            yield from _named(f"{name} {inner.name}", inner)
+    elif isinstance(command, TyperCommand):
+        yield name, command
+
+
+def _part(name: str, command: TyperCommand) -> str:
+    arguments = [item for item in command.params if isinstance(item, TyperArgument)]
+    options = [item for item in command.params if isinstance(item, TyperOption) and item.name != "help"]
+    usage = " ".join([name, *(_shown(item) for item in arguments), "[OPTIONS]"])
+    paragraphs = [sentences(part) for part in (command.help or "").split("\n\n")]
+    prose = [part for part in paragraphs if not part.startswith(_EXAMPLES)]
+    rows = [(code(_shown(item)), sentence(item.help or "")) for item in arguments]
+    rows += [(code(", ".join([*item.opts, *item.secondary_opts])), _says(item)) for item in options]
+    return "\n\n".join([f"## {name}", code(usage), *prose, table(("", ""), rows), *_examples(paragraphs)])
+
+
+def _shown(argument: TyperArgument) -> str:
+    return str(argument.metavar or argument.name)
+
+
+def _says(option: TyperOption) -> str:
+    shown = option.show_default and option.default not in (None, False, "")
+    return sentence(option.help or "") + (f" Default: {code(option.default)}." if shown else "")
+
+
+def _examples(paragraphs: list[str]) -> Iterator[str]:
+    for part in paragraphs:
+        if part.startswith(_EXAMPLES):
+            label, _, text = part.partition(": ")
+            yield f"{label}: " + " · ".join(code(item) for item in text.split(" · "))

@@ -1,0 +1,145 @@
+"""`configuration.md`: every key of providers.yaml, from the models that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic.fields import FieldInfo
+
+from reference.markdown import code, page, sentences, table
+from toolplug.config.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
+from toolplug.execution.knobs import (
+    DEFAULT_BLOCKING,
+    DEFAULT_DRAIN_S,
+    DEFAULT_RESULT_BYTES,
+    DEFAULT_TIMEOUT_S,
+    BreakerLimit,
+    Limits,
+)
+from toolplug.host.settings import DEFAULT_STORE, ApiKey, Auth, Http, Jwt, Metrics, ProviderSettings
+from toolplug.providers.entry import DEFAULT_POLICY, ToolRule
+
+_SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
+_FORMATS: Mapping[object, Callable[[Any], str]] = {
+    parse_duration: format_duration,
+    parse_size: format_size,
+    parse_rate: format_rate,
+}
+_PLAIN: Mapping[object, str] = {bool: "true or false", int: "whole number", str: "text", SecretStr: "secret text"}
+
+_MEANT_WHEN_UNSET: Mapping[str, str] = {
+    "timeout": format_duration(DEFAULT_TIMEOUT_S),
+    "drain": format_duration(DEFAULT_DRAIN_S),
+    "max_result_bytes": format_size(DEFAULT_RESULT_BYTES),
+    "max_concurrency": f"none; synchronous tools: {DEFAULT_BLOCKING} a provider",
+    "queue": "0",
+    "retries": "0",
+    "artifacts": "false",
+    "policy": DEFAULT_POLICY,
+}
+"""What holds where no level sets a knob."""
+
+_NOT_YET = frozenset({"ask"})
+"""Values that this version refuses by name."""
+
+_HEAD = """
+`toolplug check` says what is wrong with a file, `toolplug schema` writes its JSON Schema for editors, with the settings
+of every installed package.
+
+Strings may hold `${NAME}` and `${NAME:-default}` from the environment; `$${` is a plain `${`. Wherever a key takes a
+secret, the same key with `_file` behind it takes the path of a file that holds it.
+
+Durations are `500ms`, `20s`, `5m`, `1h`, or seconds. Sizes are `200KiB`, `1MiB`, or bytes. Rates are `60/second`,
+`60/minute`, `60/hour`.
+"""
+
+_ENTRY = """
+One entry for each provider. Its key is the provider's type, or any other name with `type:` in the entry. Every key that
+is not listed here belongs to the provider itself; `settings:` may hold those keys instead, where one of them has a name
+from this list.
+"""
+
+
+_LIMITS = """
+At the top for every tool, in an entry for its provider, in a tool's rule. What is not set is left to the level above.
+"""
+
+_STORE = f"""
+## store
+
+Where records are kept: `sqlite:///./path`, `sqlite:////path`, or `memory://`, which forgets. With
+`?synchronous=full` behind it what was acknowledged survives a loss of power too. Default: `{DEFAULT_STORE}`.
+"""
+
+
+def configuration_page() -> str:
+    """The page."""
+    return page(
+        "providers.yaml",
+        _HEAD,
+        _part("providers", _ENTRY, ProviderSettings),
+        _part("tools", "Below an entry: rules by tool name. A bare policy is short for `{policy: …}`.", ToolRule),
+        _part(
+            "limits",
+            _LIMITS,
+            Limits,
+        ),
+        _part("breaker", "", BreakerLimit),
+        _part("auth", "", Auth),
+        _part("auth.api_keys", "A list; each has exactly one of `key`, `key_file` and `sha256`.", ApiKey),
+        _part("auth.jwt", "", Jwt),
+        _part("http", "", Http),
+        _part("metrics", "", Metrics),
+        _STORE,
+    )
+
+
+def _part(title: str, text: str, model: type[BaseModel]) -> str:
+    said = text.strip() or sentences(model.__doc__)
+    return f"## {title}\n\n{said}\n\n" + table(("key", "takes", "default", ""), _rows(model))
+
+
+def _rows(model: type[BaseModel]) -> Iterable[tuple[str, str, str, str]]:
+    for name, field in model.model_fields.items():
+        yield code(name), _shape(field.annotation, field.metadata), _default(name, field), field.description or ""
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value: Any = field.default
+    if value is None or isinstance(value, BaseModel) or value in ((), {}):
+        return _MEANT_WHEN_UNSET.get(name, "none") if value is None else "none"
+    for item in field.metadata:
+        if isinstance(item, BeforeValidator) and item.func in _FORMATS:
+            return code(_FORMATS[item.func](value))
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    return code(value if isinstance(value, str) else f"[{', '.join(value)}]")
+
+
+def _shape(annotation: object, metadata: Iterable[object] = ()) -> str:
+    """What a value looks like in YAML."""
+    for item in metadata:
+        if isinstance(item, BeforeValidator) and item.func in _SHAPES:
+            return _SHAPES[item.func]
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _shape(arguments[0], arguments[1:])
+    if origin in (Union, UnionType):
+        return " or ".join(_shape(item) for item in arguments if item is not NoneType)
+    if origin is Literal:
+        return ", ".join(code(item) for item in arguments if item not in _NOT_YET)
+    if origin is tuple:
+        return f"list of {_shape(arguments[0])}"
+    if origin is dict:
+        return f"mapping of {_shape(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "mapping, below" if annotation in _BELOW else "mapping"
+    return _PLAIN[annotation]
+
+
+_BELOW = frozenset({Limits, BreakerLimit, ToolRule, ApiKey, Jwt})

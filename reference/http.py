@@ -1,0 +1,97 @@
+"""`http.md`: the host's own routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from reference.markdown import code, page, sentence, sentences, table
+from toolplug.config.units import format_size
+from toolplug.http.doors.body import DEFAULT_MAX_BODY, MAX_FILE_BODY
+from toolplug.http.doors.header_limits import MAX_HEADER_BYTES, MAX_HEADERS
+from toolplug.http.own_route import OwnRoute
+from toolplug.http.own_routes import ROUTES
+from toolplug.http.wire_models import CallAnswer, CallBody, Error, ProviderAnswer, ReloadAnswer
+from toolplug.providers.state import ProviderState
+
+Json = Mapping[str, Any]
+
+_HEAD = """
+The routes of the host; each active provider adds its own. `GET /openapi.json` describes all of them. Credentials travel
+as `Authorization: Bearer …` or `X-API-Key: …`. `X-Request-Id` comes back, and is made up where it is missing.
+"""
+
+_CALL = """
+The answer is 200 however the tool ends: see [statuses](statuses.md). `Idempotency-Key` (a day, for each caller) gives
+the first result again, with `Idempotent-Replayed: true`. With `Accept: text/event-stream` the answer is a stream of
+`progress` events, then one `result`. A client that hangs up cancels its call.
+"""
+
+_ERROR = """
+It stands in `{"error": {…}}`; the answer to a configuration that is wrong has `problems` beside it. The codes
+stand under [errors](errors.md).
+"""
+
+_LIMITS = f"""
+## Limits
+
+Bodies have {format_size(DEFAULT_MAX_BODY)} (`http.max_body`), uploads to a provider's `…/files`
+{format_size(MAX_FILE_BODY)}. A request has at most {MAX_HEADERS} headers, together {format_size(MAX_HEADER_BYTES)}. The
+host must be the bound address, `localhost`, or one of `http.allowed_hosts`; a page of another site may call only
+from one of `http.allowed_origins`.
+"""
+
+
+def http_page() -> str:
+    """The page."""
+    return page(
+        "HTTP",
+        _HEAD,
+        table(("route", "scope", "", "parameters"), map(_row, ROUTES)),
+        _model("POST /v1/tool-calls", CallBody) + "\n" + _CALL,
+        _model("The result of a call", CallAnswer),
+        _model("A provider", ProviderAnswer) + f"\n\nStates: {', '.join(code(state) for state in ProviderState)}.",
+        _model("What a reload did", ReloadAnswer),
+        _model("An error", Error) + "\n\n" + _ERROR,
+        _LIMITS,
+    )
+
+
+def _row(route: OwnRoute) -> tuple[str, str, str, str]:
+    given = (
+        f"{code(item.name)}{' (header)' if item.place == 'header' else ''}: {item.description}"
+        + (f" ({', '.join(map(code, item.choices))})" if item.choices else "")
+        for item in route.parameters
+    )
+    return (
+        code(f"{route.method} {route.path}"),
+        code(route.scope or "") or "open",
+        sentence(route.summary),
+        "; ".join(given),
+    )
+
+
+def _model(title: str, model: type[BaseModel]) -> str:
+    return f"## {title}\n\n{sentences(model.__doc__)}\n\n" + table(("field", "type", ""), _fields(model))
+
+
+def _fields(model: type[BaseModel]) -> Iterable[tuple[str, str, str]]:
+    schema = model.model_json_schema(mode="validation")
+    for name, field in schema["properties"].items():
+        optional = "" if name in schema.get("required", ()) else ", may be left out"
+        yield code(name), _type(field, schema.get("$defs", {})) + optional, str(field.get("description", ""))
+
+
+def _type(field: Json, models: Mapping[str, Json]) -> str:
+    """The JSON type."""
+    if "anyOf" in field:
+        return " or ".join(kind for item in field["anyOf"] if (kind := _type(item, models)) != "null")
+    if "const" in field:
+        return code(field["const"])
+    if "$ref" in field:
+        return _type(models[str(field["$ref"]).rpartition("/")[2]], models)
+    if field.get("type") == "array":
+        return f"list of {_type(field['items'], models)}"
+    return str(field.get("type", "any JSON value"))

@@ -1,0 +1,59 @@
+"""`metrics.md`: the families that a host shows, as a scrape gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.metrics_core import Metric
+
+from reference.markdown import code, page, sentence, table
+from toolplug.catalog.call import ToolStatus
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
+from toolplug.execution.series import BUCKETS
+from toolplug.providers.collectors import Collected, ProviderCollectors
+
+_HEAD = f"""
+At `GET /metrics`, beside those of the providers. The beginning of the names, `{DEFAULT_NAMESPACE}`, is
+`metrics.namespace` of the configuration.
+"""
+
+_LABELS = f"""
+`provider` is the key of the entry, `_unknown` for a tool that nobody lists. `status` of a call is one
+of {", ".join(code(status) for status in ToolStatus)}; of a request it is the HTTP status. `path` is the path as its
+provider declares it, and `method` is `_other` where the path does not have the method. Histograms have the buckets
+{", ".join(f"{bound:g}" for bound in BUCKETS)} s.
+"""
+
+
+def metrics_page() -> str:
+    """The page."""
+    rows = [
+        (code(_exposed(family)), family.type, ", ".join(map(code, _labels(family))), sentence(family.documentation))
+        for family in _families()
+    ]
+    return page("Metrics", _HEAD, table(("name", "type", "labels", ""), rows), _LABELS)
+
+
+def _families() -> Iterable[Metric]:
+    """Every family, each with a sample."""
+    ledger = Ledger()
+    ledger.series("p", "t").ended["success"] = 1
+    ledger.route("p", "GET", "/").record("200", 0.0)
+    ledger.refused("authentication_required")
+    broken = ProviderCollectors(lambda: [Collected("p", False, [_Broken()])], DEFAULT_NAMESPACE)
+    return [*CallMetrics(ledger).collect(), *broken.collect()]
+
+
+class _Broken:
+    def collect(self) -> Iterable[Metric]:
+        """Fail, so that the failure is counted."""
+        raise ValueError("a reference needs one sample of every family")
+
+
+def _exposed(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _labels(family: Metric) -> list[str]:
+    return [label for label in family.samples[0].labels if label != "le"]

@@ -1,0 +1,27 @@
+"""`python.md`: the public names; mkdocstrings fills them in when the site is built."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import toolplug
+import toolplug.http
+import toolplug.testing
+from reference.markdown import page
+
+_HEAD = "Everything that you may import. What is not listed here may change without notice."
+
+
+def python_page() -> str:
+    """The page."""
+    return page("Python", _HEAD, *map(_module, (toolplug, toolplug.http, toolplug.testing)), _errors())
+
+
+def _module(module: ModuleType) -> str:
+    names: list[str] = getattr(module, "__all__", [])
+    blocks = "\n\n".join(f"::: {module.__name__}.{name}" for name in names)
+    return f"## {module.__name__}\n\n{blocks}" if names else ""
+
+
+def _errors() -> str:
+    return "## toolplug.errors\n\n::: toolplug.errors\n    options:\n      show_root_toc_entry: false"
