@@ -1,0 +1,1 @@
+"""A journal of every tool call, and rules that veto calls."""

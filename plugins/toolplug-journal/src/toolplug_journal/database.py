@@ -1,0 +1,129 @@
+"""The journal's SQLite file: its tables, how entries are written and read, and what is dropped. Everything blocks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from toolplug_journal.entry import Entry, Kept
+
+VERSION = 1
+BUSY_S = 5.0
+
+_TABLES = """
+CREATE TABLE calls (
+    id INTEGER PRIMARY KEY,     -- microseconds since the epoch, or one more than the last: never less
+    uid TEXT NOT NULL UNIQUE,
+    began_at REAL NOT NULL,
+    tenant TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    arguments TEXT,             -- JSON; NULL: not kept
+    status TEXT,                -- NULL: runs, or nobody was there when it ended
+    duration_s REAL
+);
+CREATE INDEX calls_of_tenant ON calls (tenant, id);
+CREATE INDEX calls_by_age ON calls (began_at);
+CREATE TABLE tenants (tenant TEXT PRIMARY KEY, kept INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER one_more AFTER INSERT ON calls BEGIN
+    INSERT INTO tenants VALUES (new.tenant, 1) ON CONFLICT (tenant) DO UPDATE SET kept = kept + 1;
+END;
+CREATE TRIGGER one_less AFTER DELETE ON calls BEGIN
+    UPDATE tenants SET kept = kept - 1 WHERE tenant = old.tenant;
+END;
+"""
+_WRITE = """
+INSERT INTO calls (id, uid, began_at, tenant, subject, tool, call_id, arguments, status, duration_s)
+VALUES (max(CAST(:began_at * 1000000 AS INTEGER), (SELECT coalesce(max(id), 0) + 1 FROM calls)),
+        :uid, :began_at, :tenant, :subject, :tool, :call_id, :arguments, :status, :duration_s)
+ON CONFLICT (uid) DO UPDATE SET status = excluded.status, duration_s = excluded.duration_s
+"""
+_READ = "SELECT id, began_at, subject, tool, call_id, arguments, status, duration_s FROM calls WHERE tenant = ? "
+_DROP_OLDEST = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE tenant = ? ORDER BY id LIMIT ?)"
+
+
+class JournalRefused(Exception):
+    """The file is no journal that this version can read; it is left as it is."""
+
+
+class Retention(NamedTuple):
+    """How much is kept: entries that began in the last `keep_s` seconds, and of each tenant the newest `max_rows`."""
+
+    keep_s: float
+    max_rows: int
+
+
+class Database:
+    """A journal at a path; every method opens a connection of its own or takes one, and raises `sqlite3.Error`."""
+
+    def __init__(self, path: Path, retention: Retention) -> None:
+        self._path = path
+        self._retention = retention
+
+    def prepare(self, now: float) -> None:
+        """Make the tables in a new file, and drop what is too old. Raises `JournalRefused` for another kind of file."""
+        try:
+            with closing(self.connected()) as connection:
+                version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+                if version not in (0, VERSION):
+                    raise JournalRefused(f"{self._path} has version {version}, this package knows version {VERSION}")
+                connection.execute("PRAGMA journal_mode = WAL")
+                if version == 0:
+                    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+                self.write(connection, (), now)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise JournalRefused(f"{self._path} is not a journal that can be used: {error}; move it away") from error
+
+    def connected(self) -> sqlite3.Connection:
+        """A connection; its owner closes it. What is committed survives the death of the process."""
+        connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def write(self, connection: sqlite3.Connection, entries: Sequence[Entry], now: float) -> None:
+        """Keep all of these, or none, and drop what is over the retention."""
+        with _transaction(connection):
+            connection.executemany(_WRITE, [entry._asdict() for entry in entries])
+            connection.execute("DELETE FROM calls WHERE began_at < ?", (now - self._retention.keep_s,))
+            most = self._retention.max_rows
+            over = connection.execute("SELECT tenant, kept - ? FROM tenants WHERE kept > ?", (most, most)).fetchall()
+            connection.executemany(_DROP_OLDEST, over)
+
+    def after(self, tenant: str, place: int, limit: int, now: float) -> list[Kept]:
+        """The tenant's entries after this place, the oldest first."""
+        return self._read("AND id > ? AND began_at >= ? ORDER BY id LIMIT ?", tenant, place, self._since(now), limit)
+
+    def newest(self, tenant: str, tool: str | None, limit: int, now: float) -> list[Kept]:
+        """The tenant's newest calls that have ended, the newest first; of one tool where it is given."""
+        where = "AND status IS NOT NULL AND began_at >= ? AND tool = coalesce(?, tool) ORDER BY id DESC LIMIT ?"
+        return self._read(where, tenant, self._since(now), tool, limit)
+
+    def kept(self) -> int:
+        """How many entries there are."""
+        with closing(self.connected()) as connection:
+            return int(connection.execute("SELECT coalesce(sum(kept), 0) FROM tenants").fetchone()[0])
+
+    def _read(self, where: str, *values: object) -> list[Kept]:
+        with closing(self.connected()) as connection:
+            return [Kept(*row) for row in connection.execute(_READ + where, values)]
+
+    def _since(self, now: float) -> float:
+        return now - self._retention.keep_s
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Generator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,51 @@
+"""One call as the journal keeps it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pydantic_core import to_json
+
+MAX_TEXT = 256
+MAX_ARGUMENT_BYTES = 16 * 1024
+
+
+class Entry(NamedTuple):
+    """A call that begins, or has ended: then it has a `status`. `uid` is the same for both.
+
+    `arguments` is JSON text, None where they are not kept. `duration_s` is None where its tool was not reached.
+    """
+
+    uid: str
+    began_at: float
+    tenant: str
+    subject: str
+    tool: str
+    call_id: str
+    arguments: str | None = None
+    status: str | None = None
+    duration_s: float | None = None
+
+
+class Kept(NamedTuple):
+    """One entry as it is read. `id` is its place: microseconds since the epoch, strictly rising."""
+
+    id: int
+    ts: float
+    subject: str
+    tool: str
+    call_id: str
+    arguments: str | None
+    status: str | None
+    duration_s: float | None
+
+
+def short(text: str) -> str:
+    """A text that a caller chose, as long as the journal keeps it, and made Unicode."""
+    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def argument_text(arguments: object) -> str:
+    """Arguments as JSON text; of large ones only their size."""
+    text = to_json(arguments, serialize_unknown=True, bytes_mode="base64")
+    return text.decode() if len(text) <= MAX_ARGUMENT_BYTES else f'{{"$omitted_bytes":{len(text)}}}'

@@ -1,0 +1,125 @@
+"""The journal's one writing thread: whoever waits for an entry waits for one commit that holds many."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from toolplug_journal.database import Database
+from toolplug_journal.entry import Entry
+from toolplug_journal.measures import Measures
+
+WAIT_S = 1.0
+"""How long a call waits for the journal before it goes on; its entry is still written."""
+
+MAX_PENDING = 10_000
+MAX_BATCH = 500
+CLOSE_S = 4.0
+
+
+class _Pending(NamedTuple):
+    entry: Entry
+    done: Future[None]
+
+
+class Writer:
+    """Writes entries in the order in which they come, on a connection that it closes at its end.
+
+    No failure reaches the caller: it is counted, and the first of a row is logged.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        connection: sqlite3.Connection,
+        measures: Measures,
+        clock: Callable[[], float],
+        log: logging.Logger,
+    ) -> None:
+        self._database = database
+        self._connection = connection
+        self._measures = measures
+        self._clock = clock
+        self._log = log
+        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._main, name="journal-writer", daemon=True)
+        self._closed = False
+        self._failing = False
+        self._thread.start()
+
+    async def write(self, entry: Entry) -> None:
+        """Return when the entry is kept, when that failed, or after a second."""
+        if self._closed:
+            # Calls that other providers still drain end after this provider was closed.
+            await asyncio.to_thread(self._write_alone, entry)
+            return
+        if self._queue.qsize() >= MAX_PENDING:
+            self._measures.entries("dropped", 1)
+            return
+        pending = _Pending(entry, Future())
+        self._queue.put(pending)
+        await asyncio.wait({asyncio.wrap_future(pending.done)}, timeout=WAIT_S)
+
+    def close(self) -> None:
+        """Write what is waiting and end the thread. Blocks, at most four seconds."""
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join(CLOSE_S)
+
+    def _main(self) -> None:
+        with closing(self._connection) as connection:
+            going = True
+            while going:
+                items = self._taken()
+                batch = [item for item in items if item is not None]
+                going = len(batch) == len(items)
+                self._write(connection, [item.entry for item in batch])
+                for item in batch:
+                    item.done.set_result(None)
+
+    def _taken(self) -> list[_Pending | None]:
+        """What is waiting, at least one item."""
+        items = [self._queue.get()]
+        try:
+            while items[-1] is not None and len(items) < MAX_BATCH:
+                items.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        return items
+
+    def _write(self, connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
+        try:
+            self._database.write(connection, entries, self._clock())
+        except sqlite3.Error as error:
+            self._failed(error, len(entries))
+            return
+        except Exception as error:  # noqa: BLE001  one entry that cannot be written costs no other its place
+            if len(entries) == 1:
+                self._failed(error, 1)
+            else:
+                for entry in entries:
+                    self._write(connection, [entry])
+            return
+        self._failing = False
+        self._measures.entries("kept", len(entries))
+
+    def _write_alone(self, entry: Entry) -> None:
+        try:
+            with closing(self._database.connected()) as connection:
+                self._write(connection, [entry])
+        except sqlite3.Error as error:
+            self._failed(error, 1)
+
+    def _failed(self, error: Exception, count: int) -> None:
+        """Count each, and log the first of a row."""
+        self._measures.entries("failed", count)
+        if not self._failing:
+            self._failing = True
+            self._log.error("the journal cannot be written: %s; calls go on without it", error)
