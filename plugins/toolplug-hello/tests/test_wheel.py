@@ -1,0 +1,30 @@
+"""The package works from the wheel that is built of it, without its checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent
+TELLS = "import toolplug_hello.provider as it; print(it.__file__); print(it.Hello().tools()[0].name)"
+
+
+@pytest.mark.requirement("I2-8-hello")
+def test_the_wheel_holds_the_provider_and_names_it(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", str(PACKAGE)]
+    subprocess.run([*build, "--wheel-dir", str(tmp_path)], check=True)
+    (wheel,) = tmp_path.glob("toolplug_hello-*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (points,) = site.glob("*.dist-info/entry_points.txt")
+    assert points.read_text().split() == ["[toolplug.providers]", "hello", "=", "toolplug_hello.provider:Hello"]
+    done = subprocess.run(
+        [sys.executable, "-c", TELLS], cwd=site, capture_output=True, text=True, check=True, timeout=50
+    )
+    file, tool = done.stdout.split()
+    assert (Path(file).is_relative_to(site), tool) == (True, "hello")
