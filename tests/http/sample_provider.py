@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 from prometheus_client import Counter
@@ -15,6 +16,8 @@ from starlette.routing import Route
 
 from toolplug import CallContext, FunctionProvider, ToolError, ToolResult, ToolStatus, current_tenant, route, tool
 from toolplug.errors import StoreUnavailable
+
+LANGUAGE: ContextVar[str] = ContextVar("language", default="en")
 
 
 class Options(BaseModel):
@@ -59,6 +62,16 @@ class Sample(FunctionProvider):
             "trace": context.trace,
             "key": context.idempotency_key,
         }
+
+    @tool
+    async def language(self) -> str:
+        """Say what the caller's context says."""
+        return LANGUAGE.get()
+
+    @tool
+    async def context(self, context: CallContext) -> str:
+        """Show everything that a tool is told."""
+        return repr(context)
 
     @tool
     async def fails(self) -> str:
@@ -128,6 +141,10 @@ class Sample(FunctionProvider):
     async def list_samples(self, request: Request) -> dict[str, object]:
         self.shown.inc()
         return {"tenant": request.state.tenant, "current": current_tenant(), "id": request.state.request_id}
+
+    @route("GET", "/v1/language")
+    async def say_language(self, request: Request) -> str:
+        return LANGUAGE.get()
 
     @route("POST", "/v1/samples")
     async def add_sample(self, request: Request) -> Response:

@@ -12,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 from tests.http.conftest import ALICE, ROOT, client_of, settings
 from tests.http.conversation import Conversation
+from tests.http.sample_provider import LANGUAGE
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
@@ -47,7 +49,7 @@ async def test_until_the_host_is_entered_every_route_but_healthz_is_503(sample_p
         assert (await client.get("/v1/tools", headers=ALICE)).status_code == 503
 
 
-@pytest.mark.requirement("I2-6-start-twice", "C-12-host-again")
+@pytest.mark.requirement("I2-6-start-twice", "C-12-open-host-lazy")
 async def test_the_same_application_works_each_time_its_host_is_entered(sample_package: None) -> None:
     host = open_host(settings(), environ={})
     async with client_of(create_app(host)) as client:
@@ -175,3 +177,24 @@ async def test_a_lifespan_is_agreed_to_and_a_websocket_refused(host: Host) -> No
     await app({"type": "websocket"}, receive, send)
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete", "websocket.close"]
     assert host.entered
+
+
+@pytest.mark.requirement("I2-6-pure-asgi")
+async def test_context_variables_set_around_the_application_reach_tools_and_handlers(host: Host) -> None:
+    inner = create_app(host)
+
+    async def around(scope: Scope, receive: Receive, send: Send) -> None:
+        LANGUAGE.set("cy")
+        await inner(scope, receive, send)
+
+    async with client_of(around) as client:
+        called = await client.post("/v1/tool-calls", headers=ALICE, json={"name": "language"})
+        assert called.json()["output"] == "cy"
+        assert (await client.get("/v1/language", headers=ALICE)).json() == "cy"
+
+
+@pytest.mark.requirement("H-trust-no-forwarding", "H-trust-no-leak")
+async def test_a_tool_is_told_who_calls_and_not_by_which_credential(client: AsyncClient) -> None:
+    called = await client.post("/v1/tool-calls", headers=ALICE, json={"name": "context"})
+    assert "alice" in called.json()["output"]
+    assert "alice-key" not in called.text

@@ -220,7 +220,7 @@ async def test_an_uploaded_file_may_have_50_mib(host: Host) -> None:
     assert (await upload(MAX_FILE_BODY + 1)).status == 413
 
 
-@pytest.mark.requirement("C-2-http-max-body")
+@pytest.mark.requirement("C-5-max-body")
 async def test_the_operator_sets_how_large_a_body_may_be(sample_package: None) -> None:
     async with open_host(settings(http={"max_body": "64"}), environ={}) as host, client_of(create_app(host)) as client:
         assert (await client.post("/v1/samples", headers=ALICE, content=b"x" * 64)).text == "64"

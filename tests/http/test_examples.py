@@ -24,7 +24,7 @@ def test_the_example_serves_tools_under_a_prefix_each_time_it_starts(name: str) 
             assert client.get("/tools/nowhere").json()["error"]["code"] == "route_not_found"
 
 
-@pytest.mark.requirement("C-12-in-process", "I2-10-examples-run")
+@pytest.mark.requirement("C-12-host", "I2-10-examples-run")
 def test_the_example_calls_tools_in_process() -> None:
     app = runpy.run_path(str(ROOT / "examples" / "fastapi_host.py"))["app"]
     with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:

@@ -68,7 +68,7 @@ async def who(client: AsyncClient, text: str) -> dict[str, object]:
     return answer.json()["structured"]
 
 
-@pytest.mark.requirement("C-5-auth-jwt", "C-5-auth-jwt-mapped", "C-2-jwt")
+@pytest.mark.requirement("C-5-auth-jwt", "C-5-auth-jwt-mapped")
 async def test_a_token_is_a_principal_and_its_claims_say_which(sample_package: None) -> None:
     async with served() as client:
         plain = await who(client, token())

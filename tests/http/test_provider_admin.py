@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from httpx2 import AsyncClient
+from tests.host.conftest import Package
 from tests.http.conftest import ALICE, ROOT, client_of, settings
 
 from toolplug import open_host
@@ -88,3 +89,47 @@ async def test_a_reload_applies_a_good_file_and_leaves_everything_at_a_bad_one(
     lines = [json.loads(record.message) for record in caplog.records if record.name == "toolplug.audit"]
     reloads = [(line["outcome"], line["principal"]) for line in lines if line["event"] == "config.reload"]
     assert reloads == [("refused", "root"), ("done", "root")]
+
+
+FAULTY = """
+    from toolplug import FunctionProvider, tool
+
+    class First(FunctionProvider):
+        @tool
+        async def mine(self) -> str:
+            return "first"
+
+    class Second(First):
+        pass
+
+    class Unstartable(FunctionProvider):
+        async def start(self, site):
+            raise RuntimeError("no connection")
+"""
+
+
+@pytest.mark.requirement(
+    "C-5-state-import-failed", "C-5-state-start-failed", "C-5-state-shadowed", "C-5-state-disabled"
+)
+async def test_a_provider_that_does_not_run_is_shown_with_its_reason_and_fix(package: Package) -> None:
+    points = {
+        "first": "faulty_mod:First",
+        "second": "faulty_mod:Second",
+        "unstartable": "faulty_mod:Unstartable",
+        "unimportable": "no_such_module:Nothing",
+        "off": "faulty_mod:First",
+    }
+    package("toolplug-faulty", points, faulty_mod=FAULTY)
+    providers: dict[str, object] = {name: {"enabled": name != "off", "required": False} for name in points}
+    async with open_host(settings(providers=providers), environ={}) as host, client_of(create_app(host)) as client:
+        shown = (await client.get("/v1/providers", headers=ALICE)).json()["providers"]
+        states = {record["key"]: record for record in shown}
+        assert {key: states[key]["state"] for key in points} == {
+            "first": "active",
+            "second": "shadowed",
+            "unstartable": "start-failed",
+            "unimportable": "import-failed",
+            "off": "disabled",
+        }
+        assert all(states[key]["reason"] and states[key]["fix"] for key in points if key not in {"first", "off"})
+        assert (await client.get("/readyz")).status_code == 200

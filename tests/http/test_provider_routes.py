@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 MINE = [(b"host", b"localhost"), (b"x-api-key", b"alice-key")]
 
 
-@pytest.mark.requirement("C-5-provider-path", "FR-008", "FR-009", "C-12-routes")
+@pytest.mark.requirement("C-5-provider-path", "FR-008", "FR-009", "C-12-routes-starlette")
 @pytest.mark.parametrize(
     ("method", "path", "answer"),
     [
@@ -157,7 +157,7 @@ async def test_a_client_that_hangs_up_within_its_upload_is_counted_as_499(host: 
     assert host.registry.ledger.route("sample", "POST", "/v1/samples").ended == {"499": 1}
 
 
-@pytest.mark.requirement("C-3-disable-drops", "REG-edge-disable")
+@pytest.mark.requirement("C-3-disable-at-once", "REG-edge-disable")
 async def test_disabling_a_provider_drops_its_routes_at_once_and_lets_running_handlers_finish(host: Host) -> None:
     app, sent_all = create_app(host), asyncio.Event()
     held = Conversation("POST", "/v1/samples", headers=MINE)
@@ -187,7 +187,9 @@ async def as_ann(connection: HTTPConnection) -> Principal | None:
     return Principal(subject="ann", tenant="t7", scopes=frozenset({"tools:call"}))
 
 
-@pytest.mark.requirement("C-5-parts", "FR-008", "FR-009", "FR-011", "FR-013", "C-12-registry-alone")
+@pytest.mark.requirement(
+    "C-5-parts", "FR-008", "FR-009", "FR-011", "FR-013", "C-12-registry-instances", "C-12-registry-guarded"
+)
 async def test_the_routes_of_a_registry_alone_stand_behind_the_auth_that_is_given(
     sample: tuple[FunctionRegistry, Sample],
 ) -> None:

@@ -88,7 +88,7 @@ def test_progress_is_there_before_the_tool_has_ended(sample_package: None) -> No
             assert [line for line in lines if line.startswith("event: ")] == ["event: result"]
 
 
-@pytest.mark.requirement("C-3-caller-cancelled")
+@pytest.mark.requirement("C-3-cancelled-counted")
 @pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 def test_a_client_that_hangs_up_cancels_its_call(sample_package: None, parser: Parser, accept: str) -> None:

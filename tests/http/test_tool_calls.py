@@ -157,7 +157,7 @@ async def test_a_body_of_another_type_is_415(client: AsyncClient) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
-@pytest.mark.requirement("C-4-options-call", "C-4-options-context")
+@pytest.mark.requirement("C-4-options-http", "C-4-options")
 async def test_options_are_those_of_the_stub_that_stands_for_the_tool(client: AsyncClient) -> None:
     assert (await call(client, "whoami", options={"depth": 3}))["structured"]["options"] == {"depth": 3}
     assert (await call(client, "whoami", options={}))["structured"]["options"] == {}
@@ -223,7 +223,7 @@ async def test_a_call_whose_key_the_store_cannot_remember_is_503(client: AsyncCl
     await host.store.__aenter__()
 
 
-@pytest.mark.requirement("C-3-listed-is-callable")
+@pytest.mark.requirement("C-3-unknown-disabled")
 async def test_a_tool_that_is_switched_off_is_unknown_to_the_next_call(client: AsyncClient) -> None:
     await client.post("/v1/providers/sample/disable", headers=ROOT)
     assert (await call(client, "whoami"))["status"] == "unknown_tool"
