@@ -120,6 +120,25 @@ async def test_a_tool_reads_the_callers_context_and_changes_only_its_own(stage: 
     assert (MARK.get(), current_tenant()) == ("of the caller", "default")
 
 
+@pytest.mark.requirement("LAW-4", "H-fact-context-variables")
+async def test_each_of_many_calls_has_its_own_callers_tenant_and_context(stage: Stage) -> None:
+    async def tool(call: object, context: object) -> list[str]:
+        before = [current_tenant(), MARK.get()]
+        MARK.set("of the tool")
+        await asyncio.sleep(0)
+        return [*before, current_tenant()]
+
+    async def caller(name: str) -> object:
+        MARK.set(name)
+        result = await stage.call(tool, context=CallContext(principal=Principal(tenant=name)))
+        return [result.structured, MARK.get(), current_tenant()]
+
+    names = [f"t{index}" for index in range(10)]
+    seen = await asyncio.gather(*(asyncio.ensure_future(caller(name)) for name in names))
+
+    assert seen == [[[name, name, name], name, "default"] for name in names]
+
+
 @pytest.mark.requirement("H-provider-recursion")
 @pytest.mark.parametrize("turn", [False, True], ids=["at once", "after a turn"])
 async def test_a_tool_that_calls_itself_without_end_is_stopped_at_the_depth_limit(stage: Stage, turn: bool) -> None:

@@ -49,6 +49,7 @@ def rules(store: MemoryStore) -> dict[str, Any]:
     return {"replay": Replays(store)}
 
 
+@pytest.mark.requirement("C-5-idempotent-replay")
 async def test_the_same_body_gets_the_first_result(stage: Stage, rules: dict[str, Any]) -> None:
     tool = Effect()
 
@@ -77,6 +78,7 @@ async def test_a_failure_of_the_tool_is_a_first_result_too(
     assert again == first._replace(metadata={**first.metadata, "idempotent_replayed": True})
 
 
+@pytest.mark.requirement("C-5-idempotent-reused")
 @pytest.mark.parametrize(
     ("arguments", "changed", "name"),
     [
@@ -99,6 +101,7 @@ async def test_another_body_is_refused(
     assert tool.count == 1
 
 
+@pytest.mark.requirement("C-5-idempotent-principal")
 @pytest.mark.parametrize("principal", [Principal(subject="bob", tenant="t1"), Principal(subject="alice", tenant="t2")])
 async def test_a_key_belongs_to_its_principal(stage: Stage, rules: dict[str, Any], principal: Principal) -> None:
     tool = Effect()
@@ -114,6 +117,7 @@ async def test_without_a_key_nothing_is_remembered(stage: Stage, rules: dict[str
     assert await store.keys() == []
 
 
+@pytest.mark.requirement("C-5-idempotent-running")
 async def test_a_call_that_still_runs_is_not_made_again(stage: Stage, rules: dict[str, Any]) -> None:
     release = asyncio.Event()
 
@@ -131,6 +135,7 @@ async def test_a_call_that_still_runs_is_not_made_again(stage: Stage, rules: dic
     assert (await first).output == "finished"
 
 
+@pytest.mark.requirement("C-5-idempotent-expires")
 async def test_a_result_is_kept_for_a_day(stage: Stage, rules: dict[str, Any], clock: ManualClock) -> None:
     tool = Effect()
     await stage.call(tool, context=KEYED, **rules)
