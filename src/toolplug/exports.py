@@ -1,0 +1,42 @@
+"""Where each public name of the package stands, and how it comes when it is asked for.
+
+So importing the package costs next to nothing, and using one part of it does not import the others. Type checkers
+read the same list in `__init__.pyi`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+HOMES = {
+    "CallContext": "toolplug.catalog.call",
+    "Catalog": "toolplug.catalog.catalog",
+    "Expansion": "toolplug.providers.stubs",
+    "FunctionProvider": "toolplug.providers.provider",
+    "FunctionRegistry": "toolplug.providers.registry",
+    "Host": "toolplug.host.host",
+    "Principal": "toolplug.catalog.call",
+    "ToolCall": "toolplug.catalog.call",
+    "ToolDefinition": "toolplug.catalog.definition",
+    "ToolError": "toolplug.errors",
+    "ToolExecutor": "toolplug.execution.executor",
+    "ToolResult": "toolplug.catalog.call",
+    "ToolStatus": "toolplug.catalog.call",
+    "UnmatchedStub": "toolplug.errors",
+    "current_tenant": "toolplug.catalog.current",
+    "expand_builtin_tools": "toolplug.providers.stubs",
+    "hookimpl": "toolplug.providers.hooks",
+    "merged": "toolplug.catalog.catalog",
+    "open_host": "toolplug.host.host",
+    "route": "toolplug.providers.authoring",
+    "tool": "toolplug.providers.authoring",
+}
+
+NAMES = list(HOMES)
+
+
+def load(name: str) -> object:
+    """The public object of this name; raises `AttributeError` as a module does."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'toolplug' has no attribute {name!r}")
+    return getattr(import_module(HOMES[name]), name)
