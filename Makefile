@@ -72,7 +72,7 @@ $(BENCH)/.ready: pyproject.toml benchmarks/requirements.txt | python-version
 	@touch $@
 
 docs: $(READY)  ## Build the documentation into site/
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 reference: $(READY)  ## Write docs/reference from the code
 	$(BIN)/python -m reference

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import typer
@@ -21,10 +21,11 @@ _EXAMPLES = ("Example: ", "Examples: ")
 
 def commands_page() -> str:
     """The page."""
-    return page("Commands", _HEAD, *(_part(name, command) for name, command in _commands()))
+    return page("Commands", _HEAD, *(_part(name, command) for name, command in every_command()))
 
 
-def _commands() -> Iterator[tuple[str, TyperCommand]]:
+def every_command() -> Iterator[tuple[str, TyperCommand]]:
+    """Each command with its whole name, in the order of the help."""
     for module in COMMANDS.values():
         application = typer.Typer()
         application.callback()(_nothing)
@@ -48,11 +49,10 @@ def _part(name: str, command: TyperCommand) -> str:
     arguments = [item for item in command.params if isinstance(item, TyperArgument)]
     options = [item for item in command.params if isinstance(item, TyperOption) and item.name != "help"]
     usage = " ".join([name, *(_shown(item) for item in arguments), "[OPTIONS]"])
-    paragraphs = [sentences(part) for part in (command.help or "").split("\n\n")]
-    prose = [part for part in paragraphs if not part.startswith(_EXAMPLES)]
+    prose = [part for part in _paragraphs(command) if not part.startswith(_EXAMPLES)]
     rows = [(code(_shown(item)), sentence(item.help or "")) for item in arguments]
     rows += [(code(", ".join([*item.opts, *item.secondary_opts])), _says(item)) for item in options]
-    return "\n\n".join([f"## {name}", code(usage), *prose, table(("", ""), rows), *_examples(paragraphs)])
+    return "\n\n".join([f"## {name}", code(usage), *prose, table(("", ""), rows), *_shown_examples(command)])
 
 
 def _shown(argument: TyperArgument) -> str:
@@ -64,8 +64,21 @@ def _says(option: TyperOption) -> str:
     return sentence(option.help or "") + (f" Default: {code(option.default)}." if shown else "")
 
 
-def _examples(paragraphs: list[str]) -> Iterator[str]:
-    for part in paragraphs:
-        if part.startswith(_EXAMPLES):
-            label, _, text = part.partition(": ")
-            yield f"{label}: " + " · ".join(code(item) for item in text.split(" · "))
+def examples(command: TyperCommand) -> Sequence[str]:
+    """The command lines that the help gives as examples."""
+    return [
+        line
+        for part in _paragraphs(command)
+        if part.startswith(_EXAMPLES)
+        for line in part.partition(": ")[2].split(" · ")
+    ]
+
+
+def _shown_examples(command: TyperCommand) -> Iterator[str]:
+    lines = examples(command)
+    if lines:
+        yield f"{'Example' if len(lines) == 1 else 'Examples'}: " + " · ".join(map(code, lines))
+
+
+def _paragraphs(command: TyperCommand) -> list[str]:
+    return [sentences(part) for part in (command.help or "").split("\n\n")]
