@@ -50,7 +50,7 @@ async def test_opened_again_in_its_folder_it_is_the_same_host_restarted(in_proce
         async with in_process_host(HELLO) as served:
             assert len(await served.host.store.keys("begun")) == begun
             await served.host.store.commit(f"begun-{begun}", b"")
-    assert (tmp_path / "state.db").is_file()
+    assert (tmp_path / ".toolplug" / "state.db").is_file()
 
 
 class Echo(FunctionProvider):

@@ -107,7 +107,7 @@ def _written(
     config: Mapping[str, object], folder: Path, principals: Sequence[Principal], keys: Mapping[str, str]
 ) -> Path:
     """The configuration as a file in the folder, with a store there unless it names one, and the principals' keys."""
-    document: dict[str, object] = {"store": f"sqlite:///{folder.absolute().as_posix()}/state.db", **config}
+    document: dict[str, object] = {"store": f"sqlite:///{folder.absolute().as_posix()}/.toolplug/state.db", **config}
     if principals:
         document["auth"] = {"api_keys": [_api_key(principal, keys[principal.subject]) for principal in principals]}
     path = folder / "providers.yaml"
