@@ -21,11 +21,15 @@ def run_to_end(
     (`asyncio.run` would wait for it without end.)
     """
     runner = asyncio.Runner(loop_factory=loop_factory)
-    code = runner.run(main)
-    if not runner.get_loop().run_until_complete(_settled()):
-        leave_now(code)
-    runner.close()
-    return code
+    code: int | None = None
+    try:
+        code = runner.run(main)
+        return code
+    finally:
+        if runner.get_loop().run_until_complete(_settled()):
+            runner.close()
+        elif code is not None:
+            leave_now(code)
 
 
 def leave_now(code: int) -> None:

@@ -1,0 +1,63 @@
+"""What holds for every command: help, options, and the answer to a wrong command line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from tests.cli.conftest import Run
+
+from toolplug.cli.main import COMMANDS
+
+LINES = [name if name != "keys" else "keys new" for name in COMMANDS]
+
+
+@pytest.mark.requirement("I2-7-help", "C-10-json", "C-10-config")
+@pytest.mark.parametrize("line", LINES)
+def test_every_command_explains_itself_with_an_example_and_takes_config_and_json(run: Run, line: str) -> None:
+    done = run(*line.split(), "--help")
+    assert done.code == 0
+    assert {"--config", "-c", "--json"} <= set(re.findall(r"--?[a-z-]+", done.out))
+    assert f"toolplug {line.split(maxsplit=1)[0]}" in done.out
+    assert re.search(r"Examples?:", done.out)
+
+
+@pytest.mark.requirement("I2-7-help")
+def test_the_help_lists_every_command(run: Run) -> None:
+    done = run("--help")
+    assert done.code == 0
+    assert all(re.search(rf"\b{name}\b", done.out) for name in COMMANDS)
+
+
+@pytest.mark.requirement("I2-7-unreadable", "C-10-exit-codes")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["chek"], "Did you mean 'check'"),
+        (["call"], "Missing argument"),
+        (["serve", "--port", "70000"], "65535"),
+        (["tools", "--format", "xml"], "xml"),
+        (["check", "--no-such-option"], "--no-such-option"),
+        (["new-provider", "No Name"], "lower-case"),
+        (["keys", "old"], "old"),
+    ],
+)
+def test_a_wrong_command_line_exits_2_and_says_what_is_right(run: Run, line: list[str], said: str) -> None:
+    done = run(*line)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert "--help" in done.err
+    as_json = run(*line, "--json")
+    assert (as_json.code, as_json.codes) == (2, ["wrong_command_line"])
+
+
+def test_the_bare_command_shows_the_help_and_exits_2(run: Run) -> None:
+    assert run().code == 2
+
+
+def test_a_command_loads_no_server() -> None:
+    code = "import sys; from toolplug.cli.main import main; main(['call', '--help']); print('uvicorn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    assert done.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,270 @@
+"""`toolplug serve`: real processes, real signals, real sockets."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from textwrap import dedent
+from threading import Event
+
+import httpx2
+import pytest
+from tests.cli.process import Serving, serving, toolplug
+from tests.providers.fake_distribution import install, provides
+
+HELLO = "providers: {hello: {enabled: true}}"
+
+STUBBORN = """
+    import asyncio
+    import threading
+    import time
+    from pathlib import Path
+
+    from toolplug import FunctionProvider, tool
+
+    class Stubborn(FunctionProvider):
+        @tool(timeout="20s")
+        async def gated(self, gate: str) -> str:
+            while not Path(gate).exists():
+                await asyncio.sleep(0.01)
+            return "let through"
+
+        @tool(timeout="50ms")
+        async def clings(self) -> str:
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    pass
+
+        @tool(timeout="50ms")
+        def hangs(self) -> str:
+            threading.Event().wait()
+
+        @tool
+        async def blocks(self, seconds: float) -> str:
+            time.sleep(seconds)
+            return "done"
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with a provider whose tools will not end when they should."""
+    folder = tmp_path / "site"
+    code = {"stubborn_mod": dedent(STUBBORN)}
+    install(folder, "toolplug-stubborn", provides(stubborn="stubborn_mod:Stubborn"), modules=code)
+    return folder
+
+
+@pytest.mark.requirement("C-10-serve", "C-10-port-zero", "C-10-listening-line", "C-10-signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_listens_answers_and_ends_with_0(
+    tmp_path: Path, write: Callable[..., Path], number: signal.Signals
+) -> None:
+    write(HELLO)
+    with serving(folder=tmp_path) as service:
+        line = service.wait_for("toolplug listening on ")
+        assert line.startswith("toolplug listening on http://127.0.0.1:")
+        assert not line.endswith(":0")
+        assert service.call("hello", name="Ada").json()["output"] == "Hello, Ada!"
+        service.send(number)
+        assert service.end() == 0
+
+
+@pytest.mark.requirement("C-10-signals")
+def test_a_call_that_runs_when_the_signal_comes_is_answered(
+    tmp_path: Path, write: Callable[..., Path], site: Path
+) -> None:
+    write("providers: {stubborn: {enabled: true}}")
+    with serving(folder=tmp_path, site=site) as service, ThreadPoolExecutor(1) as caller:
+        answer = caller.submit(service.call, "gated", gate=str(tmp_path / "open"))
+        _until_in_flight(service, "gated")
+        service.send(signal.SIGTERM)
+        _until_refused(service)
+        (tmp_path / "open").touch()
+        assert answer.result().json()["output"] == "let through"
+        assert service.end() == 0
+
+
+@pytest.mark.requirement("H-fact-hung-thread", "H-fact-serve-shutdown", "C-10-signals")
+def test_tools_that_hang_keep_the_process_no_longer_than_its_drain(
+    tmp_path: Path, write: Callable[..., Path], site: Path
+) -> None:
+    write("providers: {stubborn: {enabled: true, limits: {drain: 100ms}}}")
+    with serving(folder=tmp_path, site=site) as service:
+        assert service.call("clings").json()["status"] == "timeout"
+        assert service.call("hangs").json()["status"] == "timeout"
+        service.send(signal.SIGTERM)
+        assert service.end() == 0
+
+
+@pytest.mark.requirement("C-10-signals")
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, write: Callable[..., Path], site: Path) -> None:
+    write("providers: {stubborn: {enabled: true}}")
+    with serving(folder=tmp_path, site=site) as service, ThreadPoolExecutor(1) as caller:
+        answer = caller.submit(service.call, "gated", gate=str(tmp_path / "open"))
+        _until_in_flight(service, "gated")
+        service.send(signal.SIGTERM)
+        _until_refused(service)
+        service.send(signal.SIGTERM)
+        assert service.end() == 1
+        assert isinstance(answer.exception(), httpx2.TransportError)
+
+
+@pytest.mark.requirement("H-provider-blocks-loop")
+def test_a_tool_that_blocks_the_loop_is_named_once_with_its_stack(
+    tmp_path: Path, write: Callable[..., Path], site: Path
+) -> None:
+    write("providers: {stubborn: {enabled: true}}")
+    with serving(folder=tmp_path, site=site) as service:
+        for _ in range(2):
+            assert service.call("blocks", seconds=0.6).json()["output"] == "done"
+        line = service.wait_for("holds up the event loop")
+        assert "provider 'stubborn'" in line
+        assert "blocks (" in line
+        assert "stubborn_mod.py:" in line
+        assert sum("holds up" in each for each in service.lines) == 1
+
+
+@pytest.mark.requirement("C-10-signals", "H-provider-blocks-loop")
+def test_a_blocked_loop_does_not_keep_the_process(tmp_path: Path, write: Callable[..., Path], site: Path) -> None:
+    write("providers: {stubborn: {enabled: true, limits: {drain: 0}}}")
+    with serving(folder=tmp_path, site=site) as service, ThreadPoolExecutor(1) as caller:
+        answer = caller.submit(service.call, "blocks", seconds=600)
+        service.wait_for("holds up the event loop")
+        service.send(signal.SIGTERM)
+        assert service.end() == 0
+        assert isinstance(answer.exception(), httpx2.TransportError)
+
+
+@pytest.mark.requirement("C-2-reload-signal", "H-configuration-bad-reload", "C-2-reload-bad")
+def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    write(HELLO)
+    with serving(folder=tmp_path) as service:
+        assert service.call("hello").json()["output"] == "Hello, world!"
+        write("providers: {hello: {enabled: true, greeting: Hi}}")
+        service.send(signal.SIGHUP)
+        service.wait_for("configuration read again: started hello")
+        assert service.call("hello").json()["output"] == "Hi, world!"
+        write("providers: {hello: {enabled: true, greting: Hey}}")
+        service.send(signal.SIGHUP)
+        line = service.wait_for("was not read again")
+        assert "providers.yaml:1:" in line
+        assert "unknown key 'greting'" in line
+        assert service.call("hello").json()["output"] == "Hi, world!"
+        service.send(signal.SIGTERM)
+        assert service.end() == 0
+
+
+@pytest.mark.requirement("I2-done-hup-under-load", "C-2-reload-swap")
+def test_sighup_under_load_loses_no_call(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(HELLO)
+    with serving(folder=tmp_path) as service, ThreadPoolExecutor(4) as callers:
+        url, enough = service.url, Event()
+        loads = [callers.submit(_call_until, url, enough) for _ in range(4)]
+        for number in range(1, 6):
+            write(f"providers: {{hello: {{enabled: true, greeting: G{number}}}}}")
+            service.send(signal.SIGHUP)
+            service.wait_for("configuration read again", times=number)
+        enough.set()
+        outputs = [output for load in loads for output in load.result()]
+    assert {"G5, world!"} <= set(outputs) <= {"Hello, world!", *(f"G{number}, world!" for number in range(1, 6))}
+
+
+@pytest.mark.requirement("C-2-reload-watch")
+def test_with_reload_a_changed_file_is_read_again(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(HELLO)
+    with serving("--reload", folder=tmp_path) as service:
+        service.wait_for("watching")
+        write("providers: {hello: {enabled: true, greeting: Hi}}")
+        service.wait_for("configuration read again: started hello")
+        assert service.call("hello").json()["output"] == "Hi, world!"
+
+
+@pytest.mark.requirement("C-2-reload-watch")
+def test_with_reload_changed_code_is_taken_up_on_the_same_port(
+    tmp_path: Path, write: Callable[..., Path], site: Path
+) -> None:
+    package = site / "fresh_pkg"
+    install(site, "toolplug-fresh", provides(fresh="fresh_pkg.provider:Fresh"))
+    package.mkdir()
+    (package / "__init__.py").touch()
+    code = "from toolplug import FunctionProvider, tool\nclass Fresh(FunctionProvider):\n    @tool\n"
+    code += "    async def answer(self) -> str:\n        return 'old'\n"
+    (package / "provider.py").write_text(code)
+    write("providers: {fresh: {enabled: true}}")
+    with serving("--reload", folder=tmp_path, site=site) as service:
+        url = service.url
+        service.wait_for("watching")
+        (package / "provider.py").write_text("syntax error")
+        service.wait_for("the changed code was not taken up")
+        assert service.call("answer").json()["output"] == "old"
+        service.wait_for("watching", times=2)
+        (package / "provider.py").write_text(code.replace("old", "brand new"))
+        assert service.wait_for("toolplug listening on", times=2).endswith(url)
+        assert service.call("answer").json()["output"] == "brand new"
+
+
+@pytest.mark.requirement("C-10-exit-codes")
+def test_what_cannot_be_served_is_said_before_anything_listens(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(HELLO)
+    open_to_all = toolplug("serve", "--host", "0.0.0.0", "--json", folder=tmp_path)
+    assert (open_to_all.code, open_to_all.codes) == (1, ["auth_required"])
+    with serving(folder=tmp_path) as service:
+        taken = toolplug("serve", "--port", service.url.rsplit(":", 1)[1], "--json", folder=tmp_path)
+        assert (taken.code, taken.codes) == (1, ["cannot_listen"])
+    assert "listening" not in open_to_all.err + taken.err
+
+
+@pytest.mark.requirement("C-10-stderr")
+def test_logs_off_a_terminal_are_one_json_object_a_line(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(HELLO)
+    with serving(folder=tmp_path) as service:
+        service.wait_for("toolplug listening on ")
+        service.call("no_such_tool")
+        refused = json.loads(service.wait_for('"event":"tool.call"'))
+        service.send(signal.SIGTERM)
+        assert service.end() == 0
+    assert (refused["outcome"], refused["target"]) == ("unknown_tool", "no_such_tool")
+    others = [json.loads(line) for line in service.lines if not line.startswith("toolplug listening")]
+    assert all({"ts", "level", "logger", "message"} <= set(line) or "event" in line for line in others)
+
+
+def _call_until(url: str, enough: Event) -> list[str]:
+    with httpx2.Client(timeout=30) as client:
+        outputs: list[str] = []
+        while not enough.is_set():
+            outputs.append(_hello(client, url))
+        return [*outputs, _hello(client, url)]
+
+
+def _hello(client: httpx2.Client, url: str) -> str:
+    answer = client.post(f"{url}/v1/tool-calls", json={"name": "hello", "arguments": {}})
+    assert answer.status_code == 200
+    output: str = answer.json()["output"]
+    return output
+
+
+def _until_in_flight(service: Serving, name: str) -> None:
+    with httpx2.Client(timeout=30) as client:
+        for _ in range(2000):
+            lines = client.get(f"{service.url}/metrics").text.splitlines()
+            if any("in_flight" in line and f'"{name}"' in line and line.endswith(" 1.0") for line in lines):
+                return
+    pytest.fail(f"{name} is not in flight")
+
+
+def _until_refused(service: Serving) -> None:
+    """Wait until no new connection is taken: the drain has begun."""
+    for _ in range(2000):
+        try:
+            httpx2.get(f"{service.url}/healthz", timeout=30)
+        except httpx2.TransportError:
+            return
+    pytest.fail("connections are still taken")
