@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from benchmarks.frame import Figure, Row, measure
-from benchmarks.table import heading, lines, summary
+from benchmarks.table import heading, line, summary
 
 FAMILIES = ("call", "listing", "http", "startup", "memory")
 
@@ -18,7 +18,7 @@ async def run(rows: Sequence[Row]) -> list[Figure]:
     figures: list[Figure] = []
     for row in rows:
         figures.append(await measure(row))
-        print(*lines(figures[-1]), sep="\n", flush=True)
+        print(line(figures[-1]), flush=True)
     return figures
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from benchmarks.applications.toolplug_host import KEY
 from benchmarks.frame import Row
 from benchmarks.server import request, requested
-from benchmarks.tools import TEXT
 
-_KEY = {"Authorization": "Bearer benchmark-key"}
+_KEY = {"Authorization": f"Bearer {KEY}"}
 _JSON = {"Content-Type": "application/json"}
-_CALL = json.dumps({"id": "c1", "name": "echo", "arguments": {"text": TEXT}}).encode()
+_CALL = json.dumps({"id": "c1", "name": "hello", "arguments": {"name": "World"}}).encode()
 _MCP = json.dumps(
-    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": TEXT}}}
+    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "hello", "arguments": {"name": "World"}}}
 ).encode()
 _MCP_HEADERS = {**_JSON, "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
 

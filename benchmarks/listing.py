@@ -10,7 +10,7 @@ from time import perf_counter
 
 from benchmarks.frame import MILLISECONDS, Batch, Row, timed
 from benchmarks.peers import fastmcp_listing
-from benchmarks.providers import Many
+from benchmarks.providers import ECHO_SCHEMA, Many
 from toolplug import Catalog, FunctionRegistry
 from toolplug.catalog.render import Dialect
 
@@ -40,12 +40,13 @@ async def kept_bytes() -> AsyncGenerator[Batch]:
 
 @asynccontextmanager
 async def unchanged(dialect: Dialect, count: int) -> AsyncGenerator[Batch]:
-    """Ask a registry whose tools have not changed for its list."""
+    """Ask the current catalog of a registry for its list again."""
     async with FunctionRegistry({"many": Many(count)}) as registry:
+        catalog = registry.catalog
 
         async def run(n: int) -> None:
             for _ in repeat(None, n):
-                registry.catalog.render(dialect)
+                catalog.render(dialect)
 
         yield timed(run)
 
@@ -53,7 +54,7 @@ async def unchanged(dialect: Dialect, count: int) -> AsyncGenerator[Batch]:
 @asynccontextmanager
 async def first(count: int) -> AsyncGenerator[Batch]:
     """Render a catalog of which nothing was rendered before; making it so is not counted."""
-    async with FunctionRegistry({"many": Many(count)}) as registry:
+    async with FunctionRegistry({"many": Many(count, schema=ECHO_SCHEMA)}) as registry:
         tools = tuple(registry.catalog.values())
 
         async def batch(n: int) -> float:

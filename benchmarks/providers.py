@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks import tools
 from toolplug import CallContext, FunctionProvider, ToolCall, ToolDefinition, tool
@@ -30,6 +30,14 @@ SEARCH_SCHEMA: dict[str, object] = {
         "highlight": {"type": "boolean"},
     },
     "required": ["query", "limit"],
+    "additionalProperties": False,
+}
+
+
+ECHO_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}},
+    "required": ["text"],
     "additionalProperties": False,
 }
 
@@ -74,10 +82,11 @@ class Tardy(FunctionProvider):
 class Many(FunctionProvider):
     """`count` tools named `<prefix>_0` and onward behind one `execute`; their schemas differ, as real ones do."""
 
-    def __init__(self, count: int, prefix: str = "tool") -> None:
+    def __init__(self, count: int, prefix: str = "tool", schema: Mapping[str, object] = SEARCH_SCHEMA) -> None:
         super().__init__()
         self.count = count
         self.prefix = prefix
+        self.schema = schema
 
     def tools(self) -> Sequence[ToolDefinition]:
         """The definitions, made anew."""
@@ -85,7 +94,7 @@ class Many(FunctionProvider):
             ToolDefinition(
                 name=f"{self.prefix}_{index}",
                 description=f"Search the documents of collection {index}.",
-                parameters={**SEARCH_SCHEMA, "title": f"Search {self.prefix} {index}"},
+                parameters={**self.schema, "title": f"Search {self.prefix} {index}"},
             )
             for index in range(self.count)
         ]

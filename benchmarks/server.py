@@ -6,7 +6,6 @@ Everything is served by uvicorn with uvloop and httptools, without access log.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
 import time
@@ -16,6 +15,7 @@ from importlib import import_module
 from subprocess import PIPE, Popen
 from types import MappingProxyType
 
+import uvloop
 from uvicorn import Config, Server
 
 from benchmarks.frame import Batch
@@ -88,14 +88,15 @@ def _received(connection: socket.socket) -> bytes:
 
 
 async def _serve(name: str) -> None:
-    app = import_module(f"benchmarks.applications.{name}").app
+    opened = import_module(f"benchmarks.applications.{name}").opened
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = Config(
-            app, loop="uvloop", http="httptools", access_log=False, log_level="warning", timeout_keep_alive=600
-        )
-        print(listening.getsockname()[1], flush=True)
-        await Server(config).serve(sockets=[listening])
+        async with opened() as app:
+            config = Config(
+                app, loop="uvloop", http="httptools", access_log=False, log_level="warning", timeout_keep_alive=600
+            )
+            print(listening.getsockname()[1], flush=True)
+            await Server(config).serve(sockets=[listening])
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]))
+    uvloop.run(_serve(sys.argv[1]))

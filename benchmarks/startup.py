@@ -14,7 +14,7 @@ from time import perf_counter
 
 from benchmarks.frame import MILLISECONDS, Batch, Row
 
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent / "hello"
 _SCRIPTS = Path(get_path("scripts"))
 _ENVIRONMENT = {**os.environ, "PATH": f"{_SCRIPTS}{os.pathsep}{os.environ['PATH']}"}
 
@@ -33,7 +33,7 @@ async def command(*arguments: str | Path) -> AsyncGenerator[Batch]:
 
 
 def _run(arguments: Sequence[str | Path]) -> None:
-    run(arguments, check=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, cwd=_HERE, env=_ENVIRONMENT)
+    run(arguments, check=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, cwd=_FOLDER, env=_ENVIRONMENT)
 
 
 ROWS = (
@@ -48,10 +48,18 @@ ROWS = (
         pairs=9,
     ),
     Row(
+        name="what an author imports: FunctionProvider, tool",
+        ours=partial(command, sys.executable, "-c", "from toolplug import FunctionProvider, tool"),
+        other=partial(command, sys.executable, "-c", "from fastmcp import FastMCP"),
+        against="FastMCP",
+        unit=MILLISECONDS,
+        pairs=9,
+    ),
+    Row(
         name="whole command: toolplug call hello",
-        ours=partial(command, _SCRIPTS / "toolplug", "call", "-c", "hello.yaml", "hello", "name=World"),
+        ours=partial(command, _SCRIPTS / "toolplug", "call", "hello", "name=World"),
         # FastMCP, "CLI": call a tool of a local file.
-        other=partial(command, _SCRIPTS / "fastmcp", "call", "hello_server.py", "hello", "name=World"),
+        other=partial(command, _SCRIPTS / "fastmcp", "call", "server.py", "hello", "name=World"),
         against="fastmcp call hello",
         hold=0.5,
         aim=0.3,

@@ -9,7 +9,8 @@ from os import cpu_count
 
 from benchmarks.frame import Figure
 
-_WIDTHS = (62, 14, 14, 10, 20, 8, 8)
+_NAME = 66
+_CELLS = (14, 14, 9, 18, 8, 8, 9)
 
 
 def heading() -> Iterator[str]:
@@ -19,23 +20,26 @@ def heading() -> Iterator[str]:
         "interleaved pairs, quartiles in brackets; garbage collector on, earlier heap frozen"
     )
     yield ""
-    yield _line(("row", "ours", "other", "ratio", "quartiles", "hold", "aim"), "verdict")
-    yield "-" * (sum(_WIDTHS) + 9)
+    yield _joined("row", "ours", "other", "ratio", "quartiles", "hold", "aim", "verdict")
+    yield "-" * (_NAME + sum(_CELLS))
 
 
-def lines(figure: Figure) -> Iterator[str]:
-    """One row, as two lines where it names what it is compared with."""
+def line(figure: Figure) -> str:
+    """One row. A row that is compared with nothing has its limits in its own unit, and no ratio."""
     row, unit = figure.row, figure.row.unit
-    yield _line(
-        (
-            f"{row.name} / {row.against}" if row.against else row.name,
-            f"{figure.ours * unit.scale:.3f} {unit.name}",
-            "" if figure.other is None else f"{figure.other * unit.scale:.3f} {unit.name}",
-            _number(figure.median),
-            f"[{_number(figure.low)} {_number(figure.high)}]",
-            _number(row.hold),
-            _number(row.aim),
-        ),
+    if figure.other is None:
+        ours, other, ratio = f"{figure.median:.3f} {unit.name}", "", ""
+    else:
+        ours, other = (f"{cost * unit.scale:.3f} {unit.name}" for cost in (figure.ours, figure.other))
+        ratio = _ratio(figure.median)
+    return _joined(
+        f"{row.name} / {row.against}" if row.against else row.name,
+        ours,
+        other,
+        ratio,
+        f"[{_shown(figure, figure.low)} {_shown(figure, figure.high)}]",
+        _shown(figure, row.hold),
+        _shown(figure, row.aim),
         verdict(figure),
     )
 
@@ -57,17 +61,16 @@ def summary(figures: Iterable[Figure]) -> str:
     return f"{len(verdicts)} rows: {counts} ({sys.executable})"
 
 
-def _number(value: float | None) -> str:
-    """Small ratios as 1/n, as their limits are written."""
+def _shown(figure: Figure, value: float | None) -> str:
     if value is None:
         return ""
+    return _ratio(value) if figure.row.other else f"{value:.3g}"
+
+
+def _ratio(value: float) -> str:
+    """Small ratios as 1/n, as their limits are written."""
     return f"1/{1 / value:.1f}" if 0 < value < 0.6 else f"{value:.2f}"
 
 
-def _line(cells: tuple[str, ...], last: str) -> str:
-    first, *rest = cells
-    return (
-        first.ljust(_WIDTHS[0])
-        + "".join(cell.rjust(w) for cell, w in zip(rest, _WIDTHS[1:], strict=True))
-        + f"  {last}"
-    )
+def _joined(name: str, *cells: str) -> str:
+    return name.ljust(_NAME) + "".join(cell.rjust(width) for cell, width in zip(cells, _CELLS, strict=True))

@@ -1,1 +1,1 @@
-"""The applications that `benchmarks.server` serves: each module has one `app`."""
+"""The applications that `benchmarks.server` serves: each module's `opened` gives one, ready to answer."""

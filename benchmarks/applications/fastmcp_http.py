@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 from fastmcp import FastMCP
+from starlette.types import ASGIApp
 
-from benchmarks.tools import echo
 
-server = FastMCP("bench")
-server.tool(echo)
-app = server.http_app(stateless_http=True, json_response=True)
+async def hello(name: str) -> str:
+    """Say hello to somebody."""
+    return f"Hello, {name}!"
+
+
+@asynccontextmanager
+async def opened() -> AsyncGenerator[ASGIApp]:
+    """The server's application; it starts itself when it is served."""
+    server = FastMCP("bench")
+    server.tool(hello)
+    yield server.http_app(stateless_http=True, json_response=True)

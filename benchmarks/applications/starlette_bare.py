@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from benchmarks.tools import TEXT, echo
+
+async def greet(request: Request) -> JSONResponse:
+    """Say hello, as the route of the tutorial's provider does."""
+    return JSONResponse({"greeting": "Hello, t1!"})
 
 
-async def hello(request: Request) -> JSONResponse:
-    """Answer a small object."""
-    return JSONResponse({"text": await echo(text=TEXT)})
-
-
-app = Starlette(routes=[Route("/v1/hello", hello)])
+@asynccontextmanager
+async def opened() -> AsyncGenerator[Starlette]:
+    """The application."""
+    yield Starlette(routes=[Route("/v1/hello", greet)])
