@@ -1,0 +1,208 @@
+"""`toolplug providers`, `tools`, `explain`, `doctor` and `diff`: what they tell of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.cli.process import toolplug
+from tests.providers.fake_distribution import install, provides
+
+Write = Callable[..., Path]
+Package = Callable[..., None]
+
+PAIR = f"""
+    from toolplug import FunctionProvider, tool
+
+    class One(FunctionProvider):
+        @tool(description="{"x" * 1025}")
+        async def shared(self) -> str:
+            return "one"
+
+        @tool
+        async def own(self) -> str:
+            return "own"
+
+    class Two(FunctionProvider):
+        @tool
+        async def shared(self) -> str:
+            return "two"
+
+    class Late(FunctionProvider):
+        def tools(self):
+            return self.known
+
+    class Broken(FunctionProvider):
+        async def start(self, site):
+            raise ValueError("no disk")
+"""
+
+
+@pytest.fixture
+def pair(package: Package) -> None:
+    types = {"one": "pair_mod:One", "two": "pair_mod:Two", "late": "pair_mod:Late", "broken": "pair_mod:Broken"}
+    package("toolplug-pair", types, pair_mod=PAIR)
+    package("toolplug-gone", {"gone": "no_such_module:X"})
+
+
+@pytest.mark.requirement("C-10-providers", "C-10-doctor", "C-10-exit-codes")
+def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write, pair: None) -> None:
+    write(
+        "providers: {one: {enabled: true}, two: {enabled: true}, hello: {enabled: true, greting: x},"
+        " gone: {enabled: true}, late: {}, broken: {enabled: true}, nosuch: {}}"
+    )
+    done = run("providers", "--json")
+    records = {record["key"]: record for record in done.json["providers"]}
+    assert done.code == 0
+    assert {key: record["state"] for key, record in records.items() if key not in ("file_search", "journal")} == {
+        "one": "active",
+        "two": "shadowed",
+        "hello": "config-invalid",
+        "gone": "import-failed",
+        "late": "disabled",
+        "broken": "start-failed",
+        "nosuch": "config-invalid",
+    }
+    assert all(record["reason"] and record["fix"] for key, record in records.items() if key not in ("one", "nosuch"))
+    assert set(records["one"]) == {
+        *("key", "type", "state", "reason", "fix", "tools", "routes", "distribution", "version"),
+    }
+    assert (records["one"]["tools"], records["one"]["distribution"]) == (["shared", "own"], "toolplug-pair")
+    plain = run("providers")
+    assert all(f"\n{key}" in plain.out for key in records)
+
+
+@pytest.mark.requirement("C-10-providers", "I2-done-wheel-listed", "C-10-config")
+def test_an_installed_package_is_listed_with_the_yaml_to_paste_also_without_a_configuration(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    install(site, "toolplug-rain", provides(rain="rain_mod:Rain"))
+    done = toolplug("providers", folder=tmp_path, site=site)
+    assert done.code == 0
+    assert "installed-not-enabled" in done.out
+    assert "providers:\n    rain:\n      enabled: true" in done.out.replace("  providers", "providers")
+
+
+@pytest.mark.requirement("C-10-tools")
+def test_tools_are_listed_in_order_and_in_every_dialect(run: Run, write: Write, pair: None) -> None:
+    write("providers: {hello: {enabled: true}, one: {enabled: true}}")
+    assert [line.split()[0] for line in run("tools").out.splitlines()] == ["TOOL", "hello", "shared", "own"]
+    chat = run("tools", "--json").json["tools"]
+    assert [tool["function"]["name"] for tool in chat] == ["hello", "shared", "own"]
+    assert "input_schema" in run("tools", "--format", "anthropic").json["tools"][0]
+    assert "inputSchema" in run("tools", "--format", "mcp").json["tools"][0]
+    assert run("tools", "--format", "responses").json["tools"][0]["name"] == "hello"
+
+
+@pytest.mark.requirement("C-10-explain", "I2-3-explain-effective", "C-10-operator")
+def test_every_gate_and_every_knob_names_the_line_that_decided(run: Run, write: Write) -> None:
+    write(
+        "limits: {timeout: 9s}\n"
+        "providers:\n"
+        "  hello:\n"
+        "    enabled: true\n"
+        "    limits: {retries: 2}\n"
+        "    tools:\n"
+        "      hello:\n"
+        "        policy: deny\n"
+        "        tenants: [t1]\n"
+    )
+    done = run("explain", "hello", "--json")
+    gates = {gate["gate"]: gate for gate in done.json["gates"]}
+    assert (done.code, done.json["callable"]) == (1, False)
+    assert list(gates)[:4] == ["switch", "tenants", "policy", "scope"]
+    assert (gates["switch"]["verdict"], gates["switch"]["origin"]) == ("open", "providers.yaml:4")
+    assert (gates["tenants"]["verdict"], gates["tenants"]["origin"]) == ("refused", "providers.yaml:9")
+    assert (gates["policy"]["verdict"], gates["policy"]["origin"]) == ("refused", "providers.yaml:8")
+    knobs = {item["knob"]: (item["value"], item["origin"]) for item in done.json["settings"]}
+    assert knobs["timeout"] == ("9s", "providers.yaml:1")
+    assert knobs["retries"] == ("2", "providers.yaml:5")
+    assert knobs["drain"] == ("30s", "default")
+    inside = run("explain", "hello", "--tenant", "t1", "--json").json
+    assert [gate["gate"] for gate in inside["gates"] if gate["verdict"] == "refused"] == ["policy"]
+    assert "providers.yaml:8" in run("explain", "hello").out
+
+
+@pytest.mark.requirement("C-10-explain")
+def test_a_name_that_nobody_lists_is_told_its_nearest_and_where_it_lives(run: Run, write: Write, pair: None) -> None:
+    write(
+        "providers:\n  hello:\n    enabled: true\n    tools: {hello: disable}\n  one:\n    enabled: true\n  two: {}\n"
+    )
+    disabled = run("explain", "hello", "--json").json
+    assert (disabled["found"], disabled["gates"][0]["gate"], disabled["gates"][0]["origin"]) == (
+        *(False, "policy"),
+        "providers.yaml:4",
+    )
+    off = run("explain", "two", "--json").json["gates"][0]
+    assert (off["gate"], off["origin"]) == ("provider", "providers.yaml:7")
+    assert "is disabled" in off["detail"]
+    assert run("explain", "shard", "--json").json["nearest"] == ["shared"]
+    agent = run("explain", "own", "--agent", "nobody", "--json")
+    assert (agent.code, agent.json["gates"][0]["gate"]) == (1, "agent")
+    session = run("explain", "own", "--session", "ABCDEFGH", "--json")
+    assert (session.code, session.codes) == (1, ["session_not_found"])
+    assert run("explain", "own").code == 0
+
+
+@pytest.mark.requirement("C-10-doctor")
+def test_the_doctor_tells_what_is_wrong_and_what_is_doubtful(run: Run, write: Write, pair: None) -> None:
+    write("providers: {one: {enabled: true}, two: {enabled: true}, broken: {enabled: true}, hello: {enabld: true}}")
+    done = run("doctor", "--json")
+    assert done.code == 1
+    assert done.codes == ["start_failed"]
+    assert {"shadowed", "conflict", "long_description"} == {item["code"] for item in done.json["warnings"]}
+    assert set(done.json["versions"]) >= {"python", "toolplug", "pydantic"}
+    write("providers: {one: {enabled: true, wrong: 1}}")
+    assert run("doctor", "--json").codes == ["unknown_key"]
+    write("providers: {one: {enabled: true}}")
+    doubtful = run("doctor")
+    assert doubtful.code == 0
+    assert "1025 characters" in doubtful.out
+    assert doubtful.out.endswith("0 problems, 1 doubt\n")
+
+
+def test_the_doctor_tells_of_packages_that_clash_and_of_a_store_that_cannot_be_opened(
+    run: Run, write: Write, package: Package, tmp_path: Path
+) -> None:
+    package("toolplug-rain-one", {"rain": "rain_one:Rain"})
+    package("toolplug-rain-two", {"rain": "rain_two:Rain"})
+    none = run("doctor", "--json")
+    assert none.code == 0
+    assert [item["code"] for item in none.json["warnings"]] == ["no_configuration", "two_distributions"]
+    (tmp_path / "state.db").write_bytes(b"no database" * 1000)
+    write("store: sqlite:///./state.db")
+    assert run("doctor", "--json").codes == ["store_refused"]
+
+
+@pytest.mark.requirement("C-10-diff")
+def test_diff_tells_what_a_reload_would_do_and_starts_nothing(run: Run, write: Write, pair: None) -> None:
+    write("providers: {hello: {enabled: true}, one: {enabled: true}, broken: {enabled: true}}")
+    other = (
+        "providers: {hello: {enabled: true, greeting: Hi}, two: {enabled: true}, broken: {enabled: true},"
+        " late: {enabled: true}}\nlimits: {timeout: 5s}\nmetrics: {namespace: other}"
+    )
+    write(other, "other.yaml")
+    assert run("diff", "other.yaml", "--json").json == {
+        "providers": {
+            "started": ["two", "late"],
+            "stopped": ["one"],
+            "changed": ["hello", "broken"],
+            "kept": [],
+            "unknown": ["late"],
+        },
+        "tools": {
+            "added": [],
+            "removed": ["own"],
+            "modified": ["shared"],
+            "replanned": ["hello"],
+            "reordered": False,
+        },
+        "sections": {"changed": ["limits", "metrics"], "restart": ["metrics"]},
+    }
+    plain = run("diff", "other.yaml").out
+    assert "a reload is refused" in plain
+    assert "tells its tools only once it runs" in plain
+    same = run("diff", "providers.yaml", "--json").json
+    assert same["providers"]["kept"] == ["hello", "one", "broken"]
+    assert (same["tools"]["added"], same["sections"]["changed"]) == ([], [])

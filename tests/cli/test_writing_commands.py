@@ -1,0 +1,191 @@
+"""`toolplug init`, `keys new`, `schema` and `new-provider`: what they write works."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+from tests.cli.conftest import Run
+from tests.cli.process import toolplug
+from tests.providers.fake_distribution import install, provides
+from tests.requirement_table import ROOT
+
+Write = Callable[..., Path]
+
+HEAVY = """
+    from pathlib import Path
+    from pydantic import BaseModel, Field, SecretStr
+    from toolplug import FunctionProvider
+
+    Path(__file__).with_name("imported").touch()
+    print("noise on stdout")
+
+    class Heavy(FunctionProvider):
+        class Config(BaseModel):
+            size: int = Field(ge=1)
+            token: SecretStr
+
+    class Free(FunctionProvider):
+        class Config(BaseModel):
+            model_config = {"extra": "allow"}
+
+    class Bare(FunctionProvider):
+        pass
+"""
+
+
+@pytest.mark.requirement("C-10-init", "C-10-exit-codes")
+def test_init_writes_a_configuration_that_runs_and_overwrites_nothing(run: Run, tmp_path: Path) -> None:
+    assert run("init").code == 0
+    text = (tmp_path / "providers.yaml").read_text()
+    assert "hello:\n    enabled: false" in text
+    assert run("check").code == 0
+    (tmp_path / "providers.yaml").write_text(text.replace("hello:\n    enabled: false", "hello:\n    enabled: true"))
+    assert run("call", "hello").out == "Hello, world!\n"
+    again = run("init", "--json")
+    assert (again.code, again.codes) == (1, ["exists"])
+    assert run("init", "-c", "other.yaml", "--json").json == {"file": "other.yaml"}
+
+
+@pytest.mark.requirement("C-10-keys-new")
+def test_a_new_key_is_shown_once_with_the_line_that_lets_it_in(run: Run, write: Write) -> None:
+    first, second = run("keys", "new", "--json").json, run("keys", "new", "--json").json
+    assert first["key"] != second["key"]
+    assert len(first["key"].removeprefix("tp_")) * 6 >= 256
+    assert hashlib.sha256(first["key"].encode()).hexdigest() == first["sha256"]
+    plain = run("keys", "new").out
+    key = plain.splitlines()[0]
+    pasted = plain[plain.index("auth:") :]
+    assert hashlib.sha256(key.encode()).hexdigest() in pasted
+    write(pasted)
+    assert run("check").code == 0
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Callable[[], Any]:
+    """The schema of a process that has further packages, and a validator for it."""
+    site = tmp_path / "site"
+    types = provides(heavy="heavy_mod:Heavy", free="heavy_mod:Free", bare="heavy_mod:Bare", gone="no_such:X")
+    install(site, "toolplug-heavy", types, modules={"heavy_mod": dedent(HEAVY)})
+
+    def taken() -> Any:
+        done = toolplug("schema", "--json", folder=tmp_path, site=site)
+        assert done.code == 0
+        assert "gone: its settings are not known" in done.err
+        return done.json
+
+    return taken
+
+
+@pytest.mark.requirement("C-10-schema", "C-10-schema-child")
+def test_the_schema_takes_right_files_and_refuses_wrong_ones(schema: Callable[[], Any]) -> None:
+    taken = schema()
+    validator = jsonschema_rs.validator_for(taken)
+    right = [
+        "{}",
+        "providers:",
+        "providers: {hello: {enabled: true, greeting: Hi}}",
+        "providers: {hello: {settings: {greeting: Hi}}, second: {type: hello, greeting: Hi}}",
+        "providers: {hello: {enabled: '${ON:-true}', limits: {timeout: 20s, rate: 60/minute, queue: '${N}'}}}",
+        "providers: {hello: {tools: {hello: deny, other: {policy: allow, limits: {timeout: 5}, tenants: [a]}}}}",
+        "providers: {heavy: {enabled: true, size: 3, token: x}, hello: {type: heavy, size: 1, token_file: y}}",
+        "providers: {heavy: {enabled: false}}",
+        "providers: {free: {enabled: true, anything: [1]}, gone: {enabled: true, anything: 1}}",
+        "auth: {api_keys: [{key: '${KEY}', subject: a}, {key_file: k, subject: b}, {sha256: '${S}', subject: c}]}",
+        "{store: 'memory://', metrics: {namespace: n}, http: {max_body: 1MiB}}",
+        (ROOT / "providers.yaml").read_text(),
+    ]
+    wrong = [
+        "nosuch: 1",
+        "providers: {hello: {enabld: true}}",
+        "providers: {hello: {greeting: ''}}",
+        "providers: {hello: {enabled: 1}}",
+        "providers: {nosuch: {enabled: true}}",
+        "providers: {Hello: {type: hello}}",
+        "providers: {second: {type: nosuch}}",
+        "providers: {heavy: {enabled: true, size: 0, token: x}}",
+        "providers: {heavy: {enabled: true, size: 1}}",
+        "providers: {bare: {enabled: true, anything: 1}}",
+        "providers: {hello: {limits: {timeout: soon}}}",
+    ]
+    assert [text for text in right if not validator.is_valid(yaml.safe_load(text))] == []
+    assert [text for text in wrong if validator.is_valid(yaml.safe_load(text))] == []
+    assert "not known" in taken["$defs"]["provider.gone"]["description"]
+
+
+@pytest.mark.requirement("C-10-schema-alone")
+def test_no_other_command_imports_what_the_configuration_does_not_name(
+    tmp_path: Path, write: Write, schema: Callable[[], Any]
+) -> None:
+    site = tmp_path / "site"
+    write("providers: {heavy: {enabled: false}}")
+    lines = ["providers", "doctor", "check", "tools", "call x", "explain x", "diff providers.yaml", "keys new"]
+    for line in lines:
+        toolplug(*line.split(), folder=tmp_path, site=site)
+        assert not (site / "imported").exists(), line
+    schema()
+    assert (site / "imported").exists()
+
+
+@pytest.mark.requirement("C-10-schema-child")
+def test_the_schema_is_written_beside_the_configuration(run: Run, write: Write, tmp_path: Path) -> None:
+    write("providers: {hello: {}}")
+    assert run("schema").code == 0
+    written = json.loads((tmp_path / "providers.schema.json").read_text())
+    assert "provider.hello" in written["$defs"]
+    run("schema", "-o", "other.json")
+    assert json.loads((tmp_path / "other.json").read_text()) == written
+    assert run("schema", "-o", "-").json == written
+
+
+@pytest.mark.requirement("C-10-new-provider")
+def test_a_new_package_passes_its_own_tests_at_once(run: Run, tmp_path: Path) -> None:
+    done = run("new-provider", "unit-prices", "--json")
+    assert (done.code, done.json["folder"]) == (0, "toolplug-unit-prices")
+    folder = tmp_path / "toolplug-unit-prices"
+    assert {str(file.relative_to(tmp_path)) for file in folder.rglob("*") if file.is_file()} == set(done.json["files"])
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder / "src"), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert tests.returncode == 0, tests.stdout
+    assert "4 passed" in tests.stdout
+    again = run("new-provider", "unit_prices", "--json")
+    assert (again.code, again.codes) == (1, ["exists"])
+
+
+@pytest.mark.judge
+@pytest.mark.timeout(600)
+@pytest.mark.requirement("C-10-new-provider", "I2-done-wheel-listed")
+def test_a_new_package_installs_into_a_fresh_environment_and_is_found_there(run: Run, tmp_path: Path) -> None:
+    run("new-provider", "weather")
+    venv.create(tmp_path / "venv", with_pip=True)
+    scripts = tmp_path / "venv" / "bin"
+    package = tmp_path / "toolplug-weather"
+    _must(scripts / "python", "-m", "pip", "install", "--quiet", ROOT, package, "pytest", "httpx2", folder=tmp_path)
+    _must(scripts / "python", "-m", "pytest", "-q", folder=package)
+    assert "installed-not-enabled" in _must(scripts / "toolplug", "providers", folder=tmp_path)
+    (tmp_path / "providers.yaml").write_text("providers: {weather: {enabled: true}}")
+    answer = _must(scripts / "toolplug", "call", "weather_greet", "name=Ada", folder=tmp_path)
+    assert answer == "Hello, Ada! This is tenant default.\n"
+
+
+def _must(*command: str | Path, folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

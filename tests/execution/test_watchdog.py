@@ -1,0 +1,49 @@
+"""The watchdog of the event loop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from toolplug.execution.watchdog import Watchdog
+
+pytestmark = pytest.mark.anyio
+
+
+class _Heard(logging.Handler):
+    """Keeps the lines, and lets the one who blocks go on once there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.first = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        self.first.set()
+
+
+@pytest.fixture
+def heard() -> _Heard:
+    """What the logger of the execution floor says."""
+    return _Heard()
+
+
+@pytest.mark.requirement("H-provider-blocks-loop")
+@pytest.mark.parametrize(("owners", "who"), [({"tests": "slow"}, "provider 'slow'"), ({}, "the host")])
+async def test_who_holds_up_the_loop_is_named_with_the_place_while_it_does(
+    heard: _Heard, owners: dict[str, str], who: str
+) -> None:
+    logger = logging.getLogger("toolplug.execution")
+    logger.addHandler(heard)
+    try:
+        async with Watchdog(lambda: owners, lag_s=0.01):
+            assert heard.first.wait(20)
+    finally:
+        logger.removeHandler(heard)
+    assert len(heard.lines) == 1
+    assert heard.lines[0].startswith(f"{who} holds up the event loop, ")
+    assert "test_who_holds_up_the_loop" in heard.lines[0]
+    assert "test_watchdog.py:" in heard.lines[0]
