@@ -94,7 +94,7 @@ class UnmatchedStub(ToolplugError):
     `index` is the entry's position in the request's tools, `type` the stub's type.
     """
 
-    def __init__(self, message: str, *, index: int, type: str) -> None:
+    def __init__(self, message: str, *, index: int, type: str) -> None:  # noqa: A002  the name of the stub's own key
         self.index = index
         self.type = type
         super().__init__(message)

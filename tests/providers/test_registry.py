@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -24,7 +25,9 @@ from toolplug import (
 )
 from toolplug.errors import ConfigError
 from toolplug.providers.site import Site
+from toolplug.providers.sites import TenantRecords
 from toolplug.providers.state import ProviderState
+from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -289,3 +292,47 @@ async def test_a_registry_can_be_joined_with_another_and_the_first_still_wins() 
         assert [(item.name, item.winner.ref.source, item.loser.ref.source) for item in conflicts] == [
             ("echo", "a", "b")
         ]
+
+
+@pytest.mark.requirement("C-12-registry-instances")
+async def test_a_provider_that_its_maker_started_is_not_started_twice() -> None:
+    class Once(FunctionProvider):
+        starts = 0
+
+        async def start(self, site: Site) -> None:
+            self.starts += 1
+
+    once = Once()
+    async with FunctionRegistry({"once": once}):
+        assert once.starts == 1
+    site = Site(key="once", state_dir=Path(), store=lambda principal: TenantRecords(MemoryStore(), principal.tenant))
+    await once.start(site)
+    async with FunctionRegistry({"once": once}):
+        assert once.starts == 2
+
+
+@pytest.mark.requirement("H-trust-descriptions")
+async def test_what_nobody_can_see_is_taken_out_of_descriptions() -> None:
+    class Sly(FunctionProvider):
+        @tool(description="Read\u200b a\x1b file\u202e.\n\tSafely.\U000e0041")
+        async def read(self) -> str:
+            return ""
+
+    async with FunctionRegistry({"sly": Sly()}) as registry:
+        assert registry.catalog["read"].definition.description == "Read a file.\n\tSafely."
+
+
+@pytest.mark.requirement("H-fact-label-cap")
+async def test_past_two_thousand_tools_the_metrics_say_how_many_have_no_lines() -> None:
+    class Many(FunctionProvider):
+        def tools(self) -> list[ToolDefinition]:
+            return [ToolDefinition(name=f"tool_{number}") for number in range(2_001)]
+
+        async def execute(self, call: ToolCall, context: CallContext) -> object:
+            return None
+
+    metrics = CollectorRegistry()
+    async with FunctionRegistry({"many": Many()}, metrics=metrics):
+        assert metrics.get_sample_value("antwort_builtin_tool_series_capped") == 2  # one is of unknown names
+        labels = {"provider": "many", "tool_name": "tool_2000"}
+        assert metrics.get_sample_value("antwort_builtin_tool_in_flight", labels) is None

@@ -41,13 +41,15 @@ class FirstSteps:
 
 
 def _one_after_another(steps: FirstSteps) -> Generator[Any, Any, object]:
-    coroutine: Running = yield
+    coroutine: Coroutine[Any, Any, object] = yield
     while True:
-        value: object = yield from coroutine  # pyright: ignore  what types.coroutine is for
+        # anything else is awaited as `await` would: an iterable that is no awaitable must not pass for one
+        steps_of = coroutine if type(coroutine) is types.CoroutineType else coroutine.__await__()
+        value: object = yield from steps_of  # pyright: ignore  what types.coroutine is for
         if steps.kept:
             return cast("object", value)
         steps.value = value
-        del coroutine, value
+        del coroutine, steps_of, value
         coroutine = yield ENDED
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from secrets import token_urlsafe
 from time import perf_counter
 from typing import cast
 
@@ -80,7 +81,12 @@ class Tries:
         return outcome
 
     async def _again(self, retry: Retry) -> ToolResult:
-        """Up to `retry.attempts` more after the first, while a pause before the next ends before the deadline."""
+        """Up to `retry.attempts` more after the first, while a pause before the next ends before the deadline.
+
+        All of them carry one idempotency key, the caller's or a new one, so that the provider can tell a repetition.
+        """
+        if self._context.idempotency_key is None:
+            self._context = self._context._replace(idempotency_key=token_urlsafe(16))
 
         async def attempt() -> ToolResult:
             return await self._attempt(self._inner._replace(arguments=copy.deepcopy(self._inner.arguments)))

@@ -36,8 +36,8 @@ class Configuration:
 
     @property
     def folder(self) -> Path:
-        """The folder that relative state paths start at: where the file stands, or the working directory."""
-        return Path.cwd() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
+        """Where relative paths of the configuration start: its file's folder; for a mapping the working directory."""
+        return Path() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
 
 
 def read_configuration(source: Source, environ: Mapping[str, str], installed: Installed) -> Configuration:

@@ -8,7 +8,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
@@ -32,9 +31,9 @@ from toolplug.providers.entry import Wanted
 from toolplug.providers.entry_points import Installed, InstalledProvider, installed
 from toolplug.providers.planning import Surroundings
 from toolplug.providers.registry import UNKNOWN, FunctionRegistry, Setup
-from toolplug.providers.sites import stored_sites
+from toolplug.providers.sites import TemporaryRoot, stored_sites
 from toolplug.providers.state import ProviderRecord, ProviderState
-from toolplug.stores.open import open_store
+from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 
 _LOG = logging.getLogger("toolplug.host")
@@ -43,7 +42,6 @@ Reader = Callable[[Source, Mapping[str, str], Installed], Configuration]
 """Reads a configuration; raises `ConfigError`."""
 
 ARTIFACT_S = 3600.0
-STATE_DIR = ".toolplug"
 
 
 class Reloaded(NamedTuple):
@@ -94,7 +92,7 @@ class Host:
         settings = configuration.settings
         self._overrides = MappingProxyType({})
         async with AsyncExitStack() as life:
-            store = await life.enter_async_context(open_store(settings.store))
+            store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
             metrics = CollectorRegistry()
             registry = FunctionRegistry(metrics=metrics, setup=_setup(configuration, store))
             await life.enter_async_context(registry)
@@ -213,7 +211,7 @@ class Host:
         async with self._changing:
             before = opened.registry.running()
             try:
-                configuration = self._read()
+                configuration = await asyncio.to_thread(self._read)
                 _check_unchangeable(opened.configuration, configuration)
                 self._overrides = MappingProxyType({})
                 await opened.registry.apply(self._wanted(configuration))
@@ -232,12 +230,10 @@ class Host:
         async with self._changing:
             entries = opened.configuration.providers
             try:
-                if on:
-                    entries.switched_on(key)
-                else:
-                    entries.switched_off(key, "")
+                entries.switched_off(key, "")
                 overrides = MappingProxyType({**self._overrides, key: on})
-                await opened.registry.apply(_overridden(opened.configuration, overrides))
+                wanted = await asyncio.to_thread(_overridden, opened.configuration, overrides)
+                await opened.registry.apply(wanted)
             except Exception:
                 audit(event, "refused", by, key, request_id)
                 raise
@@ -333,18 +329,17 @@ def _setup(configuration: Configuration, store: Store) -> Setup:
     ledger, lanes = Ledger(), Lanes()
     artifacts = Artifacts(store, ARTIFACT_S)
     around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts)
+    folder = store_folder(settings.store, folder=configuration.folder)
+    root = TemporaryRoot() if folder is None else folder.absolute
     tail = read_result(artifacts, ledger, lanes) if settings.limits.artifacts else EMPTY_CATALOG
     return Setup(
         around=around,
         lanes=lanes,
-        site_for=stored_sites(lambda: store, lambda: _state_root(configuration)),
+        site_for=stored_sites(lambda: store, root),
         namespace=settings.metrics.namespace,
         tail=tail,
+        resources=(root,) if isinstance(root, TemporaryRoot) else (),
     )
-
-
-def _state_root(configuration: Configuration) -> Path:
-    return configuration.folder / STATE_DIR
 
 
 def _because(record: ProviderRecord) -> str:

@@ -20,6 +20,7 @@ from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called, owne
 from toolplug.providers.planning import Surroundings, drain_seconds, planned_tools
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.site import Site
+from toolplug.providers.started import forget_start, is_started
 from toolplug.providers.state import ProviderState
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -64,7 +65,8 @@ async def opened(wanted: Wanted, around: Surroundings, site_for: Callable[[Provi
         )
     switch, threads = SourceSwitch(), DaemonThreads(entry.key)
     try:
-        await awaited(entry, "start()", lambda: provider.start(site_for(entry)), START_S)
+        if not is_started(provider):
+            await awaited(entry, "start()", lambda: provider.start(site_for(entry)), START_S)
         return Generation(
             entry=entry,
             provider=provider,
@@ -81,6 +83,7 @@ async def opened(wanted: Wanted, around: Surroundings, site_for: Callable[[Provi
 
 
 async def _closed(entry: ProviderEntry, provider: FunctionProvider) -> None:
+    forget_start(provider)
     try:
         await awaited(entry, "aclose()", provider.aclose, CLOSE_S)
     except ProviderError as error:

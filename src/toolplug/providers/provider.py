@@ -21,6 +21,7 @@ from toolplug.providers.config_model import default_config, given_config
 from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.scope import names_where_class_is_made
 from toolplug.providers.site import Site
+from toolplug.providers.started import remember_start
 
 
 class FunctionProvider:
@@ -42,6 +43,7 @@ class FunctionProvider:
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
+        remember_start(cls)
         mark_hooks(cls)
         declare(cls, names_where_class_is_made(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
 

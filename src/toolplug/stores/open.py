@@ -13,22 +13,31 @@ from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.sqlite_file import Synchronous
 from toolplug.stores.store import Store
 
+_HERE = Path()
 
-def open_store(url: str, *, clock: Callable[[], float] = time.time) -> Store:
+
+def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = time.time) -> Store:
     """Return the store that a URL names, not yet open: nothing is touched before `async with`.
 
-    `memory://`, `sqlite:///./relative/to/the/working/directory.db` or `sqlite:////absolute.db`, the latter two with
-    `?synchronous=normal|full`. Anything else raises `StoreMisused`, which never repeats the URL: it may hold a secret.
+    `memory://`, `sqlite:///./relative/to/the/folder.db` or `sqlite:////absolute.db`, the latter two with
+    `?synchronous=normal|full`; `folder` is where relative paths start, by default the working directory.
+    Anything else raises `StoreMisused`, which never repeats the URL: it may hold a secret.
     """
     parts = urlsplit(url)
     if parts.scheme == "memory":
         _check_memory(parts)
         return MemoryStore(clock=clock)
     if parts.scheme == "sqlite":
-        return SqliteStore(_path(parts), synchronous=_synchronous(parts), clock=clock)
+        return SqliteStore(folder / _path(parts), synchronous=_synchronous(parts), clock=clock)
     raise StoreMisused(
         f"unknown store {parts.scheme!r}; known: memory://, sqlite:///./state.db, sqlite:////var/lib/state.db"
     )
+
+
+def store_folder(url: str, *, folder: Path = _HERE) -> Path | None:
+    """The folder that a store's file stands in, where providers keep files beside it; None for a store in memory."""
+    parts = urlsplit(url)
+    return (folder / _path(parts)).parent if parts.scheme == "sqlite" else None
 
 
 def _check_memory(parts: SplitResult) -> None:
