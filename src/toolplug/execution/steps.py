@@ -44,7 +44,7 @@ def _one_after_another(steps: FirstSteps) -> Generator[Any, Any, object]:
     coroutine: Coroutine[Any, Any, object] = yield
     while True:
         # anything else is awaited as `await` would: an iterable that is no awaitable must not pass for one
-        steps_of = coroutine if type(coroutine) is types.CoroutineType else coroutine.__await__()
+        steps_of = coroutine if type(coroutine) is types.CoroutineType else coroutine.__await__()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
         value: object = yield from steps_of  # pyright: ignore  what types.coroutine is for
         if steps.kept:
             return cast("object", value)
