@@ -80,7 +80,8 @@ class Writer:
                 items = self._taken()
                 batch = [item for item in items if item is not None]
                 going = len(batch) == len(items)
-                self._write(connection, [item.entry for item in batch])
+                if batch:
+                    self._write(connection, [item.entry for item in batch])
                 for item in batch:
                     item.done.set_result(None)
 
