@@ -18,6 +18,8 @@ from tests.http.conversation import Conversation
 from tests.http.sample_provider import LANGUAGE
 
 from toolplug import Host, open_host
+from toolplug.errors import StoreUnavailable
+from toolplug.host.configuration import read_configuration
 from toolplug.http import create_app
 
 pytestmark = pytest.mark.anyio
@@ -198,3 +200,28 @@ async def test_a_tool_is_told_who_calls_and_not_by_which_credential(client: Asyn
     called = await client.post("/v1/tool-calls", headers=ALICE, json={"name": "context"})
     assert "alice" in called.json()["output"]
     assert "alice-key" not in called.text
+
+
+@pytest.mark.requirement("H-store-503", "H-trust-no-leak")
+async def test_a_failure_of_our_own_is_a_500_that_tells_nothing(
+    sample_package: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for error, status, code in (
+        (StoreUnavailable("the disk"), 503, "store_unavailable"),
+        (ValueError("the secret"), 500, "internal"),
+    ):
+        host = BrokenHost(settings(), {}, read_configuration)
+        host.error = error
+        async with host, client_of(create_app(host)) as client:
+            answer = await client.get("/readyz")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+            assert "secret" not in answer.text + "".join(record.message for record in caplog.records)
+
+
+class BrokenHost(Host):
+    """A host that cannot even say whether it is ready."""
+
+    error: Exception
+
+    async def ready(self) -> tuple[str, ...]:
+        raise self.error

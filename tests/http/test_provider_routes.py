@@ -228,3 +228,26 @@ async def test_routes_follow_the_registry_without_being_made_again(sample_packag
         for action, status in (("disable", 404), ("enable", 200), ("disable", 404)):
             await client.post(f"/v1/providers/sample/{action}", headers=ROOT)
             assert (await client.get("/v1/samples", headers=BOB)).status_code == status
+
+
+async def test_a_route_that_is_switched_off_while_its_caller_is_told_is_not_served(host: Host) -> None:
+    async def switching_off(connection: HTTPConnection) -> Principal | None:
+        await host.disable("sample", by=Principal())
+        return Principal(scopes=frozenset({"tools:call"}))
+
+    async with client_of(create_app(host, authenticators=[switching_off])) as client:
+        answer = await client.get("/v1/samples")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "route_not_found")
+
+
+async def test_a_server_that_stops_cancels_the_handler(host: Host) -> None:
+    held = Conversation("POST", "/v1/samples", headers=MINE)
+    switch = host.registry.routes[0].switch
+    running = asyncio.ensure_future(create_app(host)(held.scope, asyncio.Event().wait, held._send))  # type: ignore[arg-type]
+    while switch.running == 0:
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (held.sent, switch.running) == ([], 0)
+    assert host.registry.ledger.route("sample", "POST", "/v1/samples").ended == {"499": 1}

@@ -10,6 +10,7 @@ from time import perf_counter
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from toolplug.errors import StoreUnavailable
 from toolplug.http.auth.chain import Gatekeeper, insufficient_scope
@@ -29,6 +30,8 @@ OTHER_METHOD = "_other"
 """The method's label where the path lacks it: what a client sends is no label."""
 
 _FILES = "/files"
+_WHOLE = frozenset({Response, JSONResponse, PlainTextResponse, HTMLResponse})
+"""Responses that do nothing but send themselves."""
 
 
 class ProviderRoutes:
@@ -98,7 +101,10 @@ async def _handled(route: MountedRoute, found: Found, exchange: Exchange) -> Non
     try:
         request = Request(scope, bounded(exchange.receive, exchange.max_body), exchange.send)
         response = await route.route.endpoint(request)
-        await response(scope, request.receive, exchange.send)
+        if type(response) in _WHOLE and response.background is None:
+            await exchange.answer_whole(response)
+        else:
+            await response(scope, request.receive, exchange.send)
     except HttpProblem:
         raise
     except HTTPException as error:

@@ -15,24 +15,30 @@ LOCAL = "localhost"
 
 
 class HostDoor:
-    """Lets requests in that name a host of ours; the port does not matter, since proxies change it."""
+    """Lets requests in that name a host of ours; the port does not matter, since proxies change it.
+
+    What was let in last is let in again without being read: clients do not change the name that they use.
+    """
 
     def __init__(self, allowed: Iterable[str]) -> None:
         names = (host_name(entry) or entry.lower() for entry in allowed)
         self._allowed = frozenset({LOCAL, *names})
+        self._last: tuple[bytes, object] = (b"", None)
 
     def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Raise `HttpProblem` for a Host header that is missing, doubled, malformed or not ours."""
         found = headers.get(b"host")
         if found is None or (len(headers) < len(scope["headers"]) and _doubled(scope)):
             raise _misdirected("the request must have exactly one Host header")
-        name = host_name(found.decode("latin-1"))
+        bound = scope.get("server")
+        if (found, bound) != self._last:
+            self._check_name(host_name(found.decode("latin-1")), bound)
+            self._last = (found, bound)
+
+    def _check_name(self, name: str | None, bound: tuple[str, int | None] | None) -> None:
         if name is None:
             raise _misdirected("the Host header is no host name with an optional port")
-        if name in self._allowed:
-            return
-        bound = scope.get("server")
-        if bound is None or name != bound[0].lower():
+        if name not in self._allowed and (bound is None or name != bound[0].lower()):
             raise _misdirected("this server is not known by the name in the Host header")
 
 
