@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from toolplug.execution.gates import CALL_SCOPE
+
 READ = "tools:read"
-CALL = "tools:call"
+CALL = CALL_SCOPE
 ADMIN = "admin"
 EVERY_SCOPE = frozenset({READ, CALL, "sessions:write", "approvals:write", ADMIN})
