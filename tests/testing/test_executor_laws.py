@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,10 +22,12 @@ from toolplug import (
     ToolExecutor,
     ToolResult,
     ToolStatus,
+    merged,
     open_host,
     tool,
 )
 from toolplug.catalog.catalog import CatalogDiff
+from toolplug.catalog.definition import Note
 from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.live import LiveCatalog, joined
@@ -34,6 +38,7 @@ pytestmark = pytest.mark.anyio
 ADMIN = Principal(scopes=frozenset({"admin"}))
 ALLOWED = CallContext(principal=ADMIN)
 Change = Callable[[], Any]
+TOOLS = [("notes", "add"), ("files", "list"), ("files", "left_out")]
 Opened = tuple[ToolExecutor, str, Change]
 
 
@@ -83,6 +88,41 @@ async def test_the_laws_hold_for_every_executor(kind: Callable[[], AbstractAsync
     async with kind() as (executor, name, change):
         calls = {name: ARGUMENTS.get(name, {"text": "Ann"})}
         await check_executor(executor, calls=calls, change=change, context=ALLOWED)
+
+
+def reshapings() -> dict[str, Callable[[Catalog], Catalog]]:
+    """Every way to make a catalog of another one."""
+    return {
+        "prefixed": lambda catalog: catalog.prefixed("p"),
+        "where": lambda catalog: catalog.where(lambda tool: not tool.definition.name.endswith("left_out")),
+        "annotated": lambda catalog: catalog.annotated({name: [Note("hint", "Be kind.")] for name in catalog}),
+        "renamed": lambda catalog: catalog.renamed({name: f"{name}_2" for name in catalog}),
+        "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=4.0)),
+        "visible_to": lambda catalog: catalog.visible_to(ADMIN),
+        "merged": lambda catalog: merged([catalog, catalog.prefixed("again")])[0],
+    }
+
+
+PAIRS = list(product(reshapings(), repeat=2))
+
+
+@pytest.mark.requirement("LAW-1", "I2-9-check-executor")
+@pytest.mark.parametrize(("inner", "outer"), PAIRS)
+async def test_through_every_pair_of_reshapings_a_listed_name_reaches_its_tool_and_any_other_nobody(
+    inner: str, outer: str
+) -> None:
+    async with opened_lanes() as lanes:
+        tools = [plain_tool(name, source=source, lanes=lanes) for source, name in TOOLS]
+        live = LiveCatalog(Ledger().series("_unknown", "_unknown"), Catalog(tools))
+        view = live.view(reshapings()[inner]).view(reshapings()[outer])
+
+        async def change() -> None:
+            live.publish(Catalog(tools[:1]))
+
+        for name, listed in view.catalog.items():
+            reached = await view.execute(ToolCall("c", name), ALLOWED)
+            assert reached.output == f"{listed.definition.ref.source}:{listed.definition.ref.name}"
+        await check_executor(view, calls={name: {} for name in view.catalog}, change=change, context=ALLOWED)
 
 
 class Bent:
@@ -200,13 +240,19 @@ ROWS = [
 
 
 @asynccontextmanager
-async def plain() -> AsyncGenerator[LiveCatalog]:
-    """An executor over one tool of no arguments, with a name that is not its wire name."""
+async def opened_lanes() -> AsyncGenerator[Lanes]:
     lanes = Lanes()
     await lanes.open()
-    tools = Catalog([plain_tool("echo", lanes=lanes)]).prefixed("one")
-    yield LiveCatalog(Ledger().series("_unknown", "_unknown"), tools)
+    yield lanes
     await lanes.aclose()
+
+
+@asynccontextmanager
+async def plain() -> AsyncGenerator[LiveCatalog]:
+    """An executor over one tool of no arguments, with a name that is not its wire name."""
+    async with opened_lanes() as lanes:
+        tools = Catalog([plain_tool("echo", lanes=lanes)]).prefixed("one")
+        yield LiveCatalog(Ledger().series("_unknown", "_unknown"), tools)
 
 
 @pytest.mark.requirement("I2-9-check-executor")
