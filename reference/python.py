@@ -14,7 +14,8 @@ _HEAD = "Everything that you may import. What is not listed here may change with
 
 def python_page() -> str:
     """The page."""
-    return page("Python", _HEAD, *map(_module, (toolplug, toolplug.http, toolplug.testing)), _errors())
+    listed = map(_module, (toolplug, toolplug.http, toolplug.testing))
+    return page("Python", _HEAD, *listed, *map(_whole, ("toolplug.testing.in_process", "toolplug.errors")))
 
 
 def _module(module: ModuleType) -> str:
@@ -23,5 +24,5 @@ def _module(module: ModuleType) -> str:
     return f"## {module.__name__}\n\n{blocks}" if names else ""
 
 
-def _errors() -> str:
-    return "## toolplug.errors\n\n::: toolplug.errors\n    options:\n      show_root_toc_entry: false"
+def _whole(module: str) -> str:
+    return f"## {module}\n\n::: {module}\n    options:\n      show_root_toc_entry: false"
