@@ -178,7 +178,7 @@ async def test_a_key_set_that_is_down_is_503(sample_package: None, keys: KeyServ
 
 
 async def test_a_public_key_that_is_none_lets_nobody_in(sample_package: None) -> None:
-    async with served(**{**SECTION, "public_key": "no PEM"}) as client:
+    async with served(**{**SECTION, "public_key": "-----BEGIN PUBLIC KEY-----\nnone"}) as client:
         assert (await client.get("/v1/tools", headers=bearing(token()))).status_code == 503
         assert (await client.get("/v1/tools", headers=ALICE)).status_code == 503
         assert (await client.get("/nowhere")).status_code == 404
@@ -213,16 +213,22 @@ print("jwt" in sys.modules)
     assert done.stdout == "False\n", done.stderr
 
 
-def test_without_pyjwt_a_host_that_asks_for_tokens_lets_nobody_in_and_says_what_to_install() -> None:
+def test_without_pyjwt_a_section_that_asks_for_tokens_says_what_to_install() -> None:
     code = """
-import logging, sys
-logging.basicConfig(level=logging.ERROR, format="%(message)s")
+import sys
+import importlib.util
 sys.modules["jwt"] = None
-from toolplug.host.settings import Auth
-from toolplug.http.auth.configured import configured_gatekeeper
+from toolplug import open_host
 section = {"jwt": {"algorithms": ["RS256"], "jwks_url": "https://x", "issuer": "i", "audience": "a"}}
-print(type(configured_gatekeeper(Auth.model_validate(section), ())).__name__)
+async def main():
+    async with open_host({"auth": section}, environ={}):
+        pass
+import asyncio
+from toolplug.errors import ConfigError
+try:
+    asyncio.run(main())
+except ConfigError as error:
+    print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
-    assert done.stdout == "ShutDoor\n", done.stderr
-    assert "pip install 'toolplug[auth]'" in done.stderr
+    assert "jwt needs the extra: pip install 'toolplug[auth]'" in done.stdout, done.stderr

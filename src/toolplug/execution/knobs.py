@@ -132,11 +132,14 @@ class _Knobs:
         self.settings = [Setting(knob, value, origin) if item.knob == knob else item for item in self.settings]
 
     def limiters(self, ledger: Ledger, blocking: bool) -> tuple[Limiter, ...]:
-        """Every level's breaker, then every rate, then every concurrency limit."""
+        """Every level's breaker, then every rate, then every concurrency limit; the most specific level first.
+
+        So a call that its own tool's limit refuses takes nothing from the limits above.
+        """
         breakers: list[Limiter] = []
         rates: list[Limiter] = []
         permits: list[Limiter] = []
-        for layer in self._layers:
+        for layer in reversed(self._layers):
             limits = layer.limits
             if limits.breaker is not None:
                 failures, open_for = limits.breaker.failures, limits.breaker.open_for

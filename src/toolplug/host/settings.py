@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
@@ -19,6 +20,7 @@ RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_route
 
 DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
+_PEM = "-----BEGIN PUBLIC KEY-----"
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -107,6 +109,10 @@ class Jwt(Part):
     def _one_source(self) -> Self:
         if (self.jwks_url is None) == (self.public_key is None):
             raise PydanticCustomError("one_source", "must have exactly one of jwks_url and public_key_file")
+        if self.public_key is not None and _PEM not in self.public_key.get_secret_value():
+            raise PydanticCustomError("no_pem", "public_key_file must hold a public key as PEM text")
+        if find_spec("jwt") is None:
+            raise PydanticCustomError("no_pyjwt", "jwt needs the extra: pip install 'toolplug[auth]'")
         return self
 
 
