@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from toolplug import CallContext, FunctionProvider, Principal, ToolCall, tool
-from toolplug.testing import made, running
-from toolplug.testing.in_process import in_process_host
+from toolplug.testing import in_process_host, made, running
 
 pytest_plugins = ["pytester"]
 HELLO: Mapping[str, object] = {"providers": {"hello": {"enabled": True, "greeting": "Hi"}}}
@@ -73,22 +72,27 @@ async def test_one_provider_runs_from_its_class_from_a_function_or_as_an_instanc
 FOREIGN = """
 import sys
 
+OWN = ["toolplug.testing.exports", "toolplug.testing.plugin"]
+
 def test_what_needs_an_extra_comes_when_it_is_asked_for(request):
-    assert "toolplug.testing.in_process" not in sys.modules
+    loaded = [name for name in sys.modules if name.startswith("toolplug")]
+    assert sorted(loaded) == ["toolplug", "toolplug.exports", "toolplug.testing", *OWN]
     assert callable(request.getfixturevalue("in_process_host"))
     assert "toolplug.testing.in_process" in sys.modules
 """
 
 
 @pytest.mark.requirement("I2-9-fakes")
-def test_a_foreign_test_suite_gets_one_fixture_and_no_extra_is_imported(pytester: pytest.Pytester) -> None:
+def test_a_foreign_suite_gets_one_fixture_and_nothing_is_loaded_before_it_is_asked_for(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile(FOREIGN)
     pytester.runpytest_subprocess("-p", "no:anyio").assert_outcomes(passed=1)
 
 
 @pytest.mark.requirement("I2-9-fakes")
 def test_a_missing_http_client_is_named_with_the_line_that_installs_it() -> None:
-    code = "import sys; sys.modules['httpx2'] = None; import toolplug.testing; import toolplug.testing.in_process"
+    code = "import sys; sys.modules['httpx2'] = None; from toolplug.testing import running, in_process_host"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]
-    assert last == ("ModuleNotFoundError: toolplug.testing.in_process needs httpx2: pip install 'toolplug[testing]'")
+    assert last == ("ModuleNotFoundError: in_process_host needs httpx2: pip install 'toolplug[testing]'")

@@ -1,19 +1,4 @@
 """What authors of providers and hosts test with."""
 
-from toolplug.testing.broken_rule import BrokenRule, ContractBroken
-from toolplug.testing.executor_laws import check_executor
-from toolplug.testing.faulty import FaultyProvider
-from toolplug.testing.making import made, running
-from toolplug.testing.manual_clock import ManualClock
-from toolplug.testing.provider_check import check_provider
-
-__all__ = [
-    "BrokenRule",
-    "ContractBroken",
-    "FaultyProvider",
-    "ManualClock",
-    "check_executor",
-    "check_provider",
-    "made",
-    "running",
-]
+from toolplug.testing.exports import NAMES as __all__  # noqa: F401, N811  read by `import *`
+from toolplug.testing.exports import load as __getattr__  # noqa: F401  asked for each public name (PEP 562)

@@ -28,7 +28,7 @@ from toolplug.http.scopes import EVERY_SCOPE
 try:
     import httpx2
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("toolplug.testing.in_process needs httpx2: pip install 'toolplug[testing]'") from error
+    raise ModuleNotFoundError("in_process_host needs httpx2: pip install 'toolplug[testing]'") from error
 
 BASE_URL = "http://127.0.0.1"
 ANYBODY = Principal(scopes=EVERY_SCOPE)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-_IN_PROCESS_HOST = "toolplug.testing.in_process:in_process_host"
+_IN_PROCESS_HOST = "toolplug.testing:in_process_host"
 
 
 @pytest.fixture
 def in_process_host(tmp_path: Path) -> Callable[..., Any]:
-    """`toolplug.testing.in_process.in_process_host` with the test's own folder: opened again, it is a restart."""
-    return partial(resolve_name(_IN_PROCESS_HOST), folder=tmp_path)  # an extra is looked up by name
+    """`toolplug.testing.in_process_host` with the test's own folder: opened again, it is a restart."""
+    return partial(resolve_name(_IN_PROCESS_HOST), folder=tmp_path)  # loaded with its extra only here

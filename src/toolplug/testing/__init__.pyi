@@ -1,0 +1,21 @@
+"""What authors of providers and hosts test with."""
+
+from toolplug.testing.broken_rule import BrokenRule, ContractBroken
+from toolplug.testing.executor_laws import check_executor
+from toolplug.testing.faulty import FaultyProvider
+from toolplug.testing.in_process import in_process_host
+from toolplug.testing.making import made, running
+from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.provider_check import check_provider
+
+__all__ = [
+    "BrokenRule",
+    "ContractBroken",
+    "FaultyProvider",
+    "ManualClock",
+    "check_executor",
+    "check_provider",
+    "in_process_host",
+    "made",
+    "running",
+]

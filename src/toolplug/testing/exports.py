@@ -1,0 +1,30 @@
+"""Where each public name of `toolplug.testing` stands, and how it comes when it is asked for.
+
+So the pytest plugin costs a test suite nothing until a test uses it, and a name that needs an extra asks for the extra
+alone. Type checkers read the same list in `__init__.pyi`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+HOMES = {
+    "BrokenRule": "toolplug.testing.broken_rule",
+    "ContractBroken": "toolplug.testing.broken_rule",
+    "FaultyProvider": "toolplug.testing.faulty",
+    "ManualClock": "toolplug.testing.manual_clock",
+    "check_executor": "toolplug.testing.executor_laws",
+    "check_provider": "toolplug.testing.provider_check",
+    "in_process_host": "toolplug.testing.in_process",
+    "made": "toolplug.testing.making",
+    "running": "toolplug.testing.making",
+}
+
+NAMES = list(HOMES)
+
+
+def load(name: str) -> object:
+    """The public object of this name; raises `AttributeError` as a module does."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'toolplug.testing' has no attribute {name!r}")
+    return getattr(import_module(HOMES[name]), name)
