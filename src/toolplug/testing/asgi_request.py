@@ -49,7 +49,7 @@ class _Exchange:
     """The request as the application receives it, and what it sends."""
 
     def __init__(self, body: bytes) -> None:
-        self.status = 0
+        self.status: int = 0
         self.parts: list[bytes] = []
         self._body: bytes | None = body
 

@@ -22,7 +22,7 @@ class ContractBroken(AssertionError):
     """Raised by a check that found something; `broken` holds everything that it found, in the order of the rules."""
 
     def __init__(self, broken: Sequence[BrokenRule]) -> None:
-        self.broken = tuple(broken)
+        self.broken: tuple[BrokenRule, ...] = tuple(broken)
         super().__init__("\n".join(["the contract is broken:", *map(str, self.broken)]))
 
 

@@ -44,9 +44,9 @@ class FaultyProvider(FunctionProvider):
     config: Config
 
     def __init__(self) -> None:
-        self.release = threading.Event()
-        self.reached = 0
-        self.closed = 0
+        self.release: threading.Event = threading.Event()
+        self.reached: int = 0
+        self.closed: int = 0
         self.executor: ToolExecutor | None = None
         self._fail("constructor")
 

@@ -27,8 +27,8 @@ from toolplug.http.scopes import EVERY_SCOPE
 
 try:
     import httpx2
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("in_process_host needs httpx2: pip install 'toolplug[testing]'") from error
+except ModuleNotFoundError as _missing:
+    raise ModuleNotFoundError("in_process_host needs httpx2: pip install 'toolplug[testing]'") from _missing
 
 BASE_URL = "http://127.0.0.1"
 ANYBODY = Principal(scopes=EVERY_SCOPE)
