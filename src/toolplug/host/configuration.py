@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.environment import expand
 from toolplug.config.node import Value
+from toolplug.config.not_built import NOT_BUILT
 from toolplug.config.problems import problems_of
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.section import Section
@@ -98,7 +99,7 @@ def _own_sections(document: Document, environ: Mapping[str, str], problems: list
         if name in LATER_SECTIONS:
             message = f"this version of toolplug has no {name}"
             problems.append(
-                document.problem((name,), code="not_built", message=message, hint="remove the section", at_key=True)
+                document.problem((name,), code=NOT_BUILT, message=message, hint="remove the section", at_key=True)
             )
             continue
         part = expand(document, (name,), environ)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from toolplug.config.not_built import not_built
 from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
 from toolplug.execution.knobs import NO_LIMITS, Limits
@@ -38,9 +39,7 @@ def _rule(value: object) -> object:
 
 def _built(rule: ToolRule) -> ToolRule:
     if rule.policy == "ask":
-        raise PydanticCustomError(
-            "not_built", "policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny"
-        )
+        raise not_built("policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny")
     return rule
 
 

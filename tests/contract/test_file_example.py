@@ -1,0 +1,118 @@
+"""The `providers.yaml` of CONTRACT.md section 2, with values where the contract writes an ellipsis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.host.conftest import Package
+
+from toolplug import open_host
+from toolplug.errors import ConfigError
+from toolplug.providers.state import ProviderState
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("web_search")]
+
+Write = Callable[[str], Path]
+
+BUILT = """\
+# yaml-language-server: $schema=./providers.schema.json     (written by `toolplug schema`, covers the installed packages)
+providers:
+  web_search:
+    enabled: true            # default false: not imported, not constructed, no tools, no routes
+    backend: searxng         # everything but the reserved keys belongs to the provider's own Config model
+    url: http://searxng:8080
+    max_results: 5
+  file_search:
+    enabled: true
+    limits: {timeout: 20s, max_concurrency: 8, queue: 16, rate: 60/minute, max_result_bytes: 200KiB, retries: 2, breaker: {failures: 5, open_for: 30s}, drain: 30s}
+    tools: {file_search: {policy: ask, limits: {timeout: 5s}, tenants: [org-1]}, list_files: allow}
+auth:
+  api_keys:
+    - {key: "${TP_KEY}", subject: alice, tenant: t1, scopes: [tools:read, tools:call], agents: [researcher]}   # or key_file:, or sha256: hex; no agents: any
+  jwt: {algorithms: [RS256], jwks_url: https://id.example/keys, issuer: https://id.example, audience: toolplug, tenant_claim: tenant, scopes_claim: scope, agents_claim: agents}   # or public_key_file
+http:      {allowed_hosts: [], allowed_origins: [], max_body: 1MiB}
+limits:    {timeout: 60s}                   # the same knobs, for every tool
+metrics:   {namespace: antwort}
+store:     sqlite:///./.toolplug/state.db   # or memory://, redis://host:6379/0
+"""  # noqa: E501  the lines are the contract's
+LATER = """\
+egress:    {allow: []}                      # loopback, private, 10.1.0.0/16, *.corp.example
+mcp_servers:
+  time: {command: uvx, args: [mcp-server-time], env: {TZ: UTC}, cwd: /, enabled: true, discovery_timeout: 30s, policy: allow, pin: false, tools: {get_time: allow}}
+  docs: {url: https://docs.example/mcp, headers: {X-Team: docs}}
+toolsets:  {web: {prefix: web, from: provider:web_search, scope: shared}, clock: {prefix: clock, from: mcp:time, scope: session}}
+agents:    {researcher: {toolsets: [web, clock]}, default: {toolsets: []}}
+sessions:  {ttl: 1h, grace: 30s, max_tools: 256, max_updates_per_minute: 10, policy: allow, default_toolset: web}
+responses: {backend: {base_url: http://model:8000/v1, api_key: "${OPENAI_API_KEY}", model: small}, max_turns: 10}
+"""  # noqa: E501
+ENVIRON = {"TP_KEY": "the key of alice"}
+
+WEB_SEARCH = """
+    from pydantic import BaseModel
+    from toolplug import FunctionProvider, tool
+
+    class WebSearch(FunctionProvider):
+        class Config(BaseModel):
+            backend: str
+            url: str
+            max_results: int
+
+        @tool(read_only=True)
+        async def web_search(self, query: str) -> dict[str, object]:
+            return {"query": query, **self.config.model_dump()}
+"""
+
+
+@pytest.fixture
+def web_search(package: Package) -> None:
+    package("toolplug-web-search", {"web_search": "web_mod:WebSearch"}, web_mod=WEB_SEARCH)
+
+
+@pytest.mark.requirement("C-2-example-loads", "C-2-later-parts", "C-3-policy-ask", "I2-6-ask-refused")
+async def test_each_part_that_is_not_built_is_refused_by_name_and_nothing_else_is(config: Write) -> None:
+    with pytest.raises(ConfigError) as caught:
+        async with open_host(config(BUILT + LATER), environ=ENVIRON):
+            raise AssertionError("it must not start")
+    assert [(problem.path, problem.code, problem.message) for problem in caught.value.problems] == [
+        (
+            "providers.file_search.tools.file_search",
+            "not_built",
+            "policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny",
+        ),
+        *(
+            (name, "not_built", f"this version of toolplug has no {name}")
+            for name in ("egress", "mcp_servers", "toolsets", "agents", "sessions", "responses")
+        ),
+    ]
+
+
+@pytest.mark.requirement("C-2-example-loads")
+async def test_the_other_parts_are_understood(config: Write) -> None:
+    async with open_host(config(BUILT.replace("policy: ask", "policy: deny")), environ=ENVIRON) as host:
+        states = [(record.key, record.state, record.tools) for record in host.records()][:2]
+        assert states == [
+            ("web_search", ProviderState.ACTIVE, ("web_search",)),
+            ("file_search", ProviderState.ACTIVE, ("file_search", "list_files")),
+        ]
+        settings = host.settings
+        assert settings.auth is not None
+        assert settings.auth.jwt is not None
+        (alice,) = settings.auth.api_keys
+        assert (alice.subject, alice.tenant, alice.scopes, alice.agents) == (
+            "alice",
+            "t1",
+            ("tools:read", "tools:call"),
+            ("researcher",),
+        )
+        assert alice.key is not None
+        assert alice.key.get_secret_value() == "the key of alice"
+        assert settings.auth.jwt.jwks_url == "https://id.example/keys"
+        assert (settings.http.max_body, settings.metrics.namespace) == (1024 * 1024, "antwort")
+        plans = {name: tool.plan for name, tool in host.registry.catalog.items()}
+        assert {name: (plan.timeout_s, plan.max_result_bytes) for name, plan in plans.items()} == {
+            "web_search": (60.0, 1024 * 1024),
+            "file_search": (5.0, 200 * 1024),
+            "list_files": (20.0, 200 * 1024),
+        }
