@@ -19,6 +19,14 @@ from toolplug.catalog.call import (
 from toolplug.catalog.current import current_tenant, enter_frame
 
 
+@pytest.mark.requirement("C-12-principal-default", "C-12-context-default")
+def test_who_says_nothing_of_the_caller_gets_an_anonymous_one_without_scopes() -> None:
+    nobody = Principal(subject="anonymous", tenant="default", scopes=frozenset(), agents=None)
+    assert Principal() == nobody
+    assert CallContext() == CallContext(principal=nobody)
+    assert not nobody.has_scope("tools:call")
+
+
 @pytest.mark.parametrize("status", ToolStatus)
 def test_every_status_but_success_is_an_error(status: ToolStatus) -> None:
     assert ToolResult(status=status).is_error is (status != "success")

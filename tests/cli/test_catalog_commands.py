@@ -47,7 +47,7 @@ def pair(package: Package) -> None:
     package("toolplug-gone", {"gone": "no_such_module:X"})
 
 
-@pytest.mark.requirement("C-10-providers", "C-10-doctor", "C-10-exit-codes")
+@pytest.mark.requirement("C-10-providers", "C-10-doctor", "C-10-exit-codes", "C-5-state-config-invalid")
 def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write, pair: None) -> None:
     write(
         "providers: {one: {enabled: true}, two: {enabled: true}, hello: {enabled: true, greting: x},"
@@ -175,7 +175,7 @@ def test_the_doctor_tells_of_packages_that_clash_and_of_a_store_that_cannot_be_o
     assert run("doctor", "--json").codes == ["store_refused"]
 
 
-@pytest.mark.requirement("C-10-diff")
+@pytest.mark.requirement("C-10-diff", "I2-4-plan-apply")
 def test_diff_tells_what_a_reload_would_do_and_starts_nothing(run: Run, write: Write, pair: None) -> None:
     write("providers: {hello: {enabled: true}, one: {enabled: true}, broken: {enabled: true}}")
     other = (

@@ -106,7 +106,7 @@ async def test_an_offset_past_the_end_says_where_the_end_is(
     assert result.output == f"offset 300 is past the end; artifact {handle!r} has 300 characters"
 
 
-@pytest.mark.requirement("C-3-read-result-own")
+@pytest.mark.requirement("C-3-read-result-own", "C-5-tenant-store")
 @pytest.mark.parametrize(
     "stranger",
     [

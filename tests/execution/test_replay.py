@@ -101,7 +101,7 @@ async def test_another_body_is_refused(
     assert tool.count == 1
 
 
-@pytest.mark.requirement("C-5-idempotent-principal")
+@pytest.mark.requirement("C-5-idempotent-principal", "C-5-tenant-store")
 @pytest.mark.parametrize("principal", [Principal(subject="bob", tenant="t1"), Principal(subject="alice", tenant="t2")])
 async def test_a_key_belongs_to_its_principal(stage: Stage, rules: dict[str, Any], principal: Principal) -> None:
     tool = Effect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,7 @@ async def problems(path: Path, **environ: str) -> list[str]:
 
 @pytest.mark.usefixtures("notes")
 @pytest.mark.requirement("FR-014", "FR-016", "C-12-config", "C-2-own-keys", "C-12-entry-point", "REG-config-schema")
+@pytest.mark.requirement("C-1-second-instance")
 async def test_an_entry_names_its_type_and_holds_the_providers_own_settings(config: Write) -> None:
     path = config(
         """
@@ -98,6 +100,64 @@ async def test_a_config_that_allows_other_keys_gets_them(config: Write) -> None:
 
 
 @pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-2-reserved-keys", "C-2-settings")
+async def test_reserved_keys_are_the_hosts_unless_they_stand_under_settings(config: Write) -> None:
+    reserved = "enabled: true, type: open_notes, required: true, offer: always, public_routes: false, limits: {}"
+    path = config(
+        f"""
+        providers:
+          flat: {{{reserved}, tools: {{known: allow}}, own: 1}}
+          nested: {{enabled: true, type: open_notes, settings: {{{reserved}, tools: 5, settings: x, own: 2}}}}
+        """
+    )
+    async with open_host(path, environ={}) as host:
+        running = host.registry.running()
+        assert [(entry.key, entry.type) for entry in (item.entry for item in running.values())] == [
+            ("flat", "open_notes"),
+            ("nested", "open_notes"),
+        ]
+        assert {key: item.provider.config.model_extra for key, item in running.items()} == {
+            "flat": {"own": 1},
+            "nested": {
+                "enabled": True,
+                "type": "open_notes",
+                "required": True,
+                "offer": "always",
+                "public_routes": False,
+                "limits": {},
+                "tools": 5,
+                "settings": "x",
+                "own": 2,
+            },
+        }
+
+
+@pytest.mark.requirement("C-1-provider-key")
+@pytest.mark.parametrize("key", ["a", "a_9", "z" + "0" * 63])
+async def test_a_key_of_small_letters_digits_and_lines_is_one(config: Write, key: str) -> None:
+    async with open_host(config(f"providers: {{{key}: {{enabled: true, type: hello}}}}"), environ={}) as host:
+        assert list(host.registry.running()) == [key]
+
+
+@pytest.mark.requirement("C-1-provider-key")
+@pytest.mark.parametrize("key", ["", "9a", "_a", "A", "a-b", "a.b", "a\n", "\na", "\u00e9", "z" * 65])
+async def test_any_other_key_stops_the_start(config: Write, key: str) -> None:
+    (problem,) = await problems(config(f"providers: {{{json.dumps(key)}: {{enabled: true, type: hello}}}}"))
+    assert f"{key!r} is no provider key" in problem
+
+
+@pytest.mark.requirement("H-trust-named-only")
+async def test_a_package_that_no_entry_names_is_not_imported_whatever_it_would_do(
+    package: Package, config: Write
+) -> None:
+    package("toolplug-stray", {"stray": "stray_mod:Stray"}, stray_mod="raise SystemExit('imported')")
+    async with open_host(config("providers: {hello: {enabled: true}}"), environ={}) as host:
+        states = {record.key: record.state for record in host.records()}
+        assert (states["hello"], states["stray"]) == (ProviderState.ACTIVE, ProviderState.INSTALLED_NOT_ENABLED)
+        assert "stray_mod" not in sys.modules
+
+
+@pytest.mark.usefixtures("notes")
 @pytest.mark.requirement("FR-015", "C-2-enabled-default", "C-2-disabled-rest", "REG-US1-3")
 async def test_a_provider_that_is_not_enabled_is_not_even_imported(config: Write) -> None:
     path = config(
@@ -118,7 +178,12 @@ async def test_a_provider_that_is_not_enabled_is_not_even_imported(config: Write
 @pytest.mark.usefixtures("notes")
 @pytest.mark.requirement("C-2-problem-place", "C-2-unknown-type", "C-2-unknown-key", "C-2-wrong-value", "FR-017")
 @pytest.mark.requirement(
-    "C-2-known-packages", "C-2-settings-and-flat", "C-2-store-url", "C-3-policy-ask", "C-2-later-parts"
+    "C-2-known-packages",
+    "C-2-settings-and-flat",
+    "C-2-store-url",
+    "C-3-policy-ask",
+    "C-2-later-parts",
+    "I2-6-ask-refused",
 )
 async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_right_thing(config: Write) -> None:
     path = config(
@@ -236,6 +301,24 @@ async def test_a_rule_for_a_tool_that_does_not_exist_is_a_problem(config: Write)
         "providers.yaml:1:13: providers.notes: providers.yaml:1: providers.notes.tools.reed:"
         " provider 'notes' (toolplug-notes 1.0) has no such tool (nearest: 'read')"
     )
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-5-state-config-invalid", "C-2-required-false")
+async def test_a_provider_that_may_fail_and_has_a_rule_for_no_tool_of_it_is_config_invalid(config: Write) -> None:
+    path = config("providers: {notes: {enabled: true, required: false, tools: {reed: deny}}}")
+    async with open_host(path, environ={}) as host:
+        record = host.records()[0]
+        assert (record.state, record.tools, record.fix) == (ProviderState.CONFIG_INVALID, (), "nearest: 'read'")
+        assert record.reason.endswith("provider 'notes' (toolplug-notes 1.0) has no such tool")
+        assert (list(host.registry.catalog), await host.ready()) == ([], ())
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-2-required-true")
+async def test_wrong_settings_stop_the_start_also_where_the_provider_may_fail(config: Write) -> None:
+    path = config("providers: {notes: {enabled: true, required: false, limit: many}}")
+    assert await problems(path) == ["providers.yaml:1:60: providers.notes.limit: should be a whole number, not 'many'"]
 
 
 @pytest.mark.requirement("H-package-import-error", "H-package-system-exit", "H-package-missing-attribute")

@@ -114,7 +114,7 @@ async def test_a_drain_ends_after_its_time_though_a_call_still_runs(
     assert newest().closed == 1
 
 
-@pytest.mark.requirement("C-2-reload-plan", "C-2-reload-swap", "C-2-reload-removed", "LAW-6")
+@pytest.mark.requirement("C-2-reload-plan", "C-2-reload-swap", "C-2-reload-removed", "LAW-6", "I2-4-plan-apply")
 async def test_a_reload_keeps_what_is_unchanged_and_swaps_the_rest(config: Write) -> None:
     path = config("providers: {gate: {enabled: true}, hello: {enabled: true}, other: {enabled: true, type: gate}}")
     async with open_host(path, environ={}) as host:
@@ -132,6 +132,21 @@ async def test_a_reload_keeps_what_is_unchanged_and_swaps_the_rest(config: Write
         assert host.metrics.get_sample_value("antwort_builtin_tool_executions_total", labels) == 2
         assert newest() is not old
         assert heard == []
+
+
+@pytest.mark.requirement("C-3-conflict-heir", "C-3-disable-at-once")
+async def test_when_the_winner_of_a_name_goes_its_heir_is_one_modified_and_no_more(config: Write) -> None:
+    path = config("providers: {gate: {enabled: true}, heir: {enabled: true, type: gate, label: b}}")
+    async with open_host(path, environ={}) as host:
+        heard: list[CatalogDiff] = []
+        host.registry.subscribe(heard.append)
+        assert (await run(host.registry, "label")).output == "a"
+        await host.disable("gate", by=ADMIN)
+        assert (await run(host.registry, "label")).output == "b"
+        await host.enable("gate", by=ADMIN)
+        assert (await run(host.registry, "label")).output == "a"
+    went, came, _ = [(diff.added, diff.removed, diff.modified) for diff in heard]
+    assert went == came == ((), (), ("wait", "label", "hinted"))
 
 
 @pytest.mark.requirement("C-2-reload-bad")

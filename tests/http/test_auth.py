@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,17 @@ async def test_each_route_asks_for_its_scope(
             assert (answer.status_code, error["code"], error["param"]) == (403, "insufficient_scope", scope)
 
 
+@pytest.mark.requirement("REG-auth-automatic", "FR-009")
+async def test_every_route_of_a_provider_asks_who_is_there_though_its_author_wrote_nothing_of_it(
+    host: Host, client: AsyncClient
+) -> None:
+    routes = [(item.route.method, item.route.path) for item in host.registry.routes]
+    answers = [(await client.request(method, re.sub(r"{[^}]*}", "1", path))).status_code for method, path in routes]
+    opened = [place for place, status in zip(routes, answers, strict=True) if status != 401]
+    assert opened == [("GET", "/v1/open")]
+    assert ("DELETE", "/v1/samples/{number:int}") in routes
+
+
 @pytest.mark.requirement("C-5-public")
 async def test_a_public_route_is_open_only_where_the_operator_agrees(sample_package: None) -> None:
     for agreed, status in ((True, 200), (False, 401)):
@@ -166,7 +178,7 @@ async def test_a_public_route_is_open_only_where_the_operator_agrees(sample_pack
             assert (await client.get("/v1/samples")).status_code == 401
 
 
-@pytest.mark.requirement("C-5-tenant-everywhere", "FR-013", "REG-US2-3")
+@pytest.mark.requirement("C-5-tenant-everywhere", "FR-013", "REG-US2-3", "C-12-route-tenant")
 async def test_the_tenant_is_in_the_context_the_request_and_the_running_code(client: AsyncClient) -> None:
     for headers, tenant in ((ALICE, "t1"), (BOB, "t2")):
         called = await who(client, headers)

@@ -17,6 +17,7 @@ from toolplug import (
     ToolCall,
     ToolDefinition,
     ToolExecutor,
+    ToolResult,
     ToolStatus,
     current_tenant,
     merged,
@@ -191,7 +192,26 @@ async def test_a_providers_own_collectors_are_scraped_with_their_values() -> Non
         assert metrics.get_sample_value("asked_total", {"provider": "two"}) == 0
 
 
-@pytest.mark.requirement("C-12-site", "C-12-site-store-tenant")
+@pytest.mark.requirement("C-12-tool-result")
+async def test_a_tool_may_answer_with_a_whole_result_and_its_call_is_filled_in() -> None:
+    class Whole(FunctionProvider):
+        @tool
+        async def whole(self) -> ToolResult:
+            return ToolResult(output="seen", structured=[1], metadata={"pages": 2}, status=ToolStatus.TOOL_ERROR)
+
+    async with FunctionRegistry({"whole": Whole()}) as registry:
+        result = await registry.execute(ToolCall(id="c7", name="whole"), CallContext())
+    assert result == ToolResult(
+        call_id="c7",
+        name="whole",
+        output="seen",
+        structured=[1],
+        metadata={"pages": 2},
+        status=ToolStatus.TOOL_ERROR,
+    )
+
+
+@pytest.mark.requirement("C-12-site", "C-12-site-store-tenant", "C-5-tenant-store")
 async def test_a_provider_has_a_directory_and_records_for_each_tenant() -> None:
     class Keeper(FunctionProvider):
         async def start(self, site: Site) -> None:

@@ -1,0 +1,67 @@
+"""The host-wide hooks of provider packages: every one has its turn, and a broken one costs nobody a call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.host.conftest import Package
+
+from toolplug import CallContext, ToolCall, ToolStatus, open_host
+
+pytestmark = pytest.mark.anyio
+
+HOOKS = """
+    from toolplug import FunctionProvider, tool
+
+    class Hearing(FunctionProvider):
+        def __init__(self):
+            self.heard = []
+
+        def before_call(self, call, context):
+            self.heard.append(("before", call.name))
+
+        async def after_call(self, call, context, result):
+            self.heard.append(("after", result.output))
+
+    class Broken(FunctionProvider):
+        @tool
+        async def answer(self) -> int:
+            return 42
+
+        def before_call(self, call, context):
+            raise SystemExit("not this one")
+
+        async def after_call(self, call, context, result):
+            raise ValueError("nor this one")
+"""
+
+
+@pytest.mark.requirement("H-fact-hook-raises", "C-12-before-call", "C-12-after-call")
+async def test_a_hook_that_raises_leaves_the_others_their_turn_and_the_call_its_result(
+    package: Package, config: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    points = {"hearing": "hooks_mod:Hearing", "broken": "hooks_mod:Broken"}
+    package("toolplug-hooks", points, hooks_mod=HOOKS)
+    path = config(
+        """
+        providers:
+          first: {enabled: true, type: hearing}
+          broken: {enabled: true}
+          last: {enabled: true, type: hearing}
+        """
+    )
+    async with open_host(path, environ={}) as host:
+        result = await host.registry.execute(ToolCall("1", "answer"), CallContext())
+        assert (result.status, result.output) == (ToolStatus.SUCCESS, "42")
+        running: dict[str, Any] = {key: item.provider for key, item in host.registry.running().items()}
+        heard = [("before", "answer"), ("after", "42")]
+        assert (running["first"].heard, running["last"].heard) == (heard, heard)
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert errors == [
+        "hook before_call of provider 'broken' failed (SystemExit); the call goes on without it",
+        "hook after_call of provider 'broken' failed (ValueError); the call goes on without it",
+    ]
