@@ -17,7 +17,7 @@ from toolplug import CallContext, Principal, ToolCall, ToolExecutor, ToolResult,
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import AgentNotAllowed, AgentRequired, ConfigError, NoSuchProvider, SessionNotFound
 from toolplug.execution.run import run as run_plan
-from toolplug.host.host import Reloaded
+from toolplug.host.reload import Reloaded
 from toolplug.providers.state import ProviderState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("gates")]

@@ -7,49 +7,32 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.errors import AgentNotAllowed, AgentRequired, ConfigError, Problem, SessionNotFound, StoreError
-from toolplug.execution.artifacts import Artifacts, read_result
+from toolplug.errors import ConfigError, SessionNotFound, StoreError
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.gates import CALL_SCOPE, ScopeGate
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
-from toolplug.execution.live import LiveCatalog
-from toolplug.execution.replay import Replays
 from toolplug.host.configuration import Configuration, Source, read_configuration
 from toolplug.host.explain import Explainer, Explanation
+from toolplug.host.only_installed import only_installed
+from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.settings import HostSettings
-from toolplug.providers.entry import Wanted
-from toolplug.providers.entry_points import Installed, InstalledProvider, installed
-from toolplug.providers.planning import Surroundings
-from toolplug.providers.registry import UNKNOWN, FunctionRegistry, Setup
-from toolplug.providers.sites import TemporaryRoot, stored_sites
-from toolplug.providers.state import ProviderRecord, ProviderState
-from toolplug.stores.open import open_store, store_folder
+from toolplug.host.setup import registry_setup
+from toolplug.host.views import Views
+from toolplug.providers.entry_points import Installed, installed
+from toolplug.providers.registry import FunctionRegistry
+from toolplug.providers.state import ProviderRecord
+from toolplug.stores.open import open_store
 from toolplug.stores.store import Store
 
 _LOG = logging.getLogger("toolplug.host")
 
 Reader = Callable[[Source, Mapping[str, str], Installed], Configuration]
 """Reads a configuration; raises `ConfigError`."""
-
-ARTIFACT_S = 3600.0
-
-
-class Reloaded(NamedTuple):
-    """What a reload did, by provider key: a changed provider is `started` anew."""
-
-    started: tuple[str, ...]
-    kept: tuple[str, ...]
-    stopped: tuple[str, ...]
 
 
 class _Open(NamedTuple):
@@ -59,6 +42,7 @@ class _Open(NamedTuple):
     registry: FunctionRegistry
     metrics: CollectorRegistry
     store: Store
+    views: Views
     life: AsyncExitStack
 
 
@@ -83,7 +67,6 @@ class Host:
         self._open: _Open | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._changing = asyncio.Lock()
-        self._unscoped = (EMPTY_CATALOG, EMPTY_CATALOG)
 
     async def __aenter__(self) -> Self:
         if self._open is not None:
@@ -94,18 +77,19 @@ class Host:
         async with AsyncExitStack() as life:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
             metrics = CollectorRegistry()
-            registry = FunctionRegistry(metrics=metrics, setup=_setup(configuration, store))
+            registry = FunctionRegistry(metrics=metrics, setup=registry_setup(configuration, store))
             await life.enter_async_context(registry)
-            await registry.apply(self._wanted(configuration))
-            self._open = _Open(configuration, registry, metrics, store, life.pop_all())
+            await registry.apply(wanted_providers(configuration, {}))
+            self._open = _Open(configuration, registry, metrics, store, Views(registry), life.pop_all())
         self._say_what_runs()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        opened, self._open = self._entered(), None
-        await opened.life.aclose()
+        async with self._changing:
+            opened, self._open = self._entered(), None
+            await opened.life.aclose()
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:
@@ -146,24 +130,12 @@ class Host:
         Raises `AgentRequired`, `AgentNotAllowed` and `SessionNotFound`. Without the scope `tools:call` every tool is
         listed and refused.
         """
-        registry = self.registry
-        acting = _acting_agent(principal, agent)
-        if session is not None:
-            raise SessionNotFound(session)
-        if acting is not None:
-            return LiveCatalog(registry.ledger.series(UNKNOWN, UNKNOWN))
-        if principal.has_scope(CALL_SCOPE):
-            return registry.view(lambda catalog: catalog.visible_to(principal))
-        return registry.view(lambda catalog: self._listed_only(catalog).visible_to(principal))
+        return self._entered().views.executor_for(principal, agent, session)
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider: those of the configuration in file order, then those that are only installed, by type."""
         opened = self._entered()
-        entries = opened.configuration.providers
-        named = {found.type for found in entries.types.values()}
-        others = (packages for type_name, packages in entries.installed.types.items() if type_name not in named)
-        only_installed = (_only_installed(found) for packages in others for found in packages)
-        return (*opened.registry.records(), *only_installed)
+        return (*opened.registry.records(), *only_installed(opened.configuration.providers))
 
     def explain(
         self, tool: str, principal: Principal, *, agent: str | None = None, session: str | None = None
@@ -207,41 +179,36 @@ class Host:
 
         Raises `ConfigError` with every problem; then nothing has changed.
         """
-        opened = self._entered()
         async with self._changing:
+            opened = self._entered()
             before = opened.registry.running()
             try:
                 configuration = await asyncio.to_thread(self._read)
-                _check_unchangeable(opened.configuration, configuration)
-                self._overrides = MappingProxyType({})
-                await opened.registry.apply(self._wanted(configuration))
+                check_unchangeable(opened.configuration, configuration)
+                await opened.registry.apply(wanted_providers(configuration, {}))
             except ConfigError:
-                audit("config.reload", "refused", by, str(self._shown_source()), request_id)
+                audit("config.reload", "refused", by, self._shown_source(), request_id)
                 raise
+            self._overrides = MappingProxyType({})
             self._open = opened._replace(configuration=configuration)
-            audit("config.reload", "done", by, str(self._shown_source()), request_id)
+            audit("config.reload", "done", by, self._shown_source(), request_id)
             after = opened.registry.running()
             kept = tuple(key for key in after if before.get(key) is after[key])
             started = tuple(key for key in after if key not in kept)
             return Reloaded(started, kept, tuple(key for key in before if key not in after))
 
     async def _switch(self, key: str, on: bool, event: str, by: Principal, request_id: str) -> None:
-        opened = self._entered()
         async with self._changing:
-            entries = opened.configuration.providers
+            opened = self._entered()
             try:
-                entries.switched_off(key, "")
                 overrides = MappingProxyType({**self._overrides, key: on})
-                wanted = await asyncio.to_thread(_overridden, opened.configuration, overrides)
+                wanted = await asyncio.to_thread(wanted_providers, opened.configuration, overrides)
                 await opened.registry.apply(wanted)
             except Exception:
                 audit(event, "refused", by, key, request_id)
                 raise
             self._overrides = overrides
             audit(event, "done", by, key, request_id)
-
-    def _wanted(self, configuration: Configuration) -> list[Wanted]:
-        return _overridden(configuration, self._overrides)
 
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
@@ -254,92 +221,12 @@ class Host:
             )
         return self._open
 
-    def _listed_only(self, catalog: Catalog) -> Catalog:
-        """The catalog with every call refused, for callers without the scope to call; kept for the newest one."""
-        seen, refused = self._unscoped
-        if seen is not catalog:
-            refused = catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
-            self._unscoped = (catalog, refused)
-        return refused
-
     def _shown_source(self) -> str:
         return "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
 
     def _say_what_runs(self) -> None:
         for record in self.records():
             _LOG.info("provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
-
-
-_NO_CALLS = ScopeGate(CALL_SCOPE, "the credential")
-
-
-def _acting_agent(principal: Principal, agent: str | None) -> str | None:
-    if principal.agents is None:
-        return agent
-    if agent is None:
-        if len(principal.agents) == 1:
-            return next(iter(principal.agents))
-        raise AgentRequired(sorted(principal.agents))
-    if agent not in principal.agents:
-        raise AgentNotAllowed(agent)
-    return agent
-
-
-def _overridden(configuration: Configuration, overrides: Mapping[str, bool]) -> list[Wanted]:
-    """The providers as the file says, but for those that were switched since."""
-    entries = configuration.providers
-    wanted: list[Wanted] = []
-    for key, item in entries.wanted.items():
-        on = overrides.get(key)
-        if on is None:
-            wanted.append(item)
-        elif on:
-            wanted.append(entries.switched_on(key))
-        else:
-            wanted.append(entries.switched_off(key, "switched off while running"))
-    return wanted
-
-
-def _only_installed(found: InstalledProvider) -> ProviderRecord:
-    excluded = f"it requires {found.excluded_by}" if found.excluded_by else ""
-    return ProviderRecord(
-        key=found.type,
-        type=found.type,
-        state=ProviderState.INCOMPATIBLE if excluded else ProviderState.INSTALLED_NOT_ENABLED,
-        reason=excluded or "the package is installed, and the configuration has no entry for it",
-        fix=f"add to the configuration:\nproviders:\n  {found.type}:\n    enabled: true",
-        distribution=found.distribution,
-        version=found.version,
-    )
-
-
-def _check_unchangeable(old: Configuration, new: Configuration) -> None:
-    """What a running host cannot change: where it stores, and how its metrics are named."""
-    problems = [
-        Problem(code="needs_restart", message="cannot change while the host runs", path=name, hint="restart the host")
-        for name in ("store", "metrics")
-        if getattr(old.settings, name) != getattr(new.settings, name)
-    ]
-    if problems:
-        raise ConfigError(problems)
-
-
-def _setup(configuration: Configuration, store: Store) -> Setup:
-    settings = configuration.settings
-    ledger, lanes = Ledger(), Lanes()
-    artifacts = Artifacts(store, ARTIFACT_S)
-    around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts)
-    folder = store_folder(settings.store, folder=configuration.folder)
-    root = TemporaryRoot() if folder is None else folder.absolute
-    tail = read_result(artifacts, ledger, lanes) if settings.limits.artifacts else EMPTY_CATALOG
-    return Setup(
-        around=around,
-        lanes=lanes,
-        site_for=stored_sites(lambda: store, root),
-        namespace=settings.metrics.namespace,
-        tail=tail,
-        resources=(root,) if isinstance(root, TemporaryRoot) else (),
-    )
 
 
 def _because(record: ProviderRecord) -> str:

@@ -84,13 +84,13 @@ class ProviderEntries:
 
     def switched_on(self, key: str) -> Wanted:
         """The entry of a key as if it said `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
-        self._known(key)
+        self.check_known(key)
         wanted = self.wanted[key]
         return wanted if wanted.build is not None else self._read(key)
 
     def switched_off(self, key: str, reason: str) -> Wanted:
         """The entry of a key as one that does not run."""
-        self._known(key)
+        self.check_known(key)
         found = self.types[key]
         record = ProviderRecord(
             key=key,
@@ -103,7 +103,8 @@ class ProviderEntries:
         )
         return Wanted(ProviderEntry(key=key, type=found.type), None, record)
 
-    def _known(self, key: str) -> None:
+    def check_known(self, key: str) -> None:
+        """Raise `NoSuchProvider` for a key that the configuration does not have."""
         if key not in self.types:
             raise NoSuchProvider(key, name_hint(key, self.types))
 

@@ -1,0 +1,37 @@
+"""What a host gives its registry: memory, lanes, places to keep things, and the tool that reads kept results."""
+
+from __future__ import annotations
+
+from toolplug.catalog.catalog import EMPTY_CATALOG
+from toolplug.execution.artifacts import Artifacts, read_result
+from toolplug.execution.lanes import Lanes
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.replay import Replays
+from toolplug.host.configuration import Configuration
+from toolplug.providers.planning import Surroundings
+from toolplug.providers.registry import Setup
+from toolplug.providers.sites import TemporaryRoot, stored_sites
+from toolplug.stores.open import store_folder
+from toolplug.stores.store import Store
+
+ARTIFACT_S = 3600.0
+"""How long a result that was too long is kept: as long as a session lives by default (CONTRACT.md section 3)."""
+
+
+def registry_setup(configuration: Configuration, store: Store) -> Setup:
+    """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none."""
+    settings = configuration.settings
+    ledger, lanes = Ledger(), Lanes()
+    artifacts = Artifacts(store, ARTIFACT_S)
+    around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts)
+    folder = store_folder(settings.store, folder=configuration.folder)
+    root = TemporaryRoot() if folder is None else folder.absolute
+    tail = read_result(artifacts, ledger, lanes) if settings.limits.artifacts else EMPTY_CATALOG
+    return Setup(
+        around=around,
+        lanes=lanes,
+        site_for=stored_sites(lambda: store, root),
+        namespace=settings.metrics.namespace,
+        tail=tail,
+        resources=(root,) if isinstance(root, TemporaryRoot) else (),
+    )
