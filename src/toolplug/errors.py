@@ -57,7 +57,7 @@ class ConfigError(ToolplugError):
     """The configuration is wrong; `problems` holds every problem found, in file order."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
@@ -72,7 +72,7 @@ class ToolError(ToolplugError):
         self, message: str, *, retry_after_s: float | None = None, metadata: Mapping[str, object] | None = None
     ) -> None:
         self.retry_after_s = retry_after_s
-        self.metadata = dict(metadata or {})
+        self.metadata: dict[str, object] = dict(metadata or {})
         super().__init__(message)
 
 
@@ -80,7 +80,7 @@ class InvalidArguments(ToolplugError):
     """Arguments that a schema or a model refuses; `lines` are `/pointer: message`, values masked, at most 20."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        self.lines = tuple(lines)
+        self.lines: tuple[str, ...] = tuple(lines)
         super().__init__("\n".join(self.lines))
 
 
@@ -126,7 +126,7 @@ class AgentRequired(AccessError):
     """The credential names several agents, so the request must name one of `agents`."""
 
     def __init__(self, agents: Sequence[str]) -> None:
-        self.agents = tuple(agents)
+        self.agents: tuple[str, ...] = tuple(agents)
         super().__init__(f"this credential acts as one of several agents; name one of {', '.join(self.agents)}")
 
 

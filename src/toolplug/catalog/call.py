@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 EMPTY: Mapping[str, object] = MappingProxyType({})
 
@@ -85,8 +85,8 @@ class ToolResult(NamedTuple):
 
 _Fields = tuple[object, ...]
 
-quick_call = cast("Callable[[type[ToolCall], _Fields], ToolCall]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
-quick_result = cast("Callable[[type[ToolResult], _Fields], ToolResult]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
+quick_call: Callable[[type[ToolCall], _Fields], ToolCall] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+quick_result: Callable[[type[ToolResult], _Fields], ToolResult] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 """Half the cost of the constructors, for the one call and one result that every call makes: all fields, in order."""
 
 

@@ -60,7 +60,7 @@ class Catalog(Mapping[str, Tool]):
 
     def __init__(self, tools: Iterable[Tool] = (), *, prefixes: frozenset[str] = frozenset()) -> None:
         self._tools = {tool.definition.name: tool for tool in tools}
-        self.prefixes = prefixes
+        self.prefixes: frozenset[str] = prefixes
         self._wire: dict[str, Tool] | None = None
         self._rendered: dict[str, bytes] = {}
         self._etag = ""
