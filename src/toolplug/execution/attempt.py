@@ -79,10 +79,10 @@ class Running:
     __slots__ = ("_abandoned", "_then", "job", "plan", "seconds", "until")
 
     def __init__(self, plan: Plan, job: Job, until: float, seconds: float) -> None:
-        self.plan = plan
-        self.job = job
-        self.until = until
-        self.seconds = seconds
+        self.plan: Plan = plan
+        self.job: Job = job
+        self.until: float = until
+        self.seconds: float = seconds
         self._abandoned = False
         self._then: Callable[[], None] | None = None
         job.when_done(self._ended)

@@ -16,7 +16,7 @@ class Job:
     __slots__ = ("_cancel", "_listener", "_loop", "_waiter", "done", "error", "value")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, cancel: Callable[[], object] | None) -> None:
-        self.done = False
+        self.done: bool = False
         self.value: object = None
         self.error: BaseException | None = None
         self._loop = loop

@@ -7,7 +7,7 @@ For timeouts and sizes the most specific level wins; counters do not override: e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Generic, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,7 +27,7 @@ DEFAULT_ORIGIN = "default"
 class BreakerLimit(BaseModel):
     """Opens after so many panics and timeouts in a row."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     failures: Annotated[int, Field(ge=1, description="panics and timeouts in a row that open it")]
     open_for: Annotated[Duration, Field(gt=0, description="how long it then refuses before one call may try")]
@@ -36,7 +36,7 @@ class BreakerLimit(BaseModel):
 class Limits(BaseModel):
     """The knobs of one level; what is not set is left to the level above."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     timeout: Annotated[Duration | None, Field(gt=0, description="how long a call may take, queueing included")] = None
     max_concurrency: Annotated[int | None, Field(ge=1, description="calls that may run at once")] = None

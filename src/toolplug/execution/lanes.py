@@ -140,10 +140,10 @@ class _Lane:
         self._lanes = lanes
         self._loop = loop
         self.park: asyncio.Future[None] = loop.create_future()
-        self.steps = FirstSteps()
+        self.steps: FirstSteps = FirstSteps()
         self._call: Carried | None = None
         self._job: Job | None = None
-        self.task = loop.create_task(self._main(), name="toolplug-lane", context=Context())
+        self.task: asyncio.Task[None] = loop.create_task(self._main(), name="toolplug-lane", context=Context())
         self.task.add_done_callback(self._gone)
 
     def carry(self, call: Carried) -> Job:

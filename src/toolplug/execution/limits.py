@@ -27,9 +27,9 @@ class Permits:
     __slots__ = ("_taken", "_waiting", "queue", "size", "what")
 
     def __init__(self, size: int, queue: int, what: str) -> None:
-        self.size = size
-        self.queue = queue
-        self.what = what
+        self.size: int = size
+        self.queue: int = queue
+        self.what: str = what
         self._taken = 0
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
@@ -91,9 +91,9 @@ class Rate:
     __slots__ = ("_began", "_clock", "count", "per_s", "what")
 
     def __init__(self, count: int, per_s: int, what: str, *, clock: Callable[[], float] = monotonic) -> None:
-        self.count = count
-        self.per_s = per_s
-        self.what = what
+        self.count: int = count
+        self.per_s: int = per_s
+        self.what: str = what
         self._clock = clock
         self._began: deque[float] = deque()
 
@@ -128,10 +128,10 @@ class Breaker:
     __slots__ = ("_clock", "_failed", "_unanswered", "_until", "failures", "open", "open_for_s", "what")
 
     def __init__(self, failures: int, open_for_s: float, what: str, *, clock: Callable[[], float] = monotonic) -> None:
-        self.failures = failures
-        self.open_for_s = open_for_s
-        self.what = what
-        self.open = False
+        self.failures: int = failures
+        self.open_for_s: float = open_for_s
+        self.what: str = what
+        self.open: bool = False
         self._clock = clock
         self._failed = 0
         self._unanswered = 0
@@ -170,9 +170,9 @@ class Abandoned:
     __slots__ = ("limit", "running", "what")
 
     def __init__(self, what: str, limit: int = ABANDONED_LIMIT) -> None:
-        self.running = 0
-        self.limit = limit
-        self.what = what
+        self.running: int = 0
+        self.limit: int = limit
+        self.what: str = what
 
     def refusal(self) -> Refusal:
         """What a call is told while this is open."""

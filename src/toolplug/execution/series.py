@@ -15,12 +15,12 @@ class CallSeries:
     __slots__ = ("buckets", "ended", "in_flight", "provider", "seconds", "tool_name")
 
     def __init__(self, provider: str, tool_name: str) -> None:
-        self.provider = provider
-        self.tool_name = tool_name
+        self.provider: str = provider
+        self.tool_name: str = tool_name
         self.ended: dict[str, int] = {}
-        self.buckets = [0] * (len(BUCKETS) + 1)
-        self.seconds = 0.0
-        self.in_flight = 0
+        self.buckets: list[int] = [0] * (len(BUCKETS) + 1)
+        self.seconds: float = 0.0
+        self.in_flight: int = 0
 
     def record(self, status: str, seconds: float) -> None:
         """Count one call that has been answered."""

@@ -29,9 +29,9 @@ class FirstSteps:
 
     def __init__(self) -> None:
         self.value: object = None
-        self.kept = False
+        self.kept: bool = False
         self._generator = _generator(self)
-        self.take = self._generator.send
+        self.take: Callable[[object], object] = self._generator.send
         self.take(None)
 
     def rest(self) -> Running:
@@ -65,7 +65,7 @@ class Carried:
         self._coroutine = coroutine
         self._context = context
         self._yielded = yielded
-        self.closed = False
+        self.closed: bool = False
 
     def cancelled(self) -> Carried:
         """The same call, cancelled while its task had not yet taken it over."""

@@ -14,8 +14,8 @@ class SourceSwitch:
     __slots__ = ("_drained", "open", "running")
 
     def __init__(self) -> None:
-        self.open = True
-        self.running = 0
+        self.open: bool = True
+        self.running: int = 0
         self._drained: asyncio.Event | None = None
 
     def leave(self) -> None:

@@ -27,7 +27,7 @@ class Tries:
     __slots__ = ("_began", "_call", "_context", "_held", "_inner", "_plan", "_running", "_seconds", "_until", "reached")
 
     def __init__(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> None:
-        self.reached = False
+        self.reached: bool = False
         self._plan = plan
         self._call = call
         self._inner = inner
