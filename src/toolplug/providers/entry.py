@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,7 +23,7 @@ DEFAULT_POLICY: Policy = "allow"
 class ToolRule(BaseModel):
     """What is said of one tool under `tools:`; a bare policy is short for `{policy: …}`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     policy: Policy | None = None
     limits: Limits = NO_LIMITS

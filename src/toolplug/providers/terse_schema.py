@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import CoreSchema
 
 
 class TerseSchema(GenerateJsonSchema):
     """No titles that only repeat a name; a default that is not JSON is left out without a warning."""
 
-    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  as pydantic declares it
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  as pydantic declares it
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False

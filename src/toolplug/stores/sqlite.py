@@ -75,7 +75,7 @@ class SqliteStore(Store):
         connection: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         check_count("kept_events", kept_events)
-        self.file = SqliteFile(path=path, synchronous=synchronous, connection=connection)
+        self.file: SqliteFile = SqliteFile(path=path, synchronous=synchronous, connection=connection)
         self._clock = clock
         self._kept_events = kept_events
         self._waiting = Waiting()

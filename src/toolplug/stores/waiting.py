@@ -13,7 +13,7 @@ class Waiting:
     """The readers that are parked at one store, by key. `anyone` is set while there are any."""
 
     def __init__(self) -> None:
-        self.anyone = asyncio.Event()
+        self.anyone: asyncio.Event = asyncio.Event()
         self._bells: dict[str, set[asyncio.Event]] = {}
 
     async def look(self, key: str, wait_s: float, page: Callable[[], Awaitable[Events]]) -> Events:
