@@ -19,7 +19,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import open_host
 from toolplug.http.call_answer import call_answer
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

@@ -14,7 +14,7 @@ from toolplug.errors import ConfigError
 from toolplug.host.configuration import read_configuration
 from toolplug.providers.entry_points import installed
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

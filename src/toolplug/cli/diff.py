@@ -16,7 +16,7 @@ from toolplug.host.configuration import read_configuration
 from toolplug.host.difference import Difference, difference
 from toolplug.providers.entry_points import installed
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

@@ -25,7 +25,7 @@ from toolplug.providers.state import ProviderRecord
 PACKAGES = ("toolplug", "pluggy", "pydantic", "starlette", "prometheus-client", "uvicorn", "pyjwt")
 """Those whose version decides how something behaves; the last two come with extras."""
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

@@ -19,7 +19,7 @@ from toolplug.errors import Problem
 from toolplug.host.explain import Explanation
 from toolplug.host.inspection import open_inspected
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

@@ -15,7 +15,7 @@ from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
 from toolplug.errors import ConfigError, Problem
 from toolplug.providers.entry_points import installed
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

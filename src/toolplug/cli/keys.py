@@ -14,8 +14,8 @@ KEY_BYTES = 32
 PREFIX = "tp_"
 """So that scanners for leaked credentials can tell what it is."""
 
-app = typer.Typer()
-keys = typer.Typer(name="keys", help="API keys.", no_args_is_help=True)
+app: typer.Typer = typer.Typer()
+keys: typer.Typer = typer.Typer(name="keys", help="API keys.", no_args_is_help=True)
 app.add_typer(keys)
 
 

@@ -27,7 +27,7 @@ FILES = {
 _NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _LONGEST = 48
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

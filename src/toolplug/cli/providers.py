@@ -17,7 +17,7 @@ from toolplug.errors import Problem
 from toolplug.host.inspection import open_inspected
 from toolplug.providers.state import ProviderRecord
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

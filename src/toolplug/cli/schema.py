@@ -17,7 +17,7 @@ from toolplug.providers.entry_points import installed
 
 SCHEMA_FILE = "providers.schema.json"
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 @app.command()

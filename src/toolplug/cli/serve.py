@@ -12,7 +12,7 @@ from toolplug.cli.logs import log_service
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.errors import ConfigError, Problem
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 _SERVING = "toolplug.cli.serving"
 """Imports what the extra `server` brings; the help and a wrong configuration need none of it."""

@@ -20,7 +20,7 @@ from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_
 from toolplug.cli.table import print_table
 from toolplug.host.host import open_host
 
-app = typer.Typer()
+app: typer.Typer = typer.Typer()
 
 
 class Format(StrEnum):

@@ -19,7 +19,7 @@ class ClientWatch:
     __slots__ = ("_handle", "_receive", "_task", "_watcher", "gone")
 
     def __init__(self, receive: Receive) -> None:
-        self.gone = False
+        self.gone: bool = False
         self._receive = receive
         self._watcher: asyncio.Task[None] | None = None
 

@@ -49,19 +49,19 @@ class Exchange:
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope = scope
-        self.receive = receive
+        self.scope: Scope = scope
+        self.receive: Receive = receive
         self._send = send
         self.method: str = scope["method"]
-        self.path = path_below_mount(scope)
+        self.path: str = path_below_mount(scope)
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.request_id = request_id(self.headers.get(b"x-request-id"))
-        self.params = _NO_PARAMS
-        self.template = UNKNOWN_PATH
+        self.request_id: str = request_id(self.headers.get(b"x-request-id"))
+        self.params: Mapping[str, str] = _NO_PARAMS
+        self.template: str = UNKNOWN_PATH
         self.principal: Principal = ANONYMOUS
-        self.max_body = 0
-        self.status = CLIENT_GONE
-        self.started = False
+        self.max_body: int = 0
+        self.status: int = CLIENT_GONE
+        self.started: bool = False
 
     def header(self, name: bytes) -> str | None:
         """The header's text, or None."""

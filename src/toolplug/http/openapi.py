@@ -30,7 +30,7 @@ class Description:
     """The document, written anew when the providers' routes have changed."""
 
     def __init__(self, routes: Iterable[OwnRoute]) -> None:
-        self.route = OwnRoute("GET", "/openapi.json", None, self.answer, "This description")
+        self.route: OwnRoute = OwnRoute("GET", "/openapi.json", None, self.answer, "This description")
         self._routes = (*routes, self.route)
         self._written: tuple[tuple[MountedRoute, ...], str, bytes] | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
@@ -22,7 +22,7 @@ ErrorType = Literal[
 class CallBody(BaseModel):
     """One tool call."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     id: Annotated[str | None, Field(max_length=MAX_ID, description="comes back as call_id; made up when absent")] = None
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="the tool's canonical or wire name")]
@@ -41,7 +41,7 @@ class CallBody(BaseModel):
 class CallAnswer(BaseModel):
     """How a tool call ended."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     call_id: str
     output: Annotated[str, Field(description="the text that the model sees")]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from toolplug.host.settings import HostSettings
 from toolplug.http.auth.authenticator import Authenticator
+from toolplug.http.auth.chain import Gatekeeper
 from toolplug.http.auth.configured import configured_gatekeeper
 from toolplug.http.doors.header_limits import check_headers
 from toolplug.http.doors.host_header import HostDoor
@@ -27,12 +28,12 @@ class Entrance:
         self, settings: HostSettings, *, insecure_no_auth: bool, authenticators: Sequence[Authenticator]
     ) -> None:
         self.settings = settings
-        self.max_body = settings.http.max_body
+        self.max_body: int = settings.http.max_body
         self._hosts = HostDoor(settings.http.allowed_hosts)
         self._origins = OriginDoor(settings.http.allowed_origins)
         closed = settings.auth is not None or bool(authenticators)
         self._loopback_only = not closed and not insecure_no_auth
-        self.gatekeeper = configured_gatekeeper(settings.auth, authenticators)
+        self.gatekeeper: Gatekeeper = configured_gatekeeper(settings.auth, authenticators)
         if not closed:
             _LOG.warning(
                 "no auth is configured: every caller is anonymous and may do everything%s",
