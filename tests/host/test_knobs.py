@@ -161,6 +161,43 @@ async def test_rates_of_all_levels_must_admit_and_survive_a_reload(config: Write
         assert (await run(host, "echo")).status == "limited"
 
 
+def at_each_level(knob: str, wide: object, narrow: object, narrowest: int) -> dict[str, object]:
+    """Settings with one knob for every tool, for the provider and for two of its tools: one of the three narrow."""
+    host, entry, tool = ({knob: narrow if level == narrowest else wide} for level in range(3))
+    tools = {"unsafe": {"limits": tool}, "wait": {"limits": tool}}
+    providers = {"knobs": {"enabled": True, "limits": entry, "tools": tools}}
+    return {"limits": host, "providers": providers, "store": "memory://"}
+
+
+@pytest.mark.requirement("C-2-counters-all-levels")
+@pytest.mark.parametrize("narrowest", range(3))
+@pytest.mark.parametrize(
+    ("knob", "wide", "narrow"),
+    [
+        ("rate", "9/hour", "1/hour"),
+        ("breaker", {"failures": 9, "open_for": "1h"}, {"failures": 1, "open_for": "1h"}),
+    ],
+)
+async def test_a_rate_and_a_breaker_of_any_level_refuse_though_the_others_admit(
+    knob: str, wide: object, narrow: object, narrowest: int
+) -> None:
+    async with open_host(at_each_level(knob, wide, narrow, narrowest)) as host:
+        assert [(await run(host, "unsafe")).status for _ in range(3)] == ["panic", "limited", "limited"]
+        assert provider().calls == 1
+
+
+@pytest.mark.requirement("C-2-counters-all-levels", "C-2-limit-max-concurrency")
+@pytest.mark.parametrize("narrowest", range(3))
+async def test_a_concurrency_limit_of_any_level_refuses_though_the_others_admit(narrowest: int) -> None:
+    async with open_host(at_each_level("max_concurrency", 9, 1, narrowest)) as host:
+        running = asyncio.create_task(run(host, "wait"))
+        await provider().entered.wait()
+        assert (await run(host, "wait")).status == "limited"
+        provider().gate.set()
+        assert (await running).output == "done"
+        assert (await run(host, "wait")).output == "done"
+
+
 @pytest.mark.requirement("C-2-limit-max-result-bytes", "C-3-result-cut")
 async def test_max_result_bytes_cuts_at_n_plus_one(config: Write) -> None:
     async with open_host(config("providers: {knobs: {enabled: true, limits: {max_result_bytes: 4}}}")) as host:

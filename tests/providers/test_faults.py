@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Event
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -124,6 +125,30 @@ async def test_a_provider_that_uses_up_its_threads_leaves_others_theirs() -> Non
         assert sorted(result.status for result in results) == ["limited", *["timeout"] * 16]
         assert (await registry.execute(ToolCall("c", "nap"), CallContext())).output == "rested"
         faulty.release.set()
+
+
+@pytest.mark.requirement("C-2-sync-bulkhead-default", "H-provider-exhausts-threads")
+async def test_the_synchronous_tools_of_one_provider_share_sixteen_places() -> None:
+    gate = Event()
+
+    class Slow(FunctionProvider):
+        @tool
+        def waits(self) -> str:
+            gate.wait()
+            return "waited"
+
+        @tool
+        def other(self) -> str:
+            return "had a place"
+
+    async with FunctionRegistry({"slow": Slow()}) as registry:
+        waiting = [asyncio.create_task(registry.execute(ToolCall(str(n), "waits"), CallContext())) for n in range(16)]
+        await asyncio.sleep(0)
+        refused = await registry.execute(ToolCall("c", "other"), CallContext())
+        gate.set()
+        assert {result.output for result in await asyncio.gather(*waiting)} == {"waited"}
+        admitted = await registry.execute(ToolCall("c", "other"), CallContext())
+    assert (refused.status, admitted.output) == ("limited", "had a place")
 
 
 STEPS = [

@@ -91,7 +91,7 @@ async def test_a_route_answers_with_its_response_or_with_its_json_value() -> Non
         await answer(broken, "/v1/broken")
 
 
-@pytest.mark.requirement("C-12-routes-starlette")
+@pytest.mark.requirement("C-12-routes-starlette", "FR-003")
 @pytest.mark.anyio
 async def test_routes_gives_starlette_routes_of_every_kind_after_the_decorated_ones() -> None:
     class Shelf(HTTPEndpoint):

@@ -55,7 +55,7 @@ def test_an_expanded_tool_and_a_mapped_choice_have_the_wire_name() -> None:
     assert expansion.options == {"web.search": {"size": "low"}}
 
 
-@pytest.mark.requirement("C-4-client-tools-stay")
+@pytest.mark.requirement("C-4-client-tools-stay", "C-4-what-is-a-stub")
 def test_the_clients_own_entries_stay_the_same_objects_in_the_same_order() -> None:
     flat = {"type": "function", "name": "flat", "parameters": NOTHING}
     custom = {"type": "custom", "custom": {"name": "grammar"}}

@@ -1,0 +1,36 @@
+"""Which clock the product reads, and where."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from tests.house.sources import sources
+
+BY_THE_WALL = {
+    "src/toolplug/execution/audit.py",
+    "src/toolplug/stores/memory.py",
+    "src/toolplug/stores/open.py",
+    "src/toolplug/stores/sqlite.py",
+}
+"""Audit lines carry the time of day, and a store's TTLs follow its clock; nothing else may read it."""
+
+READINGS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
+
+
+def _reads_the_wall_clock(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "time" and not {"time", "time_ns"}.isdisjoint(name.name for name in node.names)
+    if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+        return False
+    return (node.value.id, node.attr) in READINGS
+
+
+@pytest.mark.requirement("H-time-deadlines")
+def test_no_deadline_or_limit_is_measured_by_a_clock_that_jumps() -> None:
+    found = {
+        source.name
+        for source in sources("src/toolplug/**/*.py")
+        if any(_reads_the_wall_clock(node) for node in ast.walk(source.tree))
+    }
+    assert found == BY_THE_WALL
