@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Literal
 
-from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Router
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
@@ -21,7 +20,7 @@ Parser = Literal["h11", "httptools"]
 @contextmanager
 def served(host: Host, app: ASGIApp, *, http: Parser = "httptools", address: str = "127.0.0.1") -> Iterator[int]:
     """Serve the application with its host as lifespan; gives the port, until the block ends."""
-    whole = Starlette(routes=[Mount("/", app)], lifespan=host.lifespan)
+    whole = Router(default=app, lifespan=host.lifespan)  # a Mount answers a path with a line feed itself
     with socket.create_server((address, 0)) as listening:
         server = Server(Config(whole, http=http, log_level="critical", access_log=False, timeout_graceful_shutdown=5))
         thread = Thread(target=server.run, kwargs={"sockets": [listening]})
