@@ -28,8 +28,8 @@ ROWS = (
         against="bare Starlette route",
         hold=1.3,
         aim=1.15,
-        pairs=31,
-        batch_s=0.05,
+        pairs=21,
+        batch_s=0.2,
     ),
     Row(
         name="POST /v1/tool-calls",
@@ -38,8 +38,8 @@ ROWS = (
         against="bare Starlette GET",
         hold=2.6,
         aim=2.0,
-        pairs=31,
-        batch_s=0.05,
+        pairs=21,
+        batch_s=0.2,
     ),
     Row(
         name="POST /v1/tool-calls",
@@ -49,6 +49,6 @@ ROWS = (
         hold=1 / 15,
         aim=1 / 25,
         pairs=15,
-        batch_s=0.05,
+        batch_s=0.2,
     ),
 )

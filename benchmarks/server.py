@@ -20,7 +20,7 @@ from uvicorn import Config, Server
 
 from benchmarks.frame import Batch
 
-CONNECTIONS = 32
+CONNECTIONS = 64
 
 
 def request(method: str, path: str, headers: Mapping[str, str] = MappingProxyType({}), body: bytes = b"") -> bytes:

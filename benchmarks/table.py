@@ -9,7 +9,7 @@ from os import cpu_count
 
 from benchmarks.frame import Figure
 
-_NAME = 66
+_NAME = 72
 _CELLS = (14, 14, 9, 18, 8, 8, 9)
 
 
