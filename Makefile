@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BENCH := .venv-bench
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth
-CODE := $(wildcard src tests plugins benchmarks examples reference)
+CODE := $(wildcard src tests plugins benchmarks examples docs/generator)
 BRANCH_FLOOR := 90
 
 .DEFAULT_GOAL := help
@@ -75,7 +75,7 @@ docs: $(READY)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 reference: $(READY)  ## Write docs/reference from the code
-	$(BIN)/python -m reference
+	$(BIN)/python -m docs.generator
 
 requirements: $(READY)  ## Print which requirement is shown by which test
 	@$(BIN)/python -m tests.requirements_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from reference.commands import every_command, examples
+from docs.generator.commands import every_command, examples
 from typer.core import TyperCommand
 
 COMMANDS = dict(every_command())

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from reference.__main__ import FOLDER
-from reference.pages import PAGES
+from docs.generator.__main__ import FOLDER
+from docs.generator.pages import PAGES
 from tests.house.sources import sources
 
 from toolplug.catalog.call import ToolStatus

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from docs.generator.markdown import code, page, sentences, table
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
-from reference.markdown import code, page, sentences, table
 from toolplug.config.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
 from toolplug.execution.knobs import (
     DEFAULT_BLOCKING,

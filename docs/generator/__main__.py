@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from reference.pages import PAGES
+from docs.generator.pages import PAGES
 
-FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+FOLDER = Path(__file__).parent.parent / "reference"
 
 
 def main() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import typer
+from docs.generator.markdown import code, page, sentence, sentences, table
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from reference.markdown import code, page, sentence, sentences, table
 from toolplug.cli.main import COMMANDS
 
 _HEAD = """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reference.markdown import code, page, sentences, table
+from docs.generator.markdown import code, page, sentences, table
+
 from toolplug.providers.hooks import HOOKS, HookSpecs
 from toolplug.providers.lifecycle import CLOSE_S, START_S
 from toolplug.providers.provider import FunctionProvider

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from docs.generator.markdown import page
+
 import toolplug
 import toolplug.http
 import toolplug.testing
-from reference.markdown import page
 
 _HEAD = "Everything that you may import. What is not listed here may change without notice."
 

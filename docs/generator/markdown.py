@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-GENERATED = "<!-- Written by `python -m reference` from the code; change it there. -->"
+GENERATED = "<!-- Written by `python -m docs.generator` from the code; change it there. -->"
 
 
 def page(title: str, *parts: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from reference.commands import commands_page
-from reference.configuration import configuration_page
-from reference.hooks import hooks_page
-from reference.http import http_page
-from reference.metrics import metrics_page
-from reference.python import python_page
+from docs.generator.commands import commands_page
+from docs.generator.configuration import configuration_page
+from docs.generator.hooks import hooks_page
+from docs.generator.http import http_page
+from docs.generator.metrics import metrics_page
+from docs.generator.python import python_page
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands_page,

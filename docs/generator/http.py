@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from docs.generator.markdown import code, page, sentence, sentences, table
 from pydantic import BaseModel
 
-from reference.markdown import code, page, sentence, sentences, table
 from toolplug.config.units import format_size
 from toolplug.http.doors.body import DEFAULT_MAX_BODY, MAX_FILE_BODY
 from toolplug.http.doors.header_limits import MAX_HEADER_BYTES, MAX_HEADERS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from docs.generator.markdown import code, page, sentence, table
 from prometheus_client.metrics_core import Metric
 
-from reference.markdown import code, page, sentence, table
 from toolplug.catalog.call import ToolStatus
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics

@@ -1,1 +1,0 @@
-"""Writes the pages of `docs/reference` that say what the code says: `python -m reference`."""
