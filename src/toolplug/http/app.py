@@ -7,6 +7,7 @@ A refusal anywhere on the way is an error of one shape; nothing that a route doe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect
@@ -28,6 +29,8 @@ from toolplug.http.problem import HttpProblem, internal, method_not_allowed, rou
 from toolplug.http.provider_routes import ProviderRoutes
 from toolplug.http.refusals import note_refusal
 from toolplug.http.served_tenant import enter_tenant, leave_tenant
+
+_LOG = logging.getLogger("toolplug.http")
 
 _ALIVE = "/healthz"
 
@@ -112,10 +115,17 @@ class _HostApp:
         """The doors for the configuration as it is now."""
         made, settings = self._made, self._host.settings
         if made is None or made.settings is not settings:
+            was_open = made is not None and made.open
             made = self._made = Entrance(
                 settings, insecure_no_auth=self._insecure_no_auth, authenticators=self._authenticators
             )
+            if made.open and not was_open:
+                self._say_that_it_is_open()
         return made
+
+    def _say_that_it_is_open(self) -> None:
+        reach = "" if self._insecure_no_auth else "; only this machine is served"
+        _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)
 
 
 def _route(match: Match, method: str) -> OwnRoute:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from toolplug.host.settings import HostSettings
@@ -15,13 +14,12 @@ from toolplug.http.doors.loopback import check_loopback
 from toolplug.http.doors.origin import OriginDoor
 from toolplug.http.exchange import Exchange
 
-_LOG = logging.getLogger("toolplug.http")
-
 
 class Entrance:
     """What a request passes before its route is looked at, and the gatekeeper that its route asks.
 
-    Host, header limits, Origin, loopback: in this order, so that what a stranger can make us do is least.
+    Host, header limits, Origin, loopback: in this order, so that what a stranger can make us do is least. `open`:
+    nobody is asked who they are.
     """
 
     def __init__(
@@ -31,14 +29,9 @@ class Entrance:
         self.max_body: int = settings.http.max_body
         self._hosts = HostDoor(settings.http.allowed_hosts)
         self._origins = OriginDoor(settings.http.allowed_origins)
-        closed = settings.auth is not None or bool(authenticators)
-        self._loopback_only = not closed and not insecure_no_auth
+        self.open = settings.auth is None and not authenticators
+        self._loopback_only = self.open and not insecure_no_auth
         self.gatekeeper: Gatekeeper = configured_gatekeeper(settings.auth, authenticators)
-        if not closed:
-            _LOG.warning(
-                "no auth is configured: every caller is anonymous and may do everything%s",
-                "" if insecure_no_auth else "; only this machine is served",
-            )
 
     def check(self, exchange: Exchange) -> None:
         """Raise `HttpProblem` where a door is closed for this request."""
