@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pytest
 from pydantic import (
@@ -120,7 +120,7 @@ def test_text_is_no_boolean() -> None:
         ("url: ftp://h", "should be a URL that begins with 'http' or 'https', not 'ftp://h'"),
         ("limits: 3", "should be a mapping of keys, not 3"),
         ("ports: 1", "should be a list, not 1"),
-        ("ports: [1, 2, 3, 4]", "should be a collection of at most 3, not a list"),
+        ("ports: [1, 2, 3, 4]", "should be 3 entries or fewer, not a list"),
         ("checked: wrong", "'wrong' is not ok"),
     ],
 )
@@ -339,6 +339,32 @@ def test_a_value_that_could_not_be_had_is_reported_once() -> None:
 
     assert [problem.path for problem in section.problems] == ["name"]
     assert [problem.path for problem in problems_of(refused.value, section=section, model=Web)] == ["ratio"]
+
+
+class Either(Strict):
+    name: str | None = None
+    address: str | None = None
+    ports: tuple[int, ...] = Field((80,), min_length=1, strict=False)
+
+    @model_validator(mode="after")
+    def _refuse(self) -> Self:
+        if (self.name is None) == (self.address is None):
+            raise ValueError("must have name or address")
+        return self
+
+
+def test_a_mapping_is_not_blamed_for_a_value_that_could_not_be_had() -> None:
+    section = expand(parse_document(b"name: ${UNSET}\n", file="p.yaml"), (), {})
+    with pytest.raises(ValidationError) as refused:
+        Either.model_validate(section.value)
+
+    assert problems_of(refused.value, section=section, model=Either) == []
+    assert refusal("ports: [1]\n", Either) == ["p.yaml:1:1: must have name or address"]
+
+
+def test_a_list_is_not_blamed_for_being_short_of_what_is_wrong_in_it() -> None:
+    assert refusal("ports: [x]\n", Either) == ["p.yaml:1:9: ports[0]: should be a whole number, not 'x'"]
+    assert refusal("ports: []\n", Either) == ["p.yaml:1:8: ports: should be 1 or more entries, not an empty list"]
 
 
 def test_problems_come_in_file_order() -> None:

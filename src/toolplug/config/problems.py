@@ -24,6 +24,7 @@ from toolplug.errors import Problem
 
 _QUOTED = re.compile(r"'([^']*)'")
 _MAX_SHOWN_CHARACTERS = 60
+_OF_ONE_KEY = frozenset(("extra_forbidden", "missing"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,16 @@ class _Report:
             yield self._wrong_value(path, list(dict.fromkeys(expected)))
 
     def _is_noise(self, fault: _Fault, deeper: Set[KeyPath]) -> bool:
-        """Whether the value could not be had, or another member of its union got further into it."""
-        return self._whole(fault.path) in self.section.broken or (fault.tagged and fault.path in deeper)
+        """Whether the value could not be had, or another member of its union got further into it.
+
+        Or it is a collection that seems too short, or wrong as a whole, only because a value in it could not be had.
+        """
+        if self._whole(fault.path) in self.section.broken or (fault.tagged and fault.path in deeper):
+            return True
+        if fault.error["type"] == "too_short":
+            return fault.path in deeper
+        of_the_whole = fault.error["type"] not in _OF_ONE_KEY and right_shape(fault.error) is None
+        return of_the_whole and self._whole(fault.path) in {path[:-1] for path in self.section.broken}
 
     def _whole(self, path: KeyPath) -> KeyPath:
         return (*self.section.path, *path)
@@ -144,8 +153,8 @@ class _Report:
         except KeyError:
             return ""
         match node:
-            case ListNode():
-                return "a list"
+            case ListNode(items=items):
+                return "a list" if items else "an empty list"
             case MappingNode():
                 return "a mapping"
             case ScalarNode(value=value):
