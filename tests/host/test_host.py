@@ -218,3 +218,17 @@ async def test_a_long_result_is_kept_whole_where_artifacts_are_on(config: Write)
         assert (said.output[:10], whole.output) == ("Hello, eve", "Hello, everybody!")
     async with open_host(config("providers: {hello: {enabled: true}}"), environ={}) as host:
         assert list(host.registry.catalog) == ["hello"]
+
+
+@pytest.mark.requirement("C-3-artifacts-kept", "C-3-read-result-last", "C-3-artifacts-off")
+@pytest.mark.parametrize("where", ["limits: {artifacts: true}", "tools: {hello: {limits: {artifacts: true}}}"])
+async def test_kept_results_can_be_read_wherever_artifacts_were_switched_on(config: Write, where: str) -> None:
+    path = config("providers: {hello: {enabled: true}}")
+    async with open_host(path, environ={}) as host:
+        assert list(host.registry.catalog) == ["hello"]
+        config(f"providers: {{hello: {{enabled: true, {where}}}}}")
+        await host.reload(by=ADMIN)
+        assert list(host.registry.catalog) == ["hello", "read_result"]
+        config("providers: {hello: {enabled: false}}")
+        await host.reload(by=ADMIN)
+        assert list(host.registry.catalog) == []

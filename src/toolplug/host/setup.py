@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.execution.artifacts import Artifacts, read_result
 from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
@@ -26,12 +25,11 @@ def registry_setup(configuration: Configuration, store: Store) -> Setup:
     around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts)
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
-    tail = read_result(artifacts, ledger, lanes) if settings.limits.artifacts else EMPTY_CATALOG
     return Setup(
         around=around,
         lanes=lanes,
         site_for=stored_sites(lambda: store, root),
         namespace=settings.metrics.namespace,
-        tail=tail,
+        tail=read_result(artifacts, ledger, lanes),
         resources=(root,) if isinstance(root, TemporaryRoot) else (),
     )

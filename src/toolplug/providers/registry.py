@@ -47,8 +47,8 @@ class Slot(NamedTuple):
 class Setup:
     """What a host gives its registry.
 
-    `tail` is listed after the providers' tools where there are any; `resources` are opened and closed with the
-    registry.
+    `tail` is listed after the providers' tools where results of any of them are kept; `resources` are opened and closed
+    with the registry.
     """
 
     around: Surroundings
@@ -184,7 +184,7 @@ class FunctionRegistry(LiveCatalog):
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
         hooks = observers({item.entry.key: item.provider for item in generations}, self._setup.lanes)
         parts = [_observed(generation.catalog, hooks) for generation in generations]
-        if any(parts):
+        if any(tool.plan.artifacts for part in parts for tool in part.values()):
             parts.append(self._setup.tail)
         catalog, conflicts = merged(parts)
         self._warn(conflicts)
