@@ -11,6 +11,7 @@ from toolplug.providers.authoring import route, tool
 from toolplug.providers.hooks import hookimpl
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
+from toolplug.providers.site import ProviderStore, Site
 from toolplug.providers.stubs import Expansion, expand_builtin_tools
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "FunctionRegistry",
     "Host",
     "Principal",
+    "ProviderStore",
+    "Site",
     "ToolCall",
     "ToolDefinition",
     "ToolError",

@@ -16,6 +16,8 @@ HOMES = {
     "FunctionRegistry": "toolplug.providers.registry",
     "Host": "toolplug.host.host",
     "Principal": "toolplug.catalog.call",
+    "ProviderStore": "toolplug.providers.site",
+    "Site": "toolplug.providers.site",
     "ToolCall": "toolplug.catalog.call",
     "ToolDefinition": "toolplug.catalog.definition",
     "ToolError": "toolplug.errors",

@@ -11,8 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from toolplug import CallContext, FunctionProvider, ToolError, ToolResult, tool
-from toolplug.providers.site import Site
+from toolplug import CallContext, FunctionProvider, Site, ToolError, ToolResult, tool
 from toolplug_file_search.database import Database, IndexUnavailable
 from toolplug_file_search.files import FileRoutes
 from toolplug_file_search.ingest import Cutting

@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from toolplug import CallContext, FunctionProvider, ToolCall, ToolError, ToolResult, route, tool
-from toolplug.providers.site import Site
+from toolplug import CallContext, FunctionProvider, Site, ToolCall, ToolError, ToolResult, route, tool
 from toolplug_journal.database import Database, Retention
 from toolplug_journal.entry import Entry, Kept, argument_text, short
 from toolplug_journal.guard import Guard
