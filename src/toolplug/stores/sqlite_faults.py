@@ -27,6 +27,9 @@ def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
     """Return the error of the tree that says the same, naming the file."""
     if isinstance(error, sqlite3.Error) and is_corrupt(error):
         return StoreRefused(f"{path} is corrupt ({error}); move it away or restore a copy")
+    if isinstance(error, OSError):
+        why = f"{error.strerror}: {error.filename}"
+        return StoreUnavailable(f"{path} cannot be opened ({why}); name a place in `store` that can be written to")
     return StoreUnavailable(f"{path}: {error}")
 
 
