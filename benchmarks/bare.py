@@ -34,6 +34,22 @@ async def search(call: ToolCall, context: CallContext) -> ToolResult:
     return ToolResult(call.id, call.name, structured=HITS)
 
 
+async def echo_text(text: str) -> str:
+    """Return the text, and nothing around it."""
+    return text
+
+
+@asynccontextmanager
+async def text_awaited() -> AsyncGenerator[Batch]:
+    """The least that an await can be: no call, no context, no result."""
+
+    async def run(n: int) -> None:
+        for _ in repeat(None, n):
+            await echo_text(text=TEXT)
+
+    yield timed(run)
+
+
 @asynccontextmanager
 async def _awaited(execute: Execute, arguments: dict[str, object]) -> AsyncGenerator[Batch]:
     call, context = ToolCall("c1", execute.__name__, arguments), CallContext()

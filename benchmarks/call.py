@@ -105,6 +105,7 @@ trivial = partial(calling, "echo")
 
 ROWS = (
     Row(name="full call, trivial", ours=trivial, other=bare.awaited, against="bare await", hold=16, aim=8),
+    Row(name="full call, trivial", ours=trivial, other=bare.text_awaited, against="awaiting its text alone"),
     Row(
         name="full call, from JSON text with a fresh context",
         ours=calling_from_text,
