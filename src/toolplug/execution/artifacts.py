@@ -20,7 +20,7 @@ MAX_CHARACTERS = 100_000
 READ_TIMEOUT_S = 10.0
 READ_RESULT = "read_result"
 
-_SOURCE = "artifacts"
+_SOURCE = "_artifacts"
 _UTF8_MAX = 4
 
 
