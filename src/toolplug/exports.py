@@ -6,6 +6,7 @@ read the same list in `__init__.pyi`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 
 HOMES = {
@@ -37,8 +38,15 @@ HOMES = {
 NAMES = list(HOMES)
 
 
-def load(name: str) -> object:
-    """The public object of this name; raises `AttributeError` as a module does."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'toolplug' has no attribute {name!r}")
-    return getattr(import_module(HOMES[name]), name)
+def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """The `__getattr__` of a package whose public names have these homes."""
+
+    def load(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return load
+
+
+load = loader("toolplug", HOMES)

@@ -6,7 +6,7 @@ alone. Type checkers read the same list in `__init__.pyi`.
 
 from __future__ import annotations
 
-from importlib import import_module
+from toolplug.exports import loader
 
 HOMES = {
     "BrokenRule": "toolplug.testing.broken_rule",
@@ -21,10 +21,4 @@ HOMES = {
 }
 
 NAMES = list(HOMES)
-
-
-def load(name: str) -> object:
-    """The public object of this name; raises `AttributeError` as a module does."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'toolplug.testing' has no attribute {name!r}")
-    return getattr(import_module(HOMES[name]), name)
+load = loader("toolplug.testing", HOMES)
