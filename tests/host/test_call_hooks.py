@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from tests.host.conftest import Package
 
-from toolplug import CallContext, ToolCall, ToolStatus, open_host
+from toolplug import CallContext, Principal, ToolCall, ToolStatus, open_host
 
 pytestmark = pytest.mark.anyio
 
@@ -65,3 +66,52 @@ async def test_a_hook_that_raises_leaves_the_others_their_turn_and_the_call_its_
         "hook before_call of provider 'broken' failed (SystemExit); the call goes on without it",
         "hook after_call of provider 'broken' failed (ValueError); the call goes on without it",
     ]
+
+
+LATE = """
+    import asyncio
+
+    from toolplug import FunctionProvider, tool
+
+    class Slow(FunctionProvider):
+        gate = asyncio.Event()
+        entered = asyncio.Event()
+
+        @tool
+        async def wait(self) -> str:
+            self.entered.set()
+            await self.gate.wait()
+            return "late"
+
+    class Hearing(FunctionProvider):
+        told = []
+
+        async def after_call(self, call, context, result):
+            await asyncio.sleep(0)
+            self.told.append(result.output)
+
+        async def aclose(self):
+            self.told.append("closed")
+
+    class Opener(FunctionProvider):
+        async def aclose(self):
+            Slow.gate.set()
+"""
+
+
+@pytest.mark.requirement("C-12-after-call", "C-3-aclose-once")
+@pytest.mark.parametrize("left", ["", "slow: {enabled: true}"])
+async def test_a_provider_that_hears_calls_is_closed_after_those_that_run(
+    package: Package, config: Callable[[str], Path], left: str
+) -> None:
+    points = {name.lower(): f"late_mod:{name}" for name in ("Slow", "Hearing", "Opener")}
+    package("toolplug-late", points, late_mod=LATE)
+    every = "providers: {hearing: {enabled: true}, opener: {enabled: true}, slow: {enabled: true}}"
+    async with open_host(config(every), environ={}) as host:
+        running: dict[str, Any] = {key: item.provider for key, item in host.registry.running().items()}
+        call = asyncio.create_task(host.registry.execute(ToolCall("1", "wait"), CallContext()))
+        await running["slow"].entered.wait()
+        config(f"providers: {{{left}}}")
+        await host.reload(by=Principal())
+        assert (await call).output == "late"
+    assert running["hearing"].told == ["late", "closed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.registry import Collector
@@ -43,9 +43,14 @@ class Generation:
         """Take no more calls and requests; those that run go on."""
         self.switch.open = False
 
-    async def close(self) -> None:
-        """Switch off, wait for calls and route handlers (at most the drain time), then let the provider clean up."""
+    async def close(self, heard: Iterable[Generation] = ()) -> None:
+        """Switch off, wait for calls and route handlers (at most the drain time), then let the provider clean up.
+
+        Where it hears the calls of others (`heard`), those that run are waited for first, each at most for its own
+        drain time: their results are still to come.
+        """
         self.switch_off()
+        await asyncio.gather(*(other.switch.drained(other.drain_s) for other in heard))
         if not await self.switch.drained(self.drain_s):
             running, seconds = self.switch.running, self.drain_s
             _LOG.warning("%s: %d calls still run after %g s; closing it", owner(self.entry), running, seconds)

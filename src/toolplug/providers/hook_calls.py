@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pluggy
 from pluggy import HookImpl
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
-from toolplug.catalog.plan import Carrier, Observer
+from toolplug.catalog.plan import Carrier, Observer, Switch
 from toolplug.execution.jobs import Job
+from toolplug.providers.generation import Generation
 from toolplug.providers.hooks import PROJECT, HookSpecs
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -25,9 +26,13 @@ HOOK_S = 5.0
 
 
 class HookCalls(NamedTuple):
-    """One provider's hooks as an observer of calls; either may be missing. They run in lanes, apart from the caller."""
+    """One provider's hooks as an observer of calls; either may be missing. They run in lanes, apart from the caller.
+
+    While one runs it counts as a call of its provider, so that the provider is not closed under it.
+    """
 
     key: str
+    switch: Switch
     lanes: Carrier
     before_call: HookImpl | None
     after_call: HookImpl | None
@@ -36,17 +41,24 @@ class HookCalls(NamedTuple):
         """The reason for a veto, or None."""
         if self.before_call is None:
             return None
-        reason = await self._guarded(self.before_call, call, context)
+        reason = await self._counted(self.before_call, call, context)
         return None if reason is None else str(reason)
 
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
         """Let the hook hear the result."""
         if self.after_call is not None:
-            await self._guarded(self.after_call, call, context, result)
+            await self._counted(self.after_call, call, context, result)
 
-    async def _guarded(
+    async def _counted(
         self, hook: HookImpl, call: ToolCall, context: CallContext, result: ToolResult | None = None
     ) -> object:
+        self.switch.running += 1
+        try:
+            return await self._guarded(hook, call, context, result)
+        finally:
+            self.switch.leave()
+
+    async def _guarded(self, hook: HookImpl, call: ToolCall, context: CallContext, result: ToolResult | None) -> object:
         name = hook.function.__name__
         given = {"call": call, "context": context, "result": result}
 
@@ -70,16 +82,22 @@ class HookCalls(NamedTuple):
         _LOG.error("hook %s of provider %r failed (%s); the call goes on without it", name, self.key, what)
 
 
-def observers(providers: Mapping[str, object], lanes: Carrier) -> tuple[Observer, ...]:
-    """The host-wide hooks of these providers (by key), first to last; none where nobody has any.
+def hears_calls(provider: object) -> bool:
+    """Has it a host-wide hook."""
+    return hasattr(provider, "before_call") or hasattr(provider, "after_call")
+
+
+def observers(generations: Sequence[Generation], lanes: Carrier) -> tuple[Observer, ...]:
+    """The host-wide hooks of these providers, first to last; none where nobody has any.
 
     pluggy knows who implements them and which arguments each takes; it is not asked to call them, since one that
     raises would keep the others from being called.
     """
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(HookSpecs)
-    for key in reversed(tuple(providers)):
-        manager.register(providers[key], name=key)
+    for generation in reversed(generations):
+        manager.register(generation.provider, name=generation.entry.key)
     before = {hook.plugin_name: hook for hook in reversed(manager.hook.before_call.get_hookimpls())}
     after = {hook.plugin_name: hook for hook in reversed(manager.hook.after_call.get_hookimpls())}
-    return tuple(HookCalls(key, lanes, before.get(key), after.get(key)) for key in {**before, **after})
+    switches = {generation.entry.key: generation.switch for generation in generations}
+    return tuple(HookCalls(key, switches[key], lanes, before.get(key), after.get(key)) for key in {**before, **after})

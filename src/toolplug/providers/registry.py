@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
@@ -22,7 +22,7 @@ from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.providers.entry import ProviderEntry, Wanted, failed_record, recorded
 from toolplug.providers.generation import Generation, opened
-from toolplug.providers.hook_calls import observers
+from toolplug.providers.hook_calls import hears_calls, observers
 from toolplug.providers.planning import Surroundings
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.route_table import MountedRoute, mounted, route_problems
@@ -153,7 +153,7 @@ class FunctionRegistry(LiveCatalog):
             self._slots = slots
             self._routes = tuple(item for generation in active for item in mounted(generation))
             for generation in kept.difference(active):
-                self._retire(generation)
+                self._retire(generation, heard=kept - {generation})
             self._list()
 
     async def _slot(self, wanted: Wanted, running: Mapping[str, Slot]) -> Slot | Problem:
@@ -173,16 +173,17 @@ class FunctionRegistry(LiveCatalog):
             return Slot(entry, None, failed_record(entry, error))
         return Slot(entry, generation, recorded(entry, ProviderState.ACTIVE))
 
-    def _retire(self, generation: Generation) -> None:
+    def _retire(self, generation: Generation, heard: Set[Generation]) -> None:
         generation.switch_off()
-        task = asyncio.create_task(generation.close(), name=f"toolplug-drain-{generation.entry.key}")
+        closing = generation.close(heard if hears_calls(generation.provider) else ())
+        task = asyncio.create_task(closing, name=f"toolplug-drain-{generation.entry.key}")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     def _list(self) -> None:
         """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        hooks = observers({item.entry.key: item.provider for item in generations}, self._setup.lanes)
+        hooks = observers(generations, self._setup.lanes)
         parts = [_observed(generation.catalog, hooks) for generation in generations]
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
             parts.append(self._setup.tail)
