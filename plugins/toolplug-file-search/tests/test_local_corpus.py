@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from toolplug import open_host
+from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +123,7 @@ async def test_while_changes_cannot_be_written_the_old_texts_are_searched(
 @pytest.mark.parametrize(
     ("settings", "path", "says"),
     [
-        ({"paths": ["./nowhere"]}, "providers.file_search.paths", "'nowhere' does not exist"),
+        ({"paths": ["./nowhere"]}, "providers.file_search.paths", "/nowhere' does not exist"),
         ({"overlap": 800}, "providers.file_search", "overlap (800) is more than half of chunk_size (1500)"),
         ({"chunk_size": 10}, "providers.file_search.chunk_size", "100"),
         ({"chunks": 10}, "providers.file_search.chunks", "chunk_size"),
@@ -140,3 +140,17 @@ async def test_wrong_settings_stop_the_start_and_are_named(
     [problem] = caught.value.problems
     assert problem.path.startswith(path)
     assert says in str(problem)
+
+
+@pytest.mark.requirement("I2-8-docs-served")
+async def test_relative_paths_start_at_the_configuration_file(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "notes").mkdir()
+    (tmp_path / "etc" / "notes" / "otter.md").write_text("# Otters\n\nAn otter swims.\n")
+    config = tmp_path / "etc" / "providers.yaml"
+    config.write_text("providers: {file_search: {enabled: true, paths: [notes]}}\nstore: memory://\n")
+    me = Principal(scopes=frozenset({"tools:call"}))
+    async with open_host(config) as host:
+        call = ToolCall("1", "file_search", {"query": "otter"})
+        found = await host.executor_for(me).execute(call, CallContext(principal=me))
+    assert [item["file"] for item in found.structured["results"]] == ["notes/otter.md"]

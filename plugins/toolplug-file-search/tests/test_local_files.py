@@ -16,7 +16,9 @@ def write(path: Path, text: str = "text") -> Path:
 
 
 def names(root: Path, *paths: str) -> list[str]:
-    return [Path(file.name).relative_to(root).as_posix() for file in local_files([pattern(path) for path in paths])]
+    return [
+        Path(file.name).relative_to(root).as_posix() for file in local_files([pattern(path, Path()) for path in paths])
+    ]
 
 
 def test_a_folder_gives_its_texts_at_every_depth_but_nothing_hidden(tmp_path: Path) -> None:
@@ -68,4 +70,4 @@ def test_a_root_that_is_itself_a_link_is_the_operators_choice(tmp_path: Path) ->
 def test_a_path_that_cannot_be_is_named(tmp_path: Path, path: str, says: str) -> None:
     write(tmp_path / "a.md")
     with pytest.raises(ValueError, match=says):
-        pattern(f"{tmp_path}/{path}")
+        pattern(f"{tmp_path}/{path}", Path())

@@ -29,6 +29,11 @@ class Document:
     root: MappingNode
 
     @property
+    def folder(self) -> Path:
+        """Where relative paths of the document start: the folder of its file."""
+        return Path(self.file).absolute().parent
+
+    @property
     def value(self) -> dict[str, Value]:
         """The whole document as plain values; each call makes new ones."""
         return {key: value_of(entry.node) for key, entry in self.root.entries.items()}

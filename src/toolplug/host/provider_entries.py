@@ -223,6 +223,12 @@ class ProviderEntries:
         except ConfigError as error:
             problems.extend(error.problems)
             return entry
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the package's own code
+            said = _masked(secrets, f"{type(error).__name__}: {error}")
+            message = f"the Config of {loaded.installed.package} raised {said}; only a ValueError says what is wrong"
+            hint = f"change the settings, or update {loaded.installed.distribution}"
+            problems.append(entry.problem("config_invalid", message, hint))
+            return entry
         return replace(entry, settings=config, masked=partial(_masked, secrets))
 
 
@@ -236,7 +242,11 @@ def _validated(section: Section, model: type[_Model], also_known: Collection[str
     Keys that the model does not know are refused unless it says otherwise itself.
     """
     try:
-        valid = model.model_validate(section.value, extra=None if "extra" in model.model_config else "forbid")
+        valid = model.model_validate(
+            section.value,
+            extra=None if "extra" in model.model_config else "forbid",
+            context={"config_dir": section.document.folder},
+        )
     except ValidationError as error:
         found = problems_of(error, section=section, model=model, also_known=also_known)
         raise ConfigError([*section.problems, *found]) from None

@@ -28,7 +28,7 @@ def registry_setup(configuration: Configuration, store: Store) -> Setup:
     return Setup(
         around=around,
         lanes=lanes,
-        site_for=stored_sites(lambda: store, root),
+        site_for=stored_sites(lambda: store, root, configuration.folder),
         namespace=settings.metrics.namespace,
         tail=read_result(artifacts, ledger, lanes),
         resources=(root,) if isinstance(root, TemporaryRoot) else (),

@@ -37,9 +37,11 @@ class Site:
     """Given to `start`; lives as long as the provider.
 
     `state_dir` exists and is this provider's alone, for all tenants. `store` opens the records of the principal's
-    tenant; it is cheap, and the result may be kept.
+    tenant; it is cheap, and the result may be kept. `config_dir` is where relative paths of settings start: the folder
+    of the configuration file; a validator of the provider's Config finds it as `info.context["config_dir"]`.
     """
 
     key: str
     state_dir: Path
     store: Callable[[Principal], ProviderStore]
+    config_dir: Path = Path()

@@ -13,6 +13,8 @@ from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.site import ProviderStore, Site
 from toolplug.stores.store import Record, Store
 
+_HERE = Path()
+
 SiteFor = Callable[[ProviderEntry], Site]
 
 
@@ -40,7 +42,7 @@ class TenantRecords:
         return [key[len(self._prefix) :] for key in found]
 
 
-def stored_sites(store: Callable[[], Store], root: Callable[[], Path]) -> SiteFor:
+def stored_sites(store: Callable[[], Store], root: Callable[[], Path], config_dir: Path = _HERE) -> SiteFor:
     """Sites in a store and below a directory; both are asked for only when a provider wants something of them."""
 
     def site_for(entry: ProviderEntry) -> Site:
@@ -50,7 +52,7 @@ def stored_sites(store: Callable[[], Store], root: Callable[[], Path]) -> SiteFo
         def records(principal: Principal) -> ProviderStore:
             return TenantRecords(store(), f"provider/{entry.key}/{quote(principal.tenant, safe='')}/")
 
-        return Site(key=entry.key, state_dir=state_dir, store=records)
+        return Site(key=entry.key, state_dir=state_dir, store=records, config_dir=config_dir)
 
     return site_for
 

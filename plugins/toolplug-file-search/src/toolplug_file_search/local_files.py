@@ -13,11 +13,19 @@ _MAGIC = frozenset("*?[")
 
 
 class Pattern(NamedTuple):
-    """A path of the configuration: a folder, and which of its files. `everything` of a folder means texts only."""
+    """A path of the configuration: a folder, and which of its files. `everything` of a folder means texts only.
 
+    `start` is where a relative path of the configuration begins.
+    """
+
+    start: Path
     root: Path
     glob: str
     everything: bool
+
+    def shown(self, path: Path) -> str:
+        """The path as the configuration begins it."""
+        return (path.relative_to(self.start) if path.is_relative_to(self.start) else path).as_posix()
 
 
 class LocalFile(NamedTuple):
@@ -27,25 +35,26 @@ class LocalFile(NamedTuple):
     path: Path
 
 
-def pattern(path: str) -> Pattern:
-    """Read one path: a folder, a file, or a glob such as `docs/**/*.md`.
+def pattern(path: str, start: Path) -> Pattern:
+    """Read one path: a folder, a file, or a glob such as `docs/**/*.md`; a relative one begins at `start`.
 
     Raises `ValueError` naming what is not there.
     """
-    parts = Path(os.path.expanduser(path)).parts
+    given = Path(os.path.expanduser(path))
+    start, parts = Path() if given.is_absolute() else start, (start / given).parts
     magic = next((index for index, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
     root, rest = Path(*parts[:magic]), parts[magic:]
     if ".." in rest:
         raise ValueError(f"{path!r} leaves its own folder with '..' after a wildcard")
     if not root.exists():
-        raise ValueError(f"{str(root)!r} does not exist (looked for in {Path.cwd()})")
+        raise ValueError(f"{str(root)!r} does not exist")
     if rest:
         if not root.is_dir():
             raise ValueError(f"{str(root)!r} is no folder, so nothing in it can match {'/'.join(rest)!r}")
-        return Pattern(root, "/".join(rest), everything=False)
+        return Pattern(start, root, "/".join(rest), everything=False)
     if root.is_dir():
-        return Pattern(root, "**/*", everything=True)
-    return Pattern(root.parent, root.name, everything=False)
+        return Pattern(start, root, "**/*", everything=True)
+    return Pattern(start, root.parent, root.name, everything=False)
 
 
 def local_files(patterns: Sequence[Pattern]) -> Iterator[LocalFile]:
@@ -63,4 +72,4 @@ def local_files(patterns: Sequence[Pattern]) -> Iterator[LocalFile]:
             if whole in seen or not path.is_file() or path.resolve() != whole:
                 continue
             seen.add(whole)
-            yield LocalFile(path.as_posix(), whole)
+            yield LocalFile(wanted.shown(path), whole)

@@ -46,7 +46,7 @@ class FileSearch(FunctionProvider):
         self._database = await to_thread(Database, site.state_dir / "index.db")
         self._mirror = Mirror(
             self._database,
-            [pattern(path) for path in settings.paths],
+            [pattern(path, site.config_dir) for path in settings.paths],
             self._cutting,
             max_file_bytes=settings.max_file_bytes,
             refresh_s=settings.refresh,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Self, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug_file_search.local_files import pattern
 
 
-def _readable(path: str) -> str:
+def _readable(path: str, info: ValidationInfo) -> str:
+    context = cast("Mapping[str, Path]", info.context or {})  # what a host gives: toolplug.Site.config_dir
     try:
-        pattern(path)
+        pattern(path, context.get("config_dir", Path()))
     except ValueError as error:
         raise PydanticCustomError("path", "{why}", {"why": str(error)}) from None
     return path
@@ -31,7 +34,7 @@ class Settings(BaseModel):
         Field(
             strict=False,
             description="folders, files and globs of text and Markdown that every tenant may search and nobody may "
-            "change; relative to where the host was started; symbolic links are not followed",
+            "change; relative to the configuration file; symbolic links are not followed",
         ),
     ] = ()
     refresh: Annotated[
