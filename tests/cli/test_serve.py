@@ -162,6 +162,70 @@ def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(
         assert service.end() == 0
 
 
+ODD = """
+    import asyncio
+    import sys
+
+    from pydantic import BaseModel
+    from toolplug import FunctionProvider
+
+    class Odd(FunctionProvider):
+        class Config(BaseModel):
+            def __eq__(self, other):
+                raise ZeroDivisionError("no two are the same")
+
+    class Quick(FunctionProvider):
+        async def aclose(self):
+            print("quick is closed", file=sys.stderr, flush=True)
+
+    class Slow(FunctionProvider):
+        async def start(self, site):
+            for _ in range(100):
+                await asyncio.sleep(0)
+            print("slow begins", file=sys.stderr, flush=True)
+            await asyncio.Event().wait()
+
+        async def aclose(self):
+            print("slow is closed", file=sys.stderr, flush=True)
+"""
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A folder with providers that start slowly, or cannot be compared."""
+    folder = tmp_path / "odd"
+    points = provides(odd="odd_mod:Odd", quick="odd_mod:Quick", slow="odd_mod:Slow")
+    install(folder, "toolplug-odd", points, modules={"odd_mod": dedent(ODD)})
+    return folder
+
+
+@pytest.mark.requirement("C-2-reload-bad", "H-configuration-bad-reload")
+def test_a_reload_in_which_a_package_fails_ends_nothing(tmp_path: Path, write: Callable[..., Path], odd: Path) -> None:
+    write("providers: {hello: {enabled: true}, odd: {enabled: true}}")
+    with serving(folder=tmp_path, site=odd) as service:
+        assert service.call("hello").json()["output"] == "Hello, world!"
+        service.send(signal.SIGHUP)
+        assert "no two are the same" in service.wait_for("was not read again")
+        assert service.call("hello").json()["output"] == "Hello, world!"
+        service.send(signal.SIGTERM)
+        assert service.end() == 0
+
+
+@pytest.mark.requirement("C-10-signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_it_listens_breaks_the_start_off(
+    tmp_path: Path, write: Callable[..., Path], odd: Path, number: signal.Signals
+) -> None:
+    write("providers: {quick: {enabled: true}, slow: {enabled: true}}")
+    with serving(folder=tmp_path, site=odd) as service:
+        service.wait_for("slow begins")
+        service.send(signal.SIGHUP)
+        service.send(number)
+        assert service.end() == 0
+    assert {"quick is closed", "slow is closed"} <= set(service.lines)
+    assert "Traceback" not in "".join(service.lines)
+
+
 @pytest.mark.requirement("I2-done-hup-under-load", "C-2-reload-swap")
 def test_sighup_under_load_loses_no_call(tmp_path: Path, write: Callable[..., Path]) -> None:
     write(HELLO)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolplug import CallContext, FunctionProvider, FunctionRegistry, ToolCall, ToolStatus, tool
+from toolplug import CallContext, FunctionProvider, FunctionRegistry, Site, ToolCall, ToolStatus, tool
 from toolplug.errors import ConfigError
 from toolplug.providers.entry import ProviderEntry, Wanted
 from toolplug.providers.state import ProviderState
@@ -207,6 +207,25 @@ async def test_a_required_provider_that_fails_changes_nothing(step: Step, said: 
         assert registry.catalog is before
         assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
     assert [provider.closed for provider in made] == [0 if step == "constructor" else 1]
+
+
+@pytest.mark.requirement("C-3-aclose-once", "C-12-aclose-after-failed-start")
+async def test_a_start_that_is_broken_off_closes_what_had_started() -> None:
+    begun = asyncio.Event()
+
+    class Slow(FaultyProvider):
+        async def start(self, site: Site) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+    quick, slow = FaultyProvider(), Slow()
+    entering = asyncio.create_task(FunctionRegistry({"quick": quick, "slow": slow}).__aenter__())
+    await begun.wait()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    entering.cancel()
+    await asyncio.wait({entering})
+    assert (entering.cancelled(), quick.closed, slow.closed) == (True, 1, 1)
 
 
 @pytest.mark.requirement("H-provider-fails-aclose", "C-3-aclose-once")

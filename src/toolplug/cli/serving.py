@@ -52,18 +52,20 @@ class Service:
         self._server = _Server(config)
         self._reload_wanted = asyncio.Event()
         self._restarting = False
+        self._starting: asyncio.Timeout | None = None
         self._drain_s = 0.0
 
     async def run(self, address: str, port: int, *, watch: bool, insecure_no_auth: bool) -> int:
         """Start the providers, listen, serve until a signal, drain."""
         async with AsyncExitStack() as life:
-            await life.enter_async_context(self._host)
+            life.enter_context(signals(stop=self._stop, reload=self._reload_wanted.set, within_s=self._longest_end_s))
+            if not await self._started(life):
+                return 0
             has_auth = self._host.settings.auth is not None
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
             listening = life.enter_context(bound(address, port))
             port = port_of(listening)
             self._note_drain()
-            life.enter_context(signals(stop=self._stop, reload=self._reload_wanted.set, within_s=self._longest_end_s))
             await life.enter_async_context(Watchdog(self._owners))
             async with asyncio.TaskGroup() as beside:
                 tasks = [beside.create_task(self._reload_when_wanted())]
@@ -76,9 +78,25 @@ class Service:
             replace_process(port)
         return 0
 
+    async def _started(self, life: AsyncExitStack) -> bool:
+        """Enter the host; False where a signal broke the start off."""
+        try:
+            async with asyncio.timeout(None) as self._starting:
+                await life.enter_async_context(self._host)
+        except TimeoutError:
+            if not self._server.should_exit:
+                raise
+            _LOG.info("the start was broken off by a signal")
+            return False
+        finally:
+            self._starting = None
+        return True
+
     def _stop(self) -> None:
         self._server.config.timeout_graceful_shutdown = math.ceil(self._drain_s)
         self._server.should_exit = True
+        if self._starting is not None:
+            self._starting.reschedule(0)
 
     def _note_drain(self) -> None:
         """How long the most patient provider waits for its calls, for whoever ends the service."""
@@ -102,6 +120,8 @@ class Service:
             except (ToolplugError, OSError) as error:
                 for problem in problems_in(error):
                     _LOG.error("the configuration was not read again: %s", problem)
+            except Exception:  # noqa: BLE001  a named boundary: what a package's own code raises ends nothing that runs
+                _LOG.exception("the configuration was not read again")
             else:
                 self._note_drain()
                 _LOG.info("configuration read again: started %s, kept %s, stopped %s", *map(_names, done))

@@ -141,14 +141,19 @@ class FunctionRegistry(LiveCatalog):
         """
         async with self._changing:
             running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
-            outcomes = await asyncio.gather(*(self._slot(item, running) for item in wanted))
+            begun: list[Generation] = []
+            try:
+                outcomes = await asyncio.gather(*(self._slot(item, running, begun) for item in wanted))
+            except asyncio.CancelledError:
+                await _all_closed(begun)
+                raise
             slots = tuple(item for item in outcomes if isinstance(item, Slot))
             problems = [item for item in outcomes if isinstance(item, Problem)]
             kept = {slot.generation for slot in self._slots if slot.generation is not None}
             active = [slot.generation for slot in slots if slot.generation is not None]
             problems = problems or route_problems(active)
             if problems:
-                await asyncio.gather(*(generation.close() for generation in active if generation not in kept))
+                await _all_closed(begun)
                 raise ConfigError(problems)
             self._slots = slots
             self._routes = tuple(item for generation in active for item in mounted(generation))
@@ -156,8 +161,8 @@ class FunctionRegistry(LiveCatalog):
                 self._retire(generation, heard=kept - {generation})
             self._list()
 
-    async def _slot(self, wanted: Wanted, running: Mapping[str, Slot]) -> Slot | Problem:
-        """What becomes of one entry; a problem where it is required and does not start."""
+    async def _slot(self, wanted: Wanted, running: Mapping[str, Slot], begun: list[Generation]) -> Slot | Problem:
+        """What becomes of one entry; a problem where it is required and does not start. What it starts is `begun`."""
         entry = wanted.entry
         if wanted.build is None:
             return Slot(entry, None, wanted.record or recorded(entry, ProviderState.DISABLED))
@@ -171,6 +176,7 @@ class FunctionRegistry(LiveCatalog):
                 return entry.problem(error.state.replace("-", "_"), str(error), error.fix)
             _LOG.error("%s; going on without it (required: false)", error)
             return Slot(entry, None, failed_record(entry, error))
+        begun.append(generation)
         return Slot(entry, generation, recorded(entry, ProviderState.ACTIVE))
 
     def _retire(self, generation: Generation, heard: Set[Generation]) -> None:
@@ -231,6 +237,10 @@ class FunctionRegistry(LiveCatalog):
             Collected(generation.entry.key, types.count(generation.entry.type) > 1, generation.collectors)
             for generation in generations
         ]
+
+
+async def _all_closed(generations: Sequence[Generation]) -> None:
+    await asyncio.gather(*(generation.close() for generation in generations))
 
 
 def _standing_alone() -> Setup:
