@@ -321,6 +321,31 @@ async def test_wrong_settings_stop_the_start_also_where_the_provider_may_fail(co
     assert await problems(path) == ["providers.yaml:1:60: providers.notes.limit: should be a whole number, not 'many'"]
 
 
+@pytest.mark.requirement("H-provider-raises")
+@pytest.mark.parametrize("raised", ["RuntimeError", "SystemExit", "KeyError"])
+async def test_settings_whose_validator_fails_are_a_problem_that_keeps_their_secrets(
+    package: Package, config: Write, raised: str
+) -> None:
+    code = f"""
+        from pydantic import BaseModel, field_validator
+        from toolplug import FunctionProvider
+
+        class Odd(FunctionProvider):
+            class Config(BaseModel):
+                word: str
+
+                @field_validator("word")
+                @classmethod
+                def _refuse(cls, word):
+                    raise {raised}(word)
+    """
+    package("toolplug-odd", {"odd": "odd_mod:Odd"}, odd_mod=code)
+    path = config('providers: {odd: {enabled: true, word: "${WORD}"}}')
+    (problem,) = await problems(path, WORD="hunter2")
+    assert problem.startswith("providers.yaml:1:13: providers.odd: the Config of toolplug-odd 1.0 raised " + raised)
+    assert "hunter2" not in problem
+
+
 @pytest.mark.requirement("H-package-import-error", "H-package-system-exit", "H-package-missing-attribute")
 @pytest.mark.requirement("C-2-required-false")
 @pytest.mark.parametrize(
