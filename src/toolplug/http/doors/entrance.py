@@ -29,7 +29,7 @@ class Entrance:
         self.max_body: int = settings.http.max_body
         self._hosts = HostDoor(settings.http.allowed_hosts)
         self._origins = OriginDoor(settings.http.allowed_origins)
-        self.open = settings.auth is None and not authenticators
+        self.open: bool = settings.auth is None and not authenticators
         self._loopback_only = self.open and not insecure_no_auth
         self.gatekeeper: Gatekeeper = configured_gatekeeper(settings.auth, authenticators)
 
