@@ -49,4 +49,4 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     return load
 
 
-load = loader("toolplug", HOMES)
+load: Callable[[str], object] = loader("toolplug", HOMES)

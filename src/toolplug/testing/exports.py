@@ -6,6 +6,8 @@ alone. Type checkers read the same list in `__init__.pyi`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from toolplug.exports import loader
 
 HOMES = {
@@ -21,4 +23,4 @@ HOMES = {
 }
 
 NAMES = list(HOMES)
-load = loader("toolplug.testing", HOMES)
+load: Callable[[str], object] = loader("toolplug.testing", HOMES)
