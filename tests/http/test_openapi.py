@@ -71,6 +71,9 @@ async def test_every_schema_in_the_document_is_valid_and_every_reference_leads_s
         whole = {**schemas[name], "components": document["components"]}
         jsonschema_rs.validator_for(whole)
         assert f"#/components/schemas/{name}" in text
+        for field in schemas[name].get("properties", {}).values():
+            if "default" in field:
+                jsonschema_rs.validate({**field, "components": document["components"]}, field["default"])
     parts = text.split('"$ref":"#/components/schemas/')[1:]
     assert {part.partition('"')[0] for part in parts} <= set(schemas)
 

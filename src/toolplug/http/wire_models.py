@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from toolplug.catalog.call import ToolStatus
@@ -17,6 +17,11 @@ MAX_NAME = 256
 ErrorType = Literal[
     "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
 ]
+
+
+def _absent(schema: dict[str, JsonValue]) -> None:
+    """Describe a field that is left out rather than sent as null: it has no default."""
+    del schema["default"]
 
 
 class CallBody(BaseModel):
@@ -47,10 +52,14 @@ class CallAnswer(BaseModel):
     output: Annotated[str, Field(description="the text that the model sees")]
     is_error: bool
     status: ToolStatus
-    structured: Annotated[object, Field(description="the JSON value behind the output; absent for plain text")] = None
+    structured: Annotated[
+        object,
+        Field(description="the JSON value behind the output; absent for plain text", json_schema_extra=_absent),
+    ] = None
     metadata: dict[str, object]
     retry_after_s: Annotated[
-        float | SkipJsonSchema[None], Field(description="after so many seconds the same call may work")
+        float | SkipJsonSchema[None],
+        Field(description="after so many seconds the same call may work", json_schema_extra=_absent),
     ] = None
 
 
