@@ -101,11 +101,15 @@ class UnmatchedStub(ToolplugError):
 
 
 class ProviderError(ToolplugError):
-    """A provider package that cannot be loaded, built or started; names distribution and version."""
+    """A provider package that cannot be loaded, built or started; names distribution and version.
 
-    def __init__(self, message: str, *, state: str, fix: str = "") -> None:
+    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole.
+    """
+
+    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = ()) -> None:
         self.state = state
         self.fix = fix
+        self.at = at
         super().__init__(message)
 
 

@@ -298,8 +298,8 @@ async def test_a_rule_for_a_tool_that_does_not_exist_is_a_problem(config: Write)
     path = config("providers: {notes: {enabled: true, tools: {reed: deny}}}")
     (problem,) = await problems(path)
     assert problem == (
-        "providers.yaml:1:13: providers.notes: providers.yaml:1: providers.notes.tools.reed:"
-        " provider 'notes' (toolplug-notes 1.0) has no such tool (nearest: 'read')"
+        "providers.yaml:1:44: providers.notes.tools.reed: provider 'notes' (toolplug-notes 1.0) has no tool 'reed'"
+        " (nearest: 'read')"
     )
 
 
@@ -310,7 +310,7 @@ async def test_a_provider_that_may_fail_and_has_a_rule_for_no_tool_of_it_is_conf
     async with open_host(path, environ={}) as host:
         record = host.records()[0]
         assert (record.state, record.tools, record.fix) == (ProviderState.CONFIG_INVALID, (), "nearest: 'read'")
-        assert record.reason.endswith("provider 'notes' (toolplug-notes 1.0) has no such tool")
+        assert record.reason == "provider 'notes' (toolplug-notes 1.0) has no tool 'reed'"
         assert (list(host.registry.catalog), await host.ready()) == ([], ())
 
 

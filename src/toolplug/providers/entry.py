@@ -83,12 +83,11 @@ class ProviderEntry:
         """The place of a path below the root of the configuration."""
         return str(self.host_place(path))
 
-    def problem(self, code: str, message: str, hint: str) -> Problem:
-        """A problem of this entry as a whole."""
-        file, line, column = self.place(())
-        return Problem(
-            code=code, message=message, file=file, line=line, column=column, path=f"providers.{self.key}", hint=hint
-        )
+    def problem(self, code: str, message: str, hint: str, at: tuple[str, ...] = ()) -> Problem:
+        """A problem of this entry, or of a path below it."""
+        file, line, column = self.place(at)
+        path = ".".join(("providers", self.key, *at))
+        return Problem(code=code, message=message, file=file, line=line, column=column, path=path, hint=hint)
 
 
 class Wanted(NamedTuple):

@@ -95,9 +95,10 @@ def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
     for name in entry.tools:
         if name not in names:
             raise ProviderError(
-                f"{entry.origin('tools', name)}: providers.{entry.key}.tools.{name}: {owner(entry)} has no such tool",
+                f"{owner(entry)} has no tool {name!r}",
                 state=ProviderState.CONFIG_INVALID,
                 fix=name_hint(name, names),
+                at=("tools", name),
             )
 
 

@@ -173,7 +173,7 @@ class FunctionRegistry(LiveCatalog):
             generation = await opened(wanted, self._setup.around, self._setup.site_for)
         except ProviderError as error:
             if entry.required:
-                return entry.problem(error.state.replace("-", "_"), str(error), error.fix)
+                return entry.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
             _LOG.error("%s; going on without it (required: false)", error)
             return Slot(entry, None, failed_record(entry, error))
         begun.append(generation)
