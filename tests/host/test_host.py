@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from tests.host.conftest import Package
 
 from toolplug import CallContext, Principal, ToolCall, ToolExecutor, ToolResult, open_host
@@ -226,6 +227,7 @@ async def test_kept_results_can_be_read_wherever_artifacts_were_switched_on(conf
     path = config("providers: {hello: {enabled: true}}")
     async with open_host(path, environ={}) as host:
         assert list(host.registry.catalog) == ["hello"]
+        assert b"read_result" not in generate_latest(host.metrics)
         config(f"providers: {{hello: {{enabled: true, {where}}}}}")
         await host.reload(by=ADMIN)
         assert list(host.registry.catalog) == ["hello", "read_result"]

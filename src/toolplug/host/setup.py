@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from toolplug.execution.artifacts import Artifacts, read_result
 from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
@@ -30,6 +32,6 @@ def registry_setup(configuration: Configuration, store: Store) -> Setup:
         lanes=lanes,
         site_for=stored_sites(lambda: store, root, configuration.folder),
         namespace=settings.metrics.namespace,
-        tail=read_result(artifacts, ledger, lanes),
+        tail=cache(lambda: read_result(artifacts, ledger, lanes)),
         resources=(root,) if isinstance(root, TemporaryRoot) else (),
     )

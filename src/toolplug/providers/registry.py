@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
@@ -47,15 +47,15 @@ class Slot(NamedTuple):
 class Setup:
     """What a host gives its registry.
 
-    `tail` is listed after the providers' tools where results of any of them are kept; `resources` are opened and closed
-    with the registry.
+    `tail()` is listed after the providers' tools where results of any of them are kept, and gives the same each time;
+    `resources` are opened and closed with the registry.
     """
 
     around: Surroundings
     lanes: Lanes
     site_for: SiteFor
     namespace: str = DEFAULT_NAMESPACE
-    tail: Catalog = field(default_factory=Catalog)
+    tail: Callable[[], Catalog] = Catalog
     resources: tuple[AbstractAsyncContextManager[object], ...] = ()
 
 
@@ -192,7 +192,7 @@ class FunctionRegistry(LiveCatalog):
         hooks = observers(generations, self._setup.lanes)
         parts = [_observed(generation.catalog, hooks) for generation in generations]
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
-            parts.append(self._setup.tail)
+            parts.append(self._setup.tail())
         catalog, conflicts = merged(parts)
         self._warn(conflicts)
         self.publish(catalog)
