@@ -23,7 +23,7 @@ from typing import NamedTuple
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Note, ToolDefinition
 from toolplug.catalog.plan import Gate, Plan, Tool
-from toolplug.catalog.render import Dialect, fragment, listing
+from toolplug.catalog.render import Dialect, listing
 from toolplug.errors import InvalidDefinition
 
 _PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -112,7 +112,7 @@ class Catalog(Mapping[str, Tool]):
         try:
             return self._rendered[dialect]
         except KeyError:
-            kept = self._rendered[dialect] = listing([fragment(item, dialect) for item in self.definitions()])
+            kept = self._rendered[dialect] = listing(self.definitions(), dialect)
             return kept
 
     @property

@@ -17,17 +17,25 @@ NOTES_HEADING = "### Additional Tool Notes"
 _LINE_BREAKS = re.compile("[\r\n\v\f\u0085\u2028\u2029]+")
 
 
-def listing(fragments: Iterable[bytes]) -> bytes:
-    """A JSON array of the fragments."""
-    return b"[" + b",".join(fragments) + b"]"
+def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
+    """A JSON array of the tools in one dialect, in this order. Raises `KeyError` for no dialect.
+
+    Each tool is encoded once for the life of its definition.
+    """
+    encode = _DIALECTS[dialect]
+    parts: list[bytes] = []
+    for definition in definitions:
+        kept = definition.fragments.get(dialect)
+        if kept is None:
+            kept = definition.fragments[dialect] = encode(definition)
+        parts.append(kept)
+    return b"[%b]" % b",".join(parts)
 
 
 def fragment(definition: ToolDefinition, dialect: Dialect) -> bytes:
-    """One tool in one dialect, encoded once for the life of the definition. Raises `KeyError` for no dialect."""
-    kept = definition.fragments.get(dialect)
-    if kept is None:
-        kept = definition.fragments[dialect] = _DIALECTS[dialect](definition)
-    return kept
+    """One tool in one dialect; the same bytes object every time. Raises `KeyError` for no dialect."""
+    listing((definition,), dialect)
+    return definition.fragments[dialect]
 
 
 def described(definition: ToolDefinition) -> str:
@@ -48,25 +56,31 @@ def _responses(definition: ToolDefinition) -> bytes:
 
 
 def _function(definition: ToolDefinition) -> bytes:
-    head = orjson.dumps({"name": definition.wire, "description": described(definition)})
-    return head[:-1] + b',"parameters":' + definition.parameters.text + b"}"
+    return b'%b,"parameters":%b}' % (_head(definition), definition.parameters.text)
 
 
 def _anthropic(definition: ToolDefinition) -> bytes:
-    head = orjson.dumps({"name": definition.wire, "description": described(definition)})
-    return head[:-1] + b',"input_schema":' + definition.parameters.text + b"}"
+    return b'%b,"input_schema":%b}' % (_head(definition), definition.parameters.text)
 
 
 def _mcp(definition: ToolDefinition) -> bytes:
-    head = orjson.dumps({"name": definition.wire, "description": described(definition)})
-    parts = [head[:-1], b',"inputSchema":', definition.parameters.text]
-    if definition.output_schema is not None:
-        parts += [b',"outputSchema":', definition.output_schema.text]
-    if definition.hints != NO_HINTS and (annotations := _annotations(definition.hints)):
+    start = b'%b,"inputSchema":%b' % (_head(definition), definition.parameters.text)
+    output, hints = definition.output_schema, definition.hints
+    if output is None and hints is NO_HINTS and definition.wire == definition.name:
+        return start + b"}"
+    parts = [start]
+    if output is not None:
+        parts += [b',"outputSchema":', output.text]
+    if annotations := _annotations(hints):
         parts += [b',"annotations":', orjson.dumps(annotations)]
     if definition.wire != definition.name:
         parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
     return b"".join([*parts, b"}"])
+
+
+def _head(definition: ToolDefinition) -> bytes:
+    """Name and description, without the end; a wire name needs no escapes."""
+    return b'{"name":"%b","description":%b' % (definition.wire.encode(), orjson.dumps(described(definition)))
 
 
 def _annotations(hints: ToolHints) -> dict[str, bool]:
