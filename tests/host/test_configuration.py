@@ -394,3 +394,13 @@ async def test_no_secret_stands_in_a_problem_or_a_record(config: Write) -> None:
     (problem,) = await problems(path, TOKEN="hunter2hunter2")
     assert "hunter2" not in problem
     assert problem.startswith("providers.yaml:1:62: providers.notes.limit: should be a whole number")
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-2-later-parts")
+async def test_an_offer_that_nothing_could_honour_is_refused_by_name(config: Write) -> None:
+    (problem,) = await problems(config("providers: {notes: {enabled: true, offer: on_request}}"))
+    assert problem == (
+        "providers.yaml:1:43: providers.notes.offer: on_request needs the Responses API, which this version of toolplug"
+        " does not have; use always"
+    )

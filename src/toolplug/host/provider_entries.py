@@ -188,7 +188,6 @@ class ProviderEntries:
             key=str(root[-1]),
             type=found.type,
             required=rules.required,
-            offer=rules.offer,
             public_routes=rules.public_routes,
             limits=rules.limits,
             host_limits=self.settings.limits,

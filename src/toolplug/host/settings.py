@@ -13,7 +13,7 @@ from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
 from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
-from toolplug.providers.entry import Offer, Policy, ToolRule
+from toolplug.providers.entry import Policy, ToolRule
 from toolplug.stores.open import open_store
 
 RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})
@@ -22,6 +22,7 @@ RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_route
 DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
 _PEM = "-----BEGIN PUBLIC KEY-----"
+Offer = Literal["always", "on_request"]
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -43,6 +44,12 @@ def _built(rule: ToolRule) -> ToolRule:
     return rule
 
 
+def _offered(offer: Offer) -> Offer:
+    if offer == "on_request":
+        raise not_built("on_request needs the Responses API, which this version of toolplug does not have; use always")
+    return offer
+
+
 def _store_url(url: str) -> str:
     try:
         open_store(url)
@@ -57,7 +64,9 @@ class ProviderSettings(Part):
     enabled: Annotated[bool, Field(description="without it the package is not even imported")] = False
     type: Annotated[str | None, Field(description="the entry point's name, where it is not this entry's key")] = None
     required: Annotated[bool, Field(description="false: the host starts without it when it fails")] = True
-    offer: Annotated[Offer, Field(description="on_request: only where a stub or tool_choice names it")] = "always"
+    offer: Annotated[
+        Offer, AfterValidator(_offered), Field(description="always; on_request comes with the Responses API")
+    ] = "always"
     public_routes: Annotated[bool, Field(description="open the routes that their author marked public")] = False
     limits: Limits = NO_LIMITS
     tools: Annotated[

@@ -15,7 +15,6 @@ from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.state import ProviderRecord, ProviderState
 
 Policy = Literal["allow", "ask", "deny", "disable"]
-Offer = Literal["always", "on_request"]
 
 DEFAULT_POLICY: Policy = "allow"
 
@@ -63,7 +62,6 @@ class ProviderEntry:
     key: str
     type: str
     required: bool = True
-    offer: Offer = "always"
     public_routes: bool = False
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS
