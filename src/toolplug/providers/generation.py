@@ -53,7 +53,7 @@ class Generation:
         await asyncio.gather(*(other.switch.drained(other.drain_s) for other in heard))
         if not await self.switch.drained(self.drain_s):
             running, seconds = self.switch.running, self.drain_s
-            _LOG.warning("%s: %d calls still run after %g s; closing it", owner(self.entry), running, seconds)
+            _LOG.warning("%s: still runs calls (%d) after %g s; closing it", owner(self.entry), running, seconds)
         self.threads.close()
         await _closed(self.entry, self.provider)
 
