@@ -64,11 +64,11 @@ def _anthropic(definition: ToolDefinition) -> bytes:
 
 
 def _mcp(definition: ToolDefinition) -> bytes:
-    start = b'%b,"inputSchema":%b' % (_head(definition), definition.parameters.text)
+    start = b'%b,"inputSchema":%b}' % (_head(definition), definition.parameters.text)
     output, hints = definition.output_schema, definition.hints
     if output is None and hints is NO_HINTS and definition.wire == definition.name:
-        return start + b"}"
-    parts = [start]
+        return start
+    parts = [start[:-1]]
     if output is not None:
         parts += [b',"outputSchema":', output.text]
     if annotations := _annotations(hints):
@@ -80,7 +80,8 @@ def _mcp(definition: ToolDefinition) -> bytes:
 
 def _head(definition: ToolDefinition) -> bytes:
     """Name and description, without the end; a wire name needs no escapes."""
-    return b'{"name":"%b","description":%b' % (definition.wire.encode(), orjson.dumps(described(definition)))
+    text = described(definition) if definition.notes else definition.description
+    return b'{"name":"%b","description":%b' % (definition.wire.encode(), orjson.dumps(text))
 
 
 def _annotations(hints: ToolHints) -> dict[str, bool]:
