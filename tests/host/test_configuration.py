@@ -404,3 +404,24 @@ async def test_an_offer_that_nothing_could_honour_is_refused_by_name(config: Wri
         "providers.yaml:1:43: providers.notes.offer: on_request needs the Responses API, which this version of toolplug"
         " does not have; use always"
     )
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("C-2-limit-drain", "C-2-limit-queue")
+async def test_a_limit_that_could_not_act_where_it_stands_is_refused(config: Write) -> None:
+    path = config(
+        """\
+        limits: {queue: 3}
+        providers:
+          notes:
+            enabled: true
+            tools: {read: {limits: {drain: 1s}}, write: {limits: {queue: 1}}}
+        """
+    )
+    assert await problems(path) == [
+        "providers.yaml:1:9: limits: queue needs max_concurrency beside it, whose places are waited for",
+        "providers.yaml:5:19: providers.notes.tools.read: limits.drain is for all tools of a provider together; set it"
+        " under the provider's limits",
+        "providers.yaml:5:49: providers.notes.tools.write: queue needs max_concurrency beside it, whose places are"
+        " waited for",
+    ]

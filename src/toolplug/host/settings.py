@@ -38,7 +38,19 @@ def _rule(value: object) -> object:
     return {"policy": value} if isinstance(value, str) else value
 
 
+def _acting(limits: Limits) -> Limits:
+    """Refuse a queue for places that this level does not limit: it would hold nobody."""
+    if limits.queue is not None and limits.max_concurrency is None:
+        raise PydanticCustomError("queue_alone", "queue needs max_concurrency beside it, whose places are waited for")
+    return limits
+
+
 def _built(rule: ToolRule) -> ToolRule:
+    if rule.limits.drain is not None:
+        raise PydanticCustomError(
+            "drain_of_tool", "limits.drain is for all tools of a provider together; set it under the provider's limits"
+        )
+    _acting(rule.limits)
     if rule.policy == "ask":
         raise not_built("policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny")
     return rule
@@ -156,7 +168,7 @@ class HostSettings(Part):
 
     auth: Auth | None = None
     http: Http = Http()
-    limits: Limits = NO_LIMITS
+    limits: Annotated[Limits, AfterValidator(_acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
     store: Annotated[
         str, AfterValidator(_store_url), Field(description="sqlite:///./path, sqlite:////path or memory://")
