@@ -8,12 +8,13 @@ as long as the fixture. A test that must leave something (a tool that will not g
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
+from toolplug.testing.leftovers import children
 
 TURNS = 20
 """Turns of the loop in which a cancelled or finished task may still end."""
@@ -29,13 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compares threads and child processes; the last teardown of a test, after its event loop is closed."""
-    threads, children = set(threading.enumerate()), _children()
+    threads, before = set(threading.enumerate()), children()
     yield
     allowed = _allowed(request)
     if "thread" not in allowed:
         _fail_on_threads(set(threading.enumerate()) - threads)
     if "process" not in allowed:
-        _fail_on_processes(_children() - children)
+        _fail_on_processes(children() - before)
 
 
 @pytest.fixture(autouse=True)
@@ -78,20 +79,9 @@ def _fail_on_threads(new: set[threading.Thread]) -> None:
 
 
 def _fail_on_processes(new: set[int]) -> None:
-    left = new & _children()
+    left = new & children()
     if left:
         pytest.fail("child processes left behind: " + ", ".join(_command(pid) for pid in sorted(left)), pytrace=False)
-
-
-def _children() -> set[int]:
-    """The process ids of our children, zombies included; empty where `/proc` does not tell."""
-    found: set[int] = set()
-    for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-        try:
-            found.update(int(pid) for pid in path.read_text().split())
-        except OSError:
-            continue  # the thread ended between the listing and the reading
-    return found
 
 
 def _command(pid: int) -> str:

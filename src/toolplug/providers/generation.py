@@ -64,10 +64,10 @@ async def opened(wanted: Wanted, around: Surroundings, site_for: Callable[[Provi
     if build is None:
         raise ValueError(f"{entry.key!r} is not to be built")
     provider = called(entry, "its constructor", build)
-    for problem in hook_problems(type(provider)):
-        raise ProviderError(
-            f"{owner(entry)}: {problem}", state=ProviderState.INCOMPATIBLE, fix="mend the signature in the package"
-        )
+    problems = hook_problems(type(provider))
+    if problems:
+        said = f"{owner(entry)}: {'; '.join(problems)}"
+        raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="mend the signatures in the package")
     switch, threads = SourceSwitch(), DaemonThreads(entry.key)
     try:
         if not is_started(provider):

@@ -33,7 +33,7 @@ class Held:
 def held() -> Held:
     """What is there now."""
     threads = (thread for thread in threading.enumerate() if not thread.name.startswith(_OWN_THREADS))
-    return Held(frozenset(asyncio.all_tasks()), frozenset(threads), frozenset(_children()))
+    return Held(frozenset(asyncio.all_tasks()), frozenset(threads), frozenset(children()))
 
 
 async def left_since(before: Held, within_s: float) -> tuple[str, ...]:
@@ -47,8 +47,8 @@ async def left_since(before: Held, within_s: float) -> tuple[str, ...]:
     return ()
 
 
-def _children() -> set[int]:
-    """The process ids of our children; empty where `/proc` does not tell."""
+def children() -> set[int]:
+    """The process ids of our children, zombies included; empty where `/proc` does not tell."""
     found: set[int] = set()
     for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
         try:
