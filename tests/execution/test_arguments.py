@@ -13,7 +13,7 @@ from tests.execution.stage import Stage
 
 from toolplug.catalog.call import ToolCall, ToolStatus
 from toolplug.errors import InvalidArguments
-from toolplug.execution.values import decoded
+from toolplug.signatures.values import decoded
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, field_serializer
 from tests.execution.stage import Stage
 
 from toolplug.catalog.call import ToolResult, ToolStatus
-from toolplug.execution.values import as_json
+from toolplug.signatures.values import as_json
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.execution.attempt import allowed_seconds
 from toolplug.execution.results import denied, limited
-from toolplug.execution.values import canonical, encoded
+from toolplug.signatures.values import canonical, encoded
 from toolplug.stores.store import Store
 
 KEPT_S = 86_400.0

@@ -12,7 +12,7 @@ from toolplug.catalog.call import EMPTY, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.schema import MAX_REPORTED
 from toolplug.errors import InvalidArguments, ToolError
-from toolplug.execution.values import as_json
+from toolplug.signatures.values import as_json
 
 _LOG = logging.getLogger("toolplug.execution")
 _SUCCESS = ToolStatus.SUCCESS

@@ -21,7 +21,7 @@ from toolplug.execution.attempt import Running, begin, finished, sized
 from toolplug.execution.audit import audit
 from toolplug.execution.guarded import guarded
 from toolplug.execution.results import denied, ended, failed, gone, readable
-from toolplug.execution.values import decoded
+from toolplug.signatures.values import decoded
 
 MAX_DEPTH = 16
 

@@ -6,8 +6,8 @@ import orjson
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
-from toolplug.execution.values import encoded
 from toolplug.http.problem import HttpProblem, store_unavailable
+from toolplug.signatures.values import encoded
 
 REPLAYED = "idempotent_replayed"
 STORE_UNAVAILABLE = "store_unavailable"

@@ -21,13 +21,13 @@ from toolplug.catalog.plan import Target
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.conversion import Convert
 from toolplug.providers.endpoints import Endpoint, answering, delegating
 from toolplug.providers.hooks import HOOKS
 from toolplug.providers.marks import Marked, Method, RouteMark, ToolMark, ToolOptions, marked, with_mark
-from toolplug.providers.scope import Names, UnresolvedAnnotation
-from toolplug.providers.signature import Signature, read_signature
-from toolplug.providers.terse_schema import schema_of_model
+from toolplug.signatures.conversion import Convert
+from toolplug.signatures.scope import Names, UnresolvedAnnotation
+from toolplug.signatures.signature import Signature, read_signature
+from toolplug.signatures.terse_schema import schema_of_model
 
 _TAKEN = frozenset({*HOOKS, "key", "config", "log", "accepts_idempotency_key"})
 _PARAMETER = re.compile(r"{[^}]*}")

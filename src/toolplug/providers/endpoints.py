@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolplug.execution.values import encoded
+from toolplug.signatures.values import encoded
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 

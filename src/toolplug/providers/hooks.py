@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.providers.class_function import class_function
 from toolplug.providers.site import Site
+from toolplug.signatures.class_function import class_function
 
 PROJECT = "toolplug"
 

@@ -9,9 +9,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from toolplug.catalog.definition import Hosted, ToolDefinition, ToolHints
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.class_function import ClassFunction, class_function
-from toolplug.providers.scope import Names
-from toolplug.providers.signature import Signature
+from toolplug.signatures.class_function import ClassFunction, class_function
+from toolplug.signatures.scope import Names
+from toolplug.signatures.signature import Signature
 
 Method = TypeVar("Method", bound=Callable[..., object])
 Mark = TypeVar("Mark")

@@ -14,14 +14,14 @@ from starlette.routing import Route
 
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.execution.values import decoded
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.blocking import in_own_thread
 from toolplug.providers.config_model import default_config, given_config
 from toolplug.providers.hooks import hookimpl, mark_hooks
-from toolplug.providers.scope import names_where_class_is_made
 from toolplug.providers.site import Site
 from toolplug.providers.started import remember_start
+from toolplug.signatures.scope import names_where_class_is_made
+from toolplug.signatures.values import decoded
 
 
 class FunctionProvider:

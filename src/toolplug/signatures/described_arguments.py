@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import SchemaError
 
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.scope import UnresolvedAnnotation
-from toolplug.providers.terse_schema import schema_of_model
+from toolplug.signatures.scope import UnresolvedAnnotation
+from toolplug.signatures.terse_schema import schema_of_model
 
 NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, NameError, TypeError, ValueError)
 """What pydantic raises for a type that it cannot describe."""

@@ -13,13 +13,13 @@ from pydantic.fields import FieldInfo
 
 from toolplug.catalog.call import CallContext
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.class_function import ClassFunction
-from toolplug.providers.conversion import Convert, through_model, whole_numbers
-from toolplug.providers.described_arguments import NO_SCHEMA, DescribedArguments, Parameters, described_arguments
-from toolplug.providers.docstrings import described
-from toolplug.providers.native import is_native, is_whole
-from toolplug.providers.scope import Names, Unresolved, UnresolvedAnnotation, resolved
-from toolplug.providers.terse_schema import TerseSchema
+from toolplug.signatures.class_function import ClassFunction
+from toolplug.signatures.conversion import Convert, through_model, whole_numbers
+from toolplug.signatures.described_arguments import NO_SCHEMA, DescribedArguments, Parameters, described_arguments
+from toolplug.signatures.docstrings import described
+from toolplug.signatures.native import is_native, is_whole
+from toolplug.signatures.scope import Names, Unresolved, UnresolvedAnnotation, resolved
+from toolplug.signatures.terse_schema import TerseSchema
 
 _UNIONS = (Union, types.UnionType)
 _NO_KEYWORD = {
