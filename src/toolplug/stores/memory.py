@@ -6,13 +6,13 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreConflict, StoreUnavailable
-from toolplug.stores.change import check_count, check_key, check_text, checked_change
+from toolplug.stores.change import Change, check_count, check_key, check_text, checked_commit, checked_extension
 from toolplug.stores.settle import Counters, Head, Settlement, settle
 from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
 from toolplug.stores.waiting import Waiting
@@ -57,15 +57,10 @@ class MemoryStore(Store):
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
     ) -> int:
-        change = checked_change(key, value, expected=expected, ttl_s=ttl_s, events=events)
-        self._check_open()
-        now = self._clock()
-        settlement = settle([change], self._heads(key, now), self._counters, now=now)
-        self._write(settlement)
-        (answer,) = settlement.answers
-        if isinstance(answer, StoreConflict):
-            raise answer
-        return answer
+        return self._change(checked_commit(key, value, expected=expected, ttl_s=ttl_s, events=events))
+
+    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+        return self._change(checked_extension(key, events=events, ttl_s=ttl_s)) > 0
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         check_text(prefix)
@@ -111,8 +106,18 @@ class MemoryStore(Store):
         entry = self._entries.get(key)
         return entry if entry is not None and entry.head.alive(self._clock()) else None
 
+    def _change(self, change: Change) -> int:
+        self._check_open()
+        now = self._clock()
+        settlement = settle([change], self._heads(change.key, now), self._counters, now=now)
+        self._write(settlement)
+        (answer,) = settlement.answers
+        if isinstance(answer, StoreConflict):
+            raise answer
+        return answer
+
     def _heads(self, key: str, now: float) -> dict[str, Head]:
-        """Return the heads that a commit must settle: the record's own, and now and then all that have expired."""
+        """Return the heads that a change must settle: the record's own, and now and then all that have expired."""
         heads: dict[str, Head] = {}
         if now >= self._purge_at:
             self._purge_at = now + _PURGE_EVERY_S
@@ -124,11 +129,10 @@ class MemoryStore(Store):
     def _write(self, settlement: Settlement) -> None:
         for key in settlement.removed:
             self._entries.pop(key, None)
-        for key, (head, value) in settlement.written.items():
-            old = self._entries.get(key)
-            log = old.log if old else deque[Event](maxlen=self._kept_events)
-            log.extend(settlement.appended.get(key, ()))
-            self._entries[key] = _Entry(head, value, log)
+        for key, head in settlement.heads.items():
+            entry = self._entries.get(key) or _Entry(head, b"", deque[Event](maxlen=self._kept_events))
+            entry.log.extend(settlement.appended.get(key, ()))
+            self._entries[key] = replace(entry, head=head, value=settlement.values.get(key, entry.value))
         self._counters = settlement.counters
         self._waiting.wake(settlement.touched)
 

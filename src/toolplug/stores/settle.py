@@ -1,4 +1,4 @@
-"""What a batch of commits does to the records that it names: the one place where revisions and positions are given.
+"""What a batch of changes does to the records that it names: the one place where revisions and positions are given.
 
 Pure, so that every store decides alike: a store reads the heads, settles, and writes the settlement in one transaction.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from toolplug.errors import StoreConflict
-from toolplug.stores.change import Change
+from toolplug.stores.change import Change, Commit, Extension
 from toolplug.stores.store import Event
 
 
@@ -46,21 +46,23 @@ class Head:
 
 @dataclass(slots=True, kw_only=True)
 class Settlement:
-    """What must be written, in this order: `removed` (with their logs), then `written`, `appended`, `counters`.
+    """What must be written, in this order: `removed` (with their logs), then `heads`, `values`, `appended`, `counters`.
 
-    `answers` stand in the order of the changes: a revision, or the conflict of that change, which touches no other.
+    `heads` are those of all records that changed, `values` those that did. `answers` stand in the order of the changes:
+    the record's revision then, 0 where there is none, or the conflict of that change, which touches no other.
     """
 
     counters: Counters
     answers: list[int | StoreConflict] = field(default_factory=list[int | StoreConflict])
     removed: set[str] = field(default_factory=set[str])
-    written: dict[str, tuple[Head, bytes]] = field(default_factory=dict[str, tuple[Head, bytes]])
+    heads: dict[str, Head] = field(default_factory=dict[str, Head])
+    values: dict[str, bytes] = field(default_factory=dict[str, bytes])
     appended: dict[str, list[Event]] = field(default_factory=dict[str, list[Event]])
 
     @property
     def idle(self) -> bool:
         """Whether nothing has to be written."""
-        return not (self.removed or self.written)
+        return not (self.removed or self.heads)
 
     @property
     def touched(self) -> Iterable[str]:
@@ -80,43 +82,69 @@ def settle(changes: Sequence[Change], stored: Mapping[str, Head], counters: Coun
             _remove(settlement, key, head.revision)
     for change in changes:
         head = _current(settlement, stored, change.key)
-        actual = head.revision if head else 0
-        if change.expected is not None and change.expected != actual:
-            settlement.answers.append(StoreConflict(change.key, expected=change.expected, actual=actual))
-        elif change.value is not None:
-            settlement.answers.append(_write(settlement, change, change.value, head, now))
-        elif head is not None:
-            _remove(settlement, change.key, head.revision + 1)
-            settlement.answers.append(head.revision + 1)
-        else:
-            settlement.answers.append(0)
+        match change:
+            case Commit():
+                settlement.answers.append(_commit(settlement, change, head, now))
+            case Extension():
+                settlement.answers.append(_extend(settlement, change, head, now))
     return settlement
 
 
 def _current(settlement: Settlement, stored: Mapping[str, Head], key: str) -> Head | None:
-    if key in settlement.written:
-        return settlement.written[key][0]
+    if key in settlement.heads:
+        return settlement.heads[key]
     return None if key in settlement.removed else stored.get(key)
 
 
 def _remove(settlement: Settlement, key: str, revision: int) -> None:
     settlement.removed.add(key)
-    settlement.written.pop(key, None)
+    settlement.heads.pop(key, None)
+    settlement.values.pop(key, None)
     settlement.appended.pop(key, None)
     settlement.counters = settlement.counters._replace(removed=max(settlement.counters.removed, revision))
 
 
-def _write(settlement: Settlement, change: Change, value: bytes, head: Head | None, now: float) -> int:
-    removed, position = settlement.counters
+def _commit(settlement: Settlement, change: Commit, head: Head | None, now: float) -> int | StoreConflict:
+    actual = head.revision if head else 0
+    if change.expected is not None and change.expected != actual:
+        return StoreConflict(change.key, expected=change.expected, actual=actual)
+    if change.value is not None:
+        return _write(settlement, change, change.value, head, now)
     if head is None:
+        return 0
+    _remove(settlement, change.key, head.revision + 1)
+    return head.revision + 1
+
+
+def _write(settlement: Settlement, change: Commit, value: bytes, head: Head | None, now: float) -> int:
+    if head is None:
+        removed, position = settlement.counters
         position += 1
+        settlement.counters = Counters(removed, position)
         head = Head(revision=removed, expires_at=None, origin=position, position=position, appended=0)
-    if change.events:
-        entries = [Event(at, data) for at, data in enumerate(change.events, position + 1)]
-        settlement.appended.setdefault(change.key, []).extend(entries)
-        position = entries[-1].id
-        head = replace(head, position=position, appended=head.appended + len(entries))
-    settlement.counters = Counters(removed, position)
+    head = _append(settlement, change, head)
     head = replace(head, revision=head.revision + 1, expires_at=None if change.ttl_s is None else now + change.ttl_s)
-    settlement.written[change.key] = (head, value)
+    settlement.heads[change.key] = head
+    settlement.values[change.key] = value
     return head.revision
+
+
+def _extend(settlement: Settlement, change: Extension, head: Head | None, now: float) -> int:
+    if head is None:
+        return 0
+    if change.ttl_s is not None:
+        head = replace(head, expires_at=now + change.ttl_s)
+    if change.events or change.ttl_s is not None:
+        settlement.heads[change.key] = _append(settlement, change, head)
+    return head.revision
+
+
+def _append(settlement: Settlement, change: Change, head: Head) -> Head:
+    if not change.events:
+        return head
+    removed, position = settlement.counters
+    entries = [Event(at, data) for at, data in enumerate(change.events, position + 1)]
+    settlement.appended.setdefault(change.key, []).extend(entries)
+    position = entries[-1].id
+    settlement.counters = Counters(removed, position)
+    return replace(head, position=position, appended=head.appended + len(entries))

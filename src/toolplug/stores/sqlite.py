@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.change import check_count, check_key, check_text, checked_change
+from toolplug.stores.change import check_count, check_key, check_text, checked_commit, checked_extension
 from toolplug.stores.settle import Settlement
 from toolplug.stores.sqlite_connection import Connection
 from toolplug.stores.sqlite_faults import told_as_store_errors
@@ -59,7 +59,7 @@ class _Opened:
 
 
 class SqliteStore(Store):
-    """Commits of many tasks share transactions; each is answered by itself, after the COMMIT.
+    """Changes of many tasks share transactions; each is answered by itself, after the COMMIT.
 
     `synchronous`: `normal` survives the death of the process, `full` also the loss of power. `connection`: the class
     of its connections to SQLite.
@@ -97,8 +97,11 @@ class SqliteStore(Store):
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
     ) -> int:
-        change = checked_change(key, value, expected=expected, ttl_s=ttl_s, events=events)
-        return await self._now_open().writer.commit(change)
+        commit = checked_commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        return await self._now_open().writer.write(commit)
+
+    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+        return await self._now_open().writer.write(checked_extension(key, events=events, ttl_s=ttl_s)) > 0
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         check_text(prefix)

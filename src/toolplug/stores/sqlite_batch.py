@@ -1,4 +1,4 @@
-"""A batch of commits as one SQLite transaction, in a fixed number of statements whatever its size."""
+"""A batch of changes as one SQLite transaction, in a fixed number of statements whatever its size."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ ON CONFLICT (key) DO UPDATE SET
     revision = excluded.revision, expires_at = excluded.expires_at, origin = excluded.origin,
     position = excluded.position, appended = excluded.appended, value = excluded.value
 """
+_WRITE_HEAD = "UPDATE records SET expires_at = ?, position = ?, appended = ? WHERE key = ?"
 _TRIM = """
 DELETE FROM events
 WHERE key = ?1 AND id <= (SELECT id FROM events WHERE key = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)
@@ -72,14 +73,23 @@ async def _write(connection: Connection, settlement: Settlement, kept_events: in
     await connection.for_each(
         _WRITE,
         [
-            (key, head.revision, head.expires_at, head.origin, head.position, head.appended, value)
-            for key, (head, value) in settlement.written.items()
+            (key, head.revision, head.expires_at, head.origin, head.position, head.appended, settlement.values[key])
+            for key, head in settlement.heads.items()
+            if key in settlement.values
+        ],
+    )
+    await connection.for_each(
+        _WRITE_HEAD,
+        [
+            (head.expires_at, head.position, head.appended, key)
+            for key, head in settlement.heads.items()
+            if key not in settlement.values
         ],
     )
     await connection.for_each(
         "INSERT INTO events (id, key, data) VALUES (?, ?, ?)",
         [(event.id, key, event.data) for key, events in settlement.appended.items() for event in events],
     )
-    full = [key for key in settlement.appended if settlement.written[key][0].appended > kept_events]
+    full = [key for key in settlement.appended if settlement.heads[key].appended > kept_events]
     await connection.for_each(_TRIM, [(key, kept_events) for key in full])
     await connection.rows("UPDATE counters SET removed = ?, position = ?", settlement.counters)

@@ -1,4 +1,4 @@
-"""Group commit: the commits that wait while one transaction is written share the next."""
+"""Group commit: the changes that wait while one transaction is written share the next."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ class Writer:
         self._news = asyncio.Event()
         self._closing = False
 
-    async def commit(self, change: Change) -> int:
-        """Return the revision once the change is on its way to the disk for good; raises `StoreError`."""
+    async def write(self, change: Change) -> int:
+        """Return the record's revision, 0 for none, once the change is on its way to the disk for good.
+
+        Raises `StoreError`.
+        """
         if self._closing:
             raise StoreUnavailable(f"{self._path} is closed")
         loop = asyncio.get_running_loop()
@@ -80,7 +83,7 @@ class Writer:
                 await self._news.wait()
         finally:
             self._closing = True
-            _fail_all(self._asked, StoreUnavailable(f"{self._path} was closed before this commit was written"))
+            _fail_all(self._asked, StoreUnavailable(f"{self._path} was closed before this change was written"))
 
     def _next_batch(self) -> list[_Asked]:
         batch = [self._asked.popleft() for _ in range(min(len(self._asked), _MAX_BATCH))]
@@ -96,7 +99,7 @@ class Writer:
         except sqlite3.Error as error:
             self._failed(batch, error)
         except BaseException:
-            _fail_all(batch, StoreUnavailable(f"{self._path} was closed while this commit was being written"))
+            _fail_all(batch, StoreUnavailable(f"{self._path} was closed while this change was being written"))
             raise
         else:
             self._committed(settlement)

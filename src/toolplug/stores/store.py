@@ -1,7 +1,8 @@
 """Records and their events as bytes, behind one small protocol.
 
-A record is a value under a key. Each record has one log, a bounded list of events: they are appended in the same
-transaction as the record's change, so that a crash leaves both or neither. The log lives and dies with its record.
+A record is a value under a key. Each record has one log, a bounded list of events: they are appended by themselves, or
+in the same transaction as the record's change, so that a crash leaves both or neither. The log lives and dies with its
+record.
 
 `toolplug.testing.store_laws` is the suite that every store passes.
 """
@@ -65,7 +66,7 @@ class Store(Protocol):
     """
 
     async def read(self, key: str) -> Record | None:
-        """Return the live record, or `None`. A commit that was acknowledged before is seen."""
+        """Return the live record, or `None`. Every change that was acknowledged before is seen."""
         ...
 
     async def commit(
@@ -87,6 +88,17 @@ class Store(Protocol):
         """
         ...
 
+    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+        """Append the events to a live record's log and renew its time to live, both or neither.
+
+        Value and revision stay, so that it disturbs nobody who expects a revision; the position rises with the events.
+        `ttl_s`: from now, be it later or earlier than before; `None` leaves the expiry as it is. Returns False, and
+        nothing is written, where there is no live record. Extending by nothing only tells whether there is one.
+
+        Durable and cancelled as a commit is.
+        """
+        ...
+
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         """Return the keys of live records that begin with `prefix` and come after `after`, in code-point order."""
         ...
@@ -95,13 +107,13 @@ class Store(Protocol):
         """Return the events of a log after a position, oldest first, at most `limit`.
 
         `after`: a record's `position` or an event's `id`. Where nothing follows it yet, waits up to `wait_s` seconds:
-        a commit of this process ends the wait at once, one of another process within 250 ms, and the record's
+        a change by this process ends the wait at once, one of another process within 250 ms, and the record's
         expiry at the latest when the wait is over.
         """
         ...
 
     async def aclose(self) -> None:
-        """Finish the commits that were begun, end the waits and release everything; a second time does nothing."""
+        """Finish the changes that were begun, end the waits and release everything; a second time does nothing."""
         ...
 
     async def __aenter__(self) -> Self:
