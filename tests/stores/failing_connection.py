@@ -60,4 +60,7 @@ def burning(fuse: Fuse) -> type[sqlite3.Connection]:
             fuse.burn(sql)
             return super().execute(sql, *arguments)
 
+        def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
+            return self.cursor().executemany(sql, parameters)
+
     return BurningConnection

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from toolplug.stores.change import Change
 from toolplug.stores.settle import Counters, Head, Settlement, settle
-from toolplug.stores.sqlite_connection import Connection
 
 _PURGED_AT_ONCE = 64
 
@@ -34,26 +33,28 @@ WHERE key = ?1 AND id <= (SELECT id FROM events WHERE key = ?1 ORDER BY id DESC 
 """
 
 
-async def write_batch(connection: Connection, changes: Sequence[Change], *, now: float, kept_events: int) -> Settlement:
+def write_batch(
+    connection: sqlite3.Connection, changes: Sequence[Change], *, now: float, kept_events: int
+) -> Settlement:
     """Settle the changes and write them, all that do not conflict or none; raises `sqlite3.Error`."""
     if connection.in_transaction:
         # An earlier rollback failed with its batch.
-        await connection.rows("ROLLBACK")
-    await connection.rows("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        settlement = await _settled(connection, changes, now)
-        await _write(connection, settlement, kept_events)
-        await connection.rows("COMMIT")
+        settlement = _settled(connection, changes, now)
+        _write(connection, settlement, kept_events)
+        connection.execute("COMMIT")
     except sqlite3.Error:
         if connection.in_transaction:
-            await connection.rows("ROLLBACK")
+            connection.execute("ROLLBACK")
         raise
     return settlement
 
 
-async def _settled(connection: Connection, changes: Sequence[Change], now: float) -> Settlement:
-    ((removed, position),) = await connection.rows("SELECT removed, position FROM counters")
-    heads = await connection.rows(
+def _settled(connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> Settlement:
+    removed, position = connection.execute("SELECT removed, position FROM counters").fetchone()
+    heads = connection.execute(
         _HEADS,
         {"keys": json.dumps([change.key for change in changes]), "now": now, "purged": _PURGED_AT_ONCE},
     )
@@ -64,32 +65,29 @@ async def _settled(connection: Connection, changes: Sequence[Change], now: float
     return settle(changes, stored, Counters(removed, position), now=now)
 
 
-async def _write(connection: Connection, settlement: Settlement, kept_events: int) -> None:
+def _write(connection: sqlite3.Connection, settlement: Settlement, kept_events: int) -> None:
     if settlement.idle:
         return
+    heads, values, appended = settlement.heads, settlement.values, settlement.appended
     removed = [(key,) for key in settlement.removed]
-    await connection.for_each("DELETE FROM events WHERE key = ?", removed)
-    await connection.for_each("DELETE FROM records WHERE key = ?", removed)
-    await connection.for_each(
+    connection.executemany("DELETE FROM events WHERE key = ?", removed)
+    connection.executemany("DELETE FROM records WHERE key = ?", removed)
+    connection.executemany(
         _WRITE,
         [
-            (key, head.revision, head.expires_at, head.origin, head.position, head.appended, settlement.values[key])
-            for key, head in settlement.heads.items()
-            if key in settlement.values
+            (key, head.revision, head.expires_at, head.origin, head.position, head.appended, values[key])
+            for key, head in heads.items()
+            if key in values
         ],
     )
-    await connection.for_each(
+    connection.executemany(
         _WRITE_HEAD,
-        [
-            (head.expires_at, head.position, head.appended, key)
-            for key, head in settlement.heads.items()
-            if key not in settlement.values
-        ],
+        [(head.expires_at, head.position, head.appended, key) for key, head in heads.items() if key not in values],
     )
-    await connection.for_each(
+    connection.executemany(
         "INSERT INTO events (id, key, data) VALUES (?, ?, ?)",
-        [(event.id, key, event.data) for key, events in settlement.appended.items() for event in events],
+        [(event.id, key, event.data) for key, events in appended.items() for event in events],
     )
-    full = [key for key in settlement.appended if settlement.heads[key].appended > kept_events]
-    await connection.for_each(_TRIM, [(key, kept_events) for key in full])
-    await connection.rows("UPDATE counters SET removed = ?, position = ?", settlement.counters)
+    full = [(key, kept_events) for key in appended if heads[key].appended > kept_events]
+    connection.executemany(_TRIM, full)
+    connection.execute("UPDATE counters SET removed = ?, position = ?", settlement.counters)

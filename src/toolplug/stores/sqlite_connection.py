@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self, cast
+from typing import Self, TypeVar, cast
 
 import aiosqlite
 
@@ -13,17 +13,17 @@ import aiosqlite
 _END_S = 2.0
 
 Value = str | bytes | int | float | None
+Result = TypeVar("Result")
 
 
 class Connection:
-    """Statements for one SQLite connection, run in the order in which they were asked for.
+    """Work for one SQLite connection, done in the order in which it was asked for.
 
-    A statement whose caller is cancelled still runs. Every method raises `sqlite3.Error`.
+    Work whose caller is cancelled is still done. Every method raises `sqlite3.Error`.
     """
 
-    def __init__(self, connection: _DaemonConnection, cursor: aiosqlite.Cursor) -> None:
+    def __init__(self, connection: _DaemonConnection) -> None:
         self._connection = connection
-        self._cursor = cursor
 
     @classmethod
     async def open(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
@@ -34,23 +34,15 @@ class Connection:
         except BaseException:
             await asyncio.wait([connection.stopped], timeout=_END_S)
             raise
-        return cls(connection, await connection.cursor())
+        return cls(connection)
 
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction was begun and neither committed nor rolled back."""
-        return self._connection.in_transaction
+    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Call `work` on the connection's thread, once for all of its statements: a change of threads costs more."""
+        return await self._connection.run(work)
 
     async def rows(self, sql: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[sqlite3.Row]:
         """Run a statement and return all its rows, which are plain tuples."""
-        return list(await self._connection.execute_fetchall(sql, parameters))
-
-    async def for_each(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Run a statement once for every row of parameters."""
-        if rows:
-            # The one cursor that lives as long as the connection: a cursor thrown away on the loop's thread would
-            # wait there for the statement that runs.
-            await self._cursor.executemany(sql, rows)
+        return await self.run(lambda connection: connection.execute(sql, parameters).fetchall())
 
     def close(self) -> asyncio.Future[object]:
         """Finish what was asked for, roll back what was not committed, and end the thread: then the future is done."""
@@ -69,6 +61,9 @@ class _DaemonConnection(aiosqlite.Connection):
     def __init__(self, connector: Callable[[], sqlite3.Connection], iter_chunk_size: int) -> None:
         super().__init__(connector, iter_chunk_size)
         self._thread.daemon = True
+
+    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        return cast("Result", await self._execute(work, self._conn))  # pyright: ignore[reportUnknownMemberType] untyped there
 
     def stop(self) -> asyncio.Future[object] | None:
         stopped = cast("asyncio.Future[object] | None", super().stop())  # pyright: ignore[reportUnknownMemberType] untyped there

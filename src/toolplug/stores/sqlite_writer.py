@@ -7,6 +7,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
@@ -95,7 +96,8 @@ class Writer:
             return
         changes = [asked.change for asked in batch]
         try:
-            settlement = await write_batch(self._connection, changes, now=self._clock(), kept_events=self._kept_events)
+            write = partial(write_batch, changes=changes, now=self._clock(), kept_events=self._kept_events)
+            settlement = await self._connection.run(write)
         except sqlite3.Error as error:
             self._failed(batch, error)
         except BaseException:
