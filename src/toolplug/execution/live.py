@@ -83,6 +83,10 @@ class LiveCatalog:
         """Mark this view when the catalog changes; forgets it when nobody else holds it."""
         self._followers.add(view)
 
+    def left_by(self, view: _View) -> None:
+        """Mark this view no more."""
+        self._followers.discard(view)
+
     def mark_followers(self) -> None:
         """The catalog is not what the views of it were derived from."""
         for view in self._followers:
@@ -122,16 +126,14 @@ class _View(LiveCatalog):
         self, unknown: Series, sources: tuple[ToolExecutor, ...], derive: Callable[[tuple[Catalog, ...]], Catalog]
     ) -> None:
         super().__init__(unknown)
-        self._sources = sources
+        self._sources: tuple[ToolExecutor, ...] = ()
         self._derive = derive
         self._seen: tuple[Catalog, ...] = ()
         self._marked = True
         self._upstream: list[Unsubscribe] = []
         self._told = EMPTY_CATALOG
-        self._marks = all(isinstance(source, LiveCatalog) and source.marks for source in sources)
-        for source in sources:
-            if isinstance(source, LiveCatalog):
-                source.followed_by(self)
+        self._marks = False
+        self._follow(sources)
 
     @property
     def marks(self) -> bool:
@@ -167,9 +169,21 @@ class _View(LiveCatalog):
 
         return unsubscribe
 
+    def _follow(self, sources: tuple[ToolExecutor, ...]) -> None:
+        """Be derived from these from now on."""
+        for source in self._sources:
+            if isinstance(source, LiveCatalog):
+                source.left_by(self)
+        self._sources = sources
+        for source in sources:
+            if isinstance(source, LiveCatalog):
+                source.followed_by(self)
+        self.mark()
+
     def _read_sources(self) -> None:
         self._marked = False
         current = tuple([source.catalog for source in self._sources])
+        self._marks = all(isinstance(source, LiveCatalog) and source.marks for source in self._sources)
         seen = self._seen
         if len(current) == len(seen) and all(new is old for new, old in zip(current, seen, strict=True)):
             return
@@ -186,6 +200,22 @@ class _View(LiveCatalog):
         change = before.diff(self._told)
         if change:
             self._tell(change)
+
+
+class Joint(_View):
+    """One executor over several, in order; the first of a name wins. Which ones may change while others follow it."""
+
+    def __init__(self, unknown: Series, *executors: ToolExecutor) -> None:
+        super().__init__(unknown, executors, lambda catalogs: merged(catalogs)[0])
+
+    def join(self, *executors: ToolExecutor) -> None:
+        """Be these executors from now on; listeners hear what that changes."""
+        self._follow(executors)
+        if self._listeners:
+            for stop in self._upstream:
+                stop()
+            self._upstream = [source.subscribe(self._source_changed) for source in executors]
+            self._source_changed(CatalogDiff())
 
 
 def joined(unknown: Series, *executors: ToolExecutor) -> LiveCatalog:
