@@ -1,4 +1,4 @@
-"""A process that dies at any moment of a commit leaves record and events, both or neither (law 7)."""
+"""A process that dies at any moment of a change leaves record and events, both or neither (law 7)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from toolplug.errors import StoreUnavailable
 from toolplug.stores.sqlite import SqliteStore
+from toolplug.stores.store import Store
 
+from .crash_child import KEPT, TTL_S, stopped
 from .failing_connection import Fuse, burning, fail_as
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +34,8 @@ def _child(file: Path, at: int = 0) -> subprocess.Popen[str]:
 
 async def _check(file: Path, acknowledged: int) -> int:
     """Check what the dead process left and return the number of the last commit that is there, -1 for none."""
-    async with SqliteStore(file, kept_events=8) as store:
+    async with SqliteStore(file, kept_events=KEPT, clock=stopped) as store:
+        await _check_extended(store, file, acknowledged)
         record = await store.read("key")
         if record is None:
             assert acknowledged == -1
@@ -39,18 +43,33 @@ async def _check(file: Path, acknowledged: int) -> int:
         number = int(record.value)
         assert number in (acknowledged, acknowledged + 1)
         kept = [event.data for event in (await store.events("key", record.position - 1)).entries]
-        log = _log(file)
-        assert log == [str(n).encode() for n in range(max(0, number - 7), number + 1)]
+        log = _log(file, "key")
+        assert log == [str(n).encode() for n in range(max(0, number + 1 - KEPT), number + 1)]
         assert kept in ([log[-1]], [])
         assert await store.commit("key", record.value, expected=record.revision) == record.revision + 1
         return number
 
 
-def _log(file: Path) -> list[bytes]:
+async def _check_extended(store: SqliteStore, file: Path, acknowledged: int) -> None:
+    """Check that time to live and events were extended together, and the value left."""
+    log = _log(file, "extended")
+    record = await store.read("extended")
+    if not log:
+        assert acknowledged == -1
+        assert record is None or record.expires_at is None
+        return
+    number = int(log[-1])
+    assert number in (acknowledged, acknowledged + 1)
+    assert record is not None
+    assert (record.value, record.revision, record.expires_at) == (b"value", 1, TTL_S + number)
+    assert log == [str(n).encode() for n in range(max(0, number + 1 - KEPT), number + 1)]
+
+
+def _log(file: Path, key: str) -> list[bytes]:
     connection = sqlite3.connect(file)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        return [data for (data,) in connection.execute("SELECT data FROM events WHERE key = 'key' ORDER BY id")]
+        return [data for (data,) in connection.execute("SELECT data FROM events WHERE key = ? ORDER BY id", [key])]
     finally:
         connection.close()
 
@@ -108,20 +127,31 @@ async def test_a_process_killed_before_any_statement_leaves_both_or_neither(tmp_
     assert at > 100
 
 
+async def _commit(store: Store, number: int) -> None:
+    await store.commit("key", str(number).encode(), events=[b"a", str(number).encode()])
+
+
+async def _extend(store: Store, number: int) -> None:
+    assert await store.extend("key", events=[b"a", str(number).encode()], ttl_s=60)
+
+
 @pytest.mark.requirement("LAW-7", "H-store-disk-full", "I2-2a-atomic")
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY])
-async def test_a_statement_that_fails_leaves_all_or_nothing_of_its_commit(tmp_path: Path, code: int) -> None:
-    fuse = Fuse(at=0, blow=fail_as(code))
-    async with SqliteStore(tmp_path / "state.db", kept_events=2, connection=burning(fuse)) as store:
+@pytest.mark.parametrize("change", [_commit, _extend])
+async def test_a_statement_that_fails_leaves_all_or_nothing_of_its_change(
+    tmp_path: Path, code: int, change: Callable[[Store, int], Awaitable[object]]
+) -> None:
+    file, fuse = tmp_path / "state.db", Fuse(at=0, blow=fail_as(code))
+    async with SqliteStore(file, kept_events=2, connection=burning(fuse)) as store:
         number, failures = 0, 0
         await store.commit("key", b"0", events=[b"0"])
         while True:
-            before = await store.read("key")
+            before = (await store.read("key"), _log(file, "key"))
             fuse.seen, fuse.at = 0, failures + 1
             try:
-                await store.commit("key", str(number + 1).encode(), events=[b"a", str(number + 1).encode()])
+                await change(store, number + 1)
             except StoreUnavailable:
-                assert await store.read("key") == before
+                assert (await store.read("key"), _log(file, "key")) == before
                 failures += 1
             else:
                 number += 1
@@ -131,6 +161,6 @@ async def test_a_statement_that_fails_leaves_all_or_nothing_of_its_commit(tmp_pa
             # The next one works.
             number += 1
             await store.commit("key", str(number).encode(), events=[str(number).encode()])
-            assert _log(tmp_path / "state.db")[-1] == str(number).encode()
+            assert _log(file, "key")[-1] == str(number).encode()
         # BEGIN, counters, heads, record, two events, trim, counters, COMMIT
         assert failures == 9

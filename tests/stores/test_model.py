@@ -1,4 +1,4 @@
-"""Any run of commits, reads, deaths and hours: memory and SQLite answer as one small model does."""
+"""Any run of commits, extensions, reads, deaths and hours: memory and SQLite answer as one small model does."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ class ModelRecord:
     expires_at: float | None
     positions: list[int]
     events: list[bytes] = field(default_factory=list[bytes])
+
+    def append(self, events: list[bytes], end: int) -> None:
+        """Take the events of one change, whose last one has the position `end`."""
+        self.positions += range(end - len(events) + 1, end + 1)
+        self.events += events
 
     def after(self, position: int) -> Events:
         if position not in self.positions:
@@ -110,8 +115,23 @@ class TwoStores(RuleBasedStateMachine):
             model[key] = there
         there.value, there.revision = value, revision
         there.expires_at = None if ttl_s is None else self.clock.now + ttl_s
-        there.positions += range(record.position - len(events) + 1, record.position + 1)
-        there.events += events
+        there.append(events, record.position)
+
+    @rule(
+        key=KEYS,
+        events=st.lists(st.binary(max_size=2), max_size=5),
+        ttl_s=st.none() | st.integers(1, 3).map(float),
+    )
+    def extend(self, key: str, events: list[bytes], ttl_s: float | None) -> None:
+        for store, model in zip(self.stores, self.models, strict=True):
+            there = model.get(key)
+            assert self.runner.run(store.extend(key, events=events, ttl_s=ttl_s)) is (there is not None)
+            if there is None:
+                continue
+            record = self.runner.run(store.read(key))
+            assert record is not None
+            there.expires_at = there.expires_at if ttl_s is None else self.clock.now + ttl_s
+            there.append(events, record.position)
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 2.5]))
     def let_time_pass(self, seconds: float) -> None:

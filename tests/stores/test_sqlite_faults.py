@@ -133,14 +133,18 @@ async def test_a_place_that_cannot_hold_the_file_is_unavailable(tmp_path: Path, 
 
 
 @pytest.mark.requirement("H-store-busy")
-async def test_a_commit_waits_for_a_lock_and_then_is_unavailable(tmp_path: Path) -> None:
+async def test_a_change_waits_for_a_lock_and_then_is_unavailable(tmp_path: Path) -> None:
     file = tmp_path / "state.db"
     async with SqliteStore(file) as store:
         revision = await store.commit("key", b"before")
         holder = sqlite3.connect(file, isolation_level=None)
         try:
             holder.execute("BEGIN IMMEDIATE")
-            answers = await asyncio.gather(*(store.commit("key", b"during") for _ in range(5)), return_exceptions=True)
+            answers = await asyncio.gather(
+                *(store.commit("key", b"during") for _ in range(5)),
+                store.extend("key", events=[b"during"], ttl_s=60),
+                return_exceptions=True,
+            )
             assert all(isinstance(answer, StoreUnavailable) and "locked" in str(answer) for answer in answers)
             record = await store.read("key")
         finally:

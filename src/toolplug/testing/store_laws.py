@@ -23,11 +23,12 @@ from toolplug.errors import StoreConflict
 from toolplug.stores.store import Store
 from toolplug.testing.manual_clock import ManualClock
 from toolplug.testing.store_event_laws import EventLaws, WaitLaws
+from toolplug.testing.store_extension_laws import ExtensionLaws
 from toolplug.testing.store_fixtures import KEPT, OpenStore, StoreFixtures, parked, position_of
 from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, RevisionLaws
 
 
-class StoreLaws(RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws):
+class StoreLaws(RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws, ExtensionLaws):
     """Every law that holds for every store."""
 
 
@@ -45,15 +46,20 @@ class SharedStoreLaws(StoreFixtures):
             await store.commit("begun", b"", events=[b""])
             begun = await position_of(store, "begun")
             await store.commit("begun", b"value", ttl_s=60, events=[b"event"])
+            await store.extend("begun", ttl_s=90, events=[b"extended"])
             gone = await store.commit("gone", b"")
             before = await store.read("begun")
             await store.commit("gone", None)
         async with open_store(clock=clock) as store:
             assert await store.read("begun") == before
-            assert [event.data for event in (await store.events("begun", begun)).entries] == [b"event"]
+            kept = (await store.events("begun", begun)).entries
+            assert [event.data for event in kept] == [b"event", b"extended"]
             assert await store.commit("gone", b"", expected=0) > gone
-            await store.commit("begun", b"", events=[b"later"])
-            assert [event.data for event in (await store.events("begun", begun)).entries] == [b"event", b"later"]
+            await store.extend("begun", events=[b"later"])
+            await store.commit("begun", b"", events=[b"last"])
+            later = (await store.events("begun", begun)).entries
+            assert later[:2] == kept
+            assert [event.data for event in later[2:]] == [b"later", b"last"]
 
     async def test_two_openers_see_each_others_commits(self, store: Store, other: Store) -> None:
         revision = await store.commit("key", b"mine", expected=0)
@@ -80,12 +86,29 @@ class SharedStoreLaws(StoreFixtures):
         assert record.value == b"20"
         assert sorted(revisions) == list(range(record.revision - 19, record.revision + 1))
 
-    async def test_a_commit_elsewhere_ends_a_wait(self, store: Store, other: Store) -> None:
+    async def test_two_openers_extend_one_log(self, store: Store, other: Store) -> None:
+        await store.commit("key", b"value")
+        at = await position_of(store, "key")
+        answers = await asyncio.gather(
+            *(one.extend("key", events=[f"{n}".encode()], ttl_s=10) for n in range(2) for one in (store, other))
+        )
+        assert answers == [True] * 4
+        page = await other.events("key", at)
+        assert sorted(event.data for event in page.entries) == [b"0", b"0", b"1", b"1"]
+        assert await store.events("key", at) == page
+        await other.commit("key", None)
+        assert await store.extend("key", events=[b"late"]) is False
+
+    async def test_a_change_elsewhere_ends_a_wait(self, store: Store, other: Store) -> None:
         await store.commit("key", b"")
         at = await position_of(store, "key")
-        for text in (b"first", b"second"):
+        for change in (
+            lambda: other.commit("key", b"", events=[b"news"]),
+            lambda: other.commit("key", b"", events=[b"news"]),
+            lambda: other.extend("key", events=[b"news"]),
+        ):
             wait = await parked(store, "key", at)
-            await other.commit("key", b"", events=[text])
+            await change()
             events = await wait
-            assert [event.data for event in events.entries] == [text]
+            assert [event.data for event in events.entries] == [b"news"]
             at = events.entries[-1].id
