@@ -7,6 +7,7 @@
     planned(change)       another plan for each
     visible_to(principal) without what a hiding gate keeps from this principal
     merged(catalogs)      one after another; the first of a name wins
+    layered(*catalogs)    the same, of parts that stay what they are (`layers`)
 
 Each is a pure function: it changes definitions and plans and never wraps a call, so depth is free. Where nothing
 changes, the answer is the same object.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -53,19 +54,26 @@ class Catalog(Mapping[str, Tool]):
     """An immutable, ordered map from canonical name to tool. It lists and resolves; it does not execute.
 
     `prefixes` are the toolset prefixes that it knows, also those without a tool. Names are unique, wire names too:
-    build one from parts that may clash with `merged`.
+    build one from parts that may clash with `merged` or `layered`.
+
+    `away` are tools whose source is away. They are no part of the map and of no listing, but a call of a name that only
+    they have is answered by their own plan, which says why. Every reshaping changes them along; None for none.
     """
 
-    __slots__ = ("_etag", "_gates", "_rendered", "_tools", "_verdicts", "_wire", "prefixes")
+    __slots__ = ("_etag", "_gates", "_rendered", "_roots", "_tools", "_verdicts", "_wire", "away", "prefixes")
 
-    def __init__(self, tools: Iterable[Tool] = (), *, prefixes: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, tools: Iterable[Tool] = (), *, prefixes: frozenset[str] = frozenset(), away: Catalog | None = None
+    ) -> None:
         self._tools = {tool.definition.name: tool for tool in tools}
         self.prefixes: frozenset[str] = prefixes
+        self.away: Catalog | None = away or None
         self._wire: dict[str, Tool] | None = None
         self._rendered: dict[str, bytes] = {}
         self._etag = ""
         self._verdicts: dict[tuple[bool, ...], Catalog] = {}
         self._gates: tuple[Gate, ...] | None = None
+        self._roots: frozenset[str] | None = None
 
     def __getitem__(self, name: str) -> Tool:
         return self._tools[name]
@@ -80,10 +88,14 @@ class Catalog(Mapping[str, Tool]):
         return name in self._tools
 
     def __repr__(self) -> str:
-        return f"Catalog({', '.join(self._tools)})"
+        return f"Catalog({', '.join(self)})"
+
+    def values(self) -> ValuesView[Tool]:
+        """Every tool, in listing order."""
+        return self._tools.values()
 
     def find(self, name: str) -> Tool | None:
-        """The tool of a canonical name, else the one of a wire name, else None."""
+        """The listed tool of a canonical name, else the one of a wire name, else None."""
         tool = self._tools.get(name)
         if tool is not None:
             return tool
@@ -105,10 +117,10 @@ class Catalog(Mapping[str, Tool]):
 
     def definitions(self) -> Iterator[ToolDefinition]:
         """Every definition, in listing order."""
-        return (tool.definition for tool in self._tools.values())
+        return (tool.definition for tool in self.values())
 
     def render(self, dialect: Dialect) -> bytes:
-        """The tools as a JSON array in a model API's dialect; the same bytes object while nothing changed."""
+        """The tools as a JSON array in a model API's dialect; kept, but for a layered catalog."""
         try:
             return self._rendered[dialect]
         except KeyError:
@@ -117,7 +129,7 @@ class Catalog(Mapping[str, Tool]):
 
     @property
     def etag(self) -> str:
-        """Equal for two catalogs that list alike in every dialect."""
+        """Equal only for catalogs that list alike in every dialect, and for all of these that are layered alike."""
         if not self._etag:
             names = repr([item.signature for item in self.definitions()])
             self._etag = hashlib.sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -130,27 +142,33 @@ class Catalog(Mapping[str, Tool]):
                 f"{prefix!r} is no toolset prefix; a lower-case letter, then up to 31 of a-z 0-9 _ - are allowed"
             )
         tools = (_renamed(tool, f"{prefix}.{name}") for name, tool in self._tools.items())
-        return Catalog(tools, prefixes=frozenset({prefix}))
+        away = self.away and self.away.prefixed(prefix)
+        return Catalog(tools, prefixes=frozenset({prefix}), away=away)
 
     def where(self, keep: Callable[[Tool], bool]) -> Catalog:
         """The tools that `keep` is true for."""
         kept = [tool for tool in self._tools.values() if keep(tool)]
-        return self if len(kept) == len(self) else Catalog(kept, prefixes=self.prefixes)
+        away = self.away and self.away.where(keep)
+        if len(kept) == len(self) and away is self.away:
+            return self
+        return Catalog(kept, prefixes=self.prefixes, away=away)
 
     def annotated(self, notes: Mapping[str, Sequence[Note]]) -> Catalog:
         """The same tools with these notes (by canonical name) in place of their own."""
-        return self._with(lambda tool: _annotated(tool, notes))
+        return self._with(lambda tool: _annotated(tool, notes), self.away and self.away.annotated(notes))
 
     def renamed(self, names: Mapping[str, str]) -> Catalog:
         """The same tools, some under other names; raises `InvalidDefinition` when two would share one."""
-        changed = self._with(lambda tool: _renamed(tool, names.get(tool.definition.name, tool.definition.name)))
+        away = self.away and self.away.renamed(names)
+        changed = self._with(lambda tool: _renamed(tool, names.get(tool.definition.name, tool.definition.name)), away)
         if len(changed) != len(self):
             raise InvalidDefinition("renaming gives two tools one name")
         return changed
 
     def planned(self, change: Callable[[ToolDefinition, Plan], Plan]) -> Catalog:
         """The same tools with other plans."""
-        return self._with(lambda tool: _planned(tool, change(tool.definition, tool.plan)))
+        away = self.away and self.away.planned(change)
+        return self._with(lambda tool: _planned(tool, change(tool.definition, tool.plan)), away)
 
     def visible_to(self, principal: Principal) -> Catalog:
         """Without the tools that a hiding gate keeps from this principal; one catalog for each distinct verdict."""
@@ -163,7 +181,7 @@ class Catalog(Mapping[str, Tool]):
         seen = self._verdicts.get(verdict)
         if seen is None:
             closed = {id(gate) for gate, admits in zip(gates, verdict, strict=True) if not admits}
-            seen = self._without(closed)
+            seen = self._without(closed, self.away and self.away.visible_to(principal))
             self._verdicts[verdict] = seen
         return seen
 
@@ -171,41 +189,46 @@ class Catalog(Mapping[str, Tool]):
         """What a reader of this catalog must hear about the newer one."""
         if newer is self:
             return CatalogDiff()
-        kept = [name for name in self._tools if name in newer]
+        kept = [name for name in self if name in newer]
         return CatalogDiff(
-            added=tuple(name for name in newer if name not in self._tools),
-            removed=tuple(name for name in self._tools if name not in newer),
+            added=tuple(name for name in newer if name not in self),
+            removed=tuple(name for name in self if name not in newer),
             modified=tuple(
                 name
                 for name in kept
-                if newer[name] is not self._tools[name]
-                and newer[name].definition.signature != self._tools[name].definition.signature
+                if newer[name] is not self[name] and newer[name].definition.signature != self[name].definition.signature
             ),
-            reordered=kept != [name for name in newer if name in self._tools],
+            reordered=kept != [name for name in newer if name in self],
         )
 
-    def _without(self, closed: set[int]) -> Catalog:
+    def roots(self) -> frozenset[str]:
+        """What stands before the first dot of each listed name."""
+        if self._roots is None:
+            self._roots = _roots_of(self._tools.values())
+        return self._roots
+
+    def _without(self, closed: set[int], away: Catalog | None) -> Catalog:
         """Without the tools behind these gates, and without the prefixes of which nothing is left to see."""
         seen = [tool for tool in self._tools.values() if not any(id(gate) in closed for gate in tool.plan.gates)]
-        before, after = _prefixes_of(self._tools.values()), _prefixes_of(seen)
-        return Catalog(seen, prefixes=self.prefixes - (before - after))
+        return Catalog(seen, prefixes=self.prefixes - (self.roots() - _roots_of(seen)), away=away)
 
-    def _with(self, change: Callable[[Tool], Tool]) -> Catalog:
+    def _with(self, change: Callable[[Tool], Tool], away: Catalog | None) -> Catalog:
         tools = [change(tool) for tool in self._tools.values()]
-        if all(new is old for new, old in zip(tools, self._tools.values(), strict=True)):
+        if away is self.away and all(new is old for new, old in zip(tools, self._tools.values(), strict=True)):
             return self
-        return Catalog(tools, prefixes=self.prefixes)
+        return Catalog(tools, prefixes=self.prefixes, away=away)
 
     def _hiding_gates(self) -> tuple[Gate, ...]:
         if self._gates is None:
-            unique = {id(gate): gate for tool in self._tools.values() for gate in tool.plan.gates if gate.hides}
+            tools = (*self.values(), *(self.away or EMPTY_CATALOG).values())
+            unique = {id(gate): gate for tool in tools for gate in tool.plan.gates if gate.hides}
             self._gates = tuple(unique.values())
         return self._gates
 
 
 def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
     """One catalog of many, in their order. The first of a name or wire name wins; the others are reported."""
-    parts = [catalog for catalog in catalogs if len(catalog) or catalog.prefixes]
+    parts = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.away]
     tools: list[Tool] = []
     taken: dict[str, Tool] = {}
     conflicts: list[Conflict] = []
@@ -221,14 +244,15 @@ def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
     if len(parts) == 1 and not conflicts:
         return parts[0], ()
     prefixes = frozenset[str]().union(*(part.prefixes for part in parts))
-    return Catalog(tools, prefixes=prefixes), tuple(conflicts)
+    away = [part.away for part in parts if part.away]
+    return Catalog(tools, prefixes=prefixes, away=merged(away)[0] if away else None), tuple(conflicts)
 
 
 EMPTY_CATALOG = Catalog()
 
 
-def _prefixes_of(tools: Iterable[Tool]) -> set[str]:
-    return {tool.definition.name.partition(".")[0] for tool in tools}
+def _roots_of(tools: Iterable[Tool]) -> frozenset[str]:
+    return frozenset(tool.definition.name.partition(".")[0] for tool in tools)
 
 
 def _renamed(tool: Tool, name: str) -> Tool:

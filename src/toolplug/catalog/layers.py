@@ -1,0 +1,160 @@
+"""Catalogs laid one upon another: a short tuple of parts that stay what they are, so that many may share them.
+
+What ten thousand sessions see is the registry's tools and then each its own: each is two references. No map is copied
+and no bytes are kept, and what a part keeps (bytes, look-up by wire name, verdicts) is kept once for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
+from itertools import chain
+
+from toolplug.catalog.call import Principal
+from toolplug.catalog.catalog import Catalog, CatalogDiff
+from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.catalog.plan import Plan, Tool
+from toolplug.catalog.render import Dialect
+
+
+def layered(*catalogs: Catalog) -> Catalog:
+    """What `merged` makes of these, of parts that it shares: the first of a name or wire name wins.
+
+    The tools of a later part that lose are hidden; only that part is replaced, by what is left of it. Building costs a
+    look-up for each tool of the later parts, whatever the size of the first. Of one part that is not empty the answer
+    is that same object. The etag is made from those of the parts that list something: layered catalogs that list alike
+    have one etag where they are divided alike.
+    """
+    given = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.away]
+    parts: list[Catalog] = []
+    for catalog in given:
+        parts += _flat(_beside(catalog, parts) if parts else catalog)
+    if len(given) == 1:
+        return given[0]
+    prefixes = frozenset[str]().union(*[catalog.prefixes for catalog in given])
+    away = [catalog.away for catalog in given if catalog.away]
+    return _stacked(parts, prefixes, layered(*away) if away else None)
+
+
+class _Layers(Catalog):
+    """Catalogs that share no name and no wire name, and are no layers themselves, read as one.
+
+    What is away from it is its own: what the parts say of themselves takes no part in it.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Catalog, ...], *, prefixes: frozenset[str], away: Catalog | None) -> None:
+        super().__init__(prefixes=prefixes, away=away)
+        self.parts = parts
+
+    def __getitem__(self, name: str) -> Tool:
+        for part in self.parts:
+            if name in part:
+                return part[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self.parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in part for part in self.parts)
+
+    def values(self) -> ValuesView[Tool]:
+        return ValuesView(self)
+
+    def find(self, name: str) -> Tool | None:
+        for part in self.parts:
+            tool = part.find(name)
+            if tool is not None:
+                return tool
+        return None
+
+    def render(self, dialect: Dialect) -> bytes:
+        """The parts' arrays as one; the parts keep theirs."""
+        return b"[%b]" % b",".join([part.render(dialect)[1:-1] for part in self.parts])
+
+    @property
+    def etag(self) -> str:
+        if not self._etag:
+            tags = [part.etag for part in self.parts]
+            self._etag = tags[0] if len(tags) == 1 else hashlib.sha256(" ".join(tags).encode()).hexdigest()[:32]
+        return self._etag
+
+    def prefixed(self, prefix: str) -> Catalog:
+        return self._each(lambda part: part.prefixed(prefix), frozenset({prefix}))
+
+    def where(self, keep: Callable[[Tool], bool]) -> Catalog:
+        return self._each(lambda part: part.where(keep), self.prefixes)
+
+    def annotated(self, notes: Mapping[str, Sequence[Note]]) -> Catalog:
+        return self._each(lambda part: part.annotated(notes), self.prefixes)
+
+    def planned(self, change: Callable[[ToolDefinition, Plan], Plan]) -> Catalog:
+        return self._each(lambda part: part.planned(change), self.prefixes)
+
+    def renamed(self, names: Mapping[str, str]) -> Catalog:
+        """In one map, as new names may meet over the border of two parts."""
+        flat = Catalog(self.values(), prefixes=self.prefixes, away=self.away)
+        changed = flat.renamed(names)
+        return self if changed is flat else changed
+
+    def visible_to(self, principal: Principal) -> Catalog:
+        """Each part has its verdicts, kept for all who share it."""
+        seen = self._each(lambda part: part.visible_to(principal), self.prefixes)
+        hidden = (self.roots() - seen.roots()) & self.prefixes
+        return _stacked(_flat(seen), self.prefixes - hidden, seen.away) if hidden else seen
+
+    def diff(self, newer: Catalog) -> CatalogDiff:
+        """Part by part, where no name went from one part to another."""
+        if not isinstance(newer, _Layers) or len(newer.parts) != len(self.parts):
+            return super().diff(newer)
+        diffs = [part.diff(other) for part, other in zip(self.parts, newer.parts, strict=True)]
+        added = [name for diff in diffs for name in diff.added]
+        removed = [name for diff in diffs for name in diff.removed]
+        if not set(added).isdisjoint(removed):
+            return super().diff(newer)
+        return CatalogDiff(
+            added=tuple(added),
+            removed=tuple(removed),
+            modified=tuple(name for diff in diffs for name in diff.modified),
+            reordered=any(diff.reordered for diff in diffs),
+        )
+
+    def roots(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.roots() for part in self.parts))
+
+    def _each(self, change: Callable[[Catalog], Catalog], prefixes: frozenset[str]) -> Catalog:
+        """Each part changed, and what is away, where that brings no name of one part into another."""
+        parts = [change(part) for part in self.parts]
+        away = self.away and change(self.away)
+        if away is self.away and all(new is old for new, old in zip(parts, self.parts, strict=True)):
+            return self
+        return _stacked(parts, prefixes, away)
+
+
+def _flat(catalog: Catalog) -> tuple[Catalog, ...]:
+    return catalog.parts if isinstance(catalog, _Layers) else (catalog,)
+
+
+def _beside(catalog: Catalog, earlier: Sequence[Catalog]) -> Catalog:
+    """What is left of the catalog where the names and wire names of earlier ones are taken."""
+    lost = {
+        id(tool)
+        for tool in catalog.values()
+        if any(part.find(tool.definition.name) or part.find(tool.definition.wire) for part in earlier)
+    }
+    return catalog.where(lambda tool: id(tool) not in lost) if lost else catalog
+
+
+def _stacked(parts: Sequence[Catalog], prefixes: frozenset[str], away: Catalog | None) -> Catalog:
+    """One catalog of parts that do not clash and are no layers."""
+    kept = tuple([part for part in parts if part])
+    if not kept:
+        return Catalog(prefixes=prefixes, away=away)
+    if len(kept) == 1 and kept[0].prefixes == prefixes and kept[0].away is (away or None):
+        return kept[0]
+    return _Layers(kept, prefixes=prefixes, away=away)
