@@ -8,10 +8,18 @@
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
     ├── NoSuchProvider         a provider key that the configuration does not have
+    ├── ToolsetRefused         a toolset or an allowlist that cannot be as asked
     ├── AccessError            a catalog that this principal cannot have
     │   ├── AgentRequired      its credential names several agents; the request must name one of them
     │   ├── AgentNotAllowed    its credential does not name this agent
-    │   └── SessionNotFound    no such session, or another tenant's
+    │   ├── InvalidSessionCode a code that no session could have
+    │   ├── SessionNotFound    no such session, or another tenant's
+    │   └── SessionGone        the session has expired or was ended
+    ├── SessionRefused         what an application or its client asked of a session, and why it cannot be
+    ├── HostError              what a client of a host is told, or not told
+    │   ├── HostUnreachable    no host answers, or it cannot answer now
+    │   └── HostRefused        the host refuses a request, in its own words
+    │       └── SessionOver    the session takes nothing more from this client: final
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
         ├── StoreUnavailable   busy, full, locked or gone: try again
@@ -25,6 +33,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+GoneState = Literal["session_expired", "session_ended"]
+RefusalCode = Literal[
+    "already_answered",
+    "invalid_capability",
+    "invalid_environment",
+    "invalid_tool",
+    "not_registered",
+    "registration_failed",
+    "request_not_found",
+    "revision_mismatch",
+    "too_late",
+    "too_many_sessions",
+    "too_many_tools",
+    "too_many_updates",
+    "too_many_waiting_calls",
+    "tool_exists",
+    "tool_not_found",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +113,11 @@ class InvalidArguments(ToolplugError):
 
 
 class InvalidDefinition(ToolplugError):
-    """A definition that cannot be listed: a bad name, schema, route or prefix."""
+    """A definition that cannot be listed: a bad name, schema, route or prefix; `at` is the key to blame, if one is."""
+
+    def __init__(self, message: str, *, at: str = "") -> None:
+        self.at = at
+        super().__init__(message)
 
 
 class UnmatchedStub(ToolplugError):
@@ -122,6 +154,18 @@ class NoSuchProvider(ToolplugError):
         super().__init__(f"no provider {key!r} in the configuration" + (f" ({hint})" if hint else ""))
 
 
+class ToolsetRefused(ToolplugError):
+    """A toolset or an allowlist that cannot be as asked; nothing has changed. `param` is the part to blame.
+
+    `code` is one of `prefix_taken`, `unknown_toolset`, `unknown_provider`, `invalid_agent` and `not_built`.
+    """
+
+    def __init__(self, code: str, message: str, *, param: str) -> None:
+        self.code = code
+        self.param = param
+        super().__init__(message)
+
+
 class AccessError(ToolplugError):
     """A catalog that this principal cannot have."""
 
@@ -148,6 +192,86 @@ class SessionNotFound(AccessError):
     def __init__(self, code: str) -> None:
         self.code = code
         super().__init__("no such session")
+
+
+class InvalidSessionCode(AccessError):
+    """Text that is no session code."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__("a session code is 8 of the characters A-Z and 2-7")
+
+
+class SessionGone(AccessError):
+    """The session has expired or was ended; told for one more time to live, to those who could use it."""
+
+    def __init__(self, code: str, state: GoneState) -> None:
+        self.code = code
+        self.state: GoneState = state
+        how = "has expired: its application gave no sign for too long" if state == "session_expired" else "was ended"
+        super().__init__(f"the session {how}; create a new one with POST /api/sessions")
+
+
+class FailedTool(NamedTuple):
+    """A tool that could not be registered. `recoverable`: the same definition may be taken another time."""
+
+    name: str
+    error: str
+    recoverable: bool
+
+
+class SessionRefused(ToolplugError):
+    """What an application or its client asked of a session, and why it cannot be; nothing has changed.
+
+    `param` is the path of the part to blame, `retry_after_s` the seconds after which the same may work, `failed` the
+    tools that a registration could not take.
+    """
+
+    def __init__(
+        self,
+        code: RefusalCode,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        failed: Sequence[FailedTool] = (),
+    ) -> None:
+        self.code: RefusalCode = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.failed: tuple[FailedTool, ...] = tuple(failed)
+        super().__init__(message)
+
+
+class HostError(ToolplugError):
+    """What a client of a host is told, or not told."""
+
+
+class HostUnreachable(HostError):
+    """Nobody answers at the URL, or no toolplug host, or one that cannot answer now: the same may work later."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class HostRefused(HostError):
+    """The host refuses a request; `code` is its word for why, `param` the part of the request to blame.
+
+    `retry_after_s`: seconds after which the same request may work; None where it never will.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, param: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class SessionOver(HostRefused):
+    """The session has ended or expired, is not there, or does not take this client's credential (any more)."""
 
 
 class StoreError(ToolplugError):

@@ -18,6 +18,7 @@ from toolplug.errors import InvalidDefinition
 MAX_DESCRIPTION_BYTES = 8 * 1024
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FOREIGN_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 ANY_OBJECT: Mapping[str, object] = {"type": "object", "properties": {}}
 
 
@@ -150,4 +151,13 @@ def check_provider_tool_name(name: str) -> None:
     if not _TOOL_NAME.fullmatch(name):
         raise InvalidDefinition(
             f"{name!r} is no name for a provider's tool; 1 to 64 of the characters A-Z a-z 0-9 _ - are allowed"
+        )
+
+
+def check_foreign_tool_name(name: str) -> None:
+    """Raise `InvalidDefinition` unless the name is one that the tool of a session or an MCP server may have."""
+    if not _FOREIGN_NAME.fullmatch(name):
+        raise InvalidDefinition(
+            f"{name[:200]!r} is no name for a tool; 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed",
+            at="name",
         )

@@ -136,7 +136,9 @@ class Plan:
 
     `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
     that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
-    Empty tuples and None cost nothing at the call; `guarded` says that there is more than that around it.
+    `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
+    `longest_s`, ask for so much. Empty tuples and None cost nothing at the call; `guarded` says that there is more
+    than that around it.
     """
 
     ref: ToolRef
@@ -148,6 +150,7 @@ class Plan:
     carrier: Carrier
     timeout_s: float
     max_result_bytes: int
+    longest_s: float | None = None
     convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
     wants_context: bool = True
     copies: bool = True

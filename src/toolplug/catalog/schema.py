@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NoReturn, Protocol, cast
@@ -20,6 +21,8 @@ MAX_EXPLAINED_DEPTH = 64
 MAX_EXPLAINED_STEPS = 20_000
 KEPT_VALIDATORS = 1_024
 
+# References and `$schema` may lead elsewhere, and a pattern is more than its JSON type.
+_NEEDS_COMPILING = re.compile(rb'"(?:\$|pattern)')
 _SCALAR_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
@@ -64,6 +67,12 @@ class Schema:
         properties = schema.get("properties", {})
         closed = schema.get("additionalProperties") is False and isinstance(properties, dict)
         return closed and all(_admits_one_scalar(item) for item in cast("dict[str, object]", properties).values())
+
+    def check(self) -> None:
+        """Raise `InvalidDefinition` when the text is no valid JSON Schema; compiles it only where that must tell."""
+        if not _NEEDS_COMPILING.search(self.text) and jsonschema_rs.meta.is_valid(self.value):
+            return
+        compiled(self.text)
 
     def validator(self) -> Validator:
         """The compiled validator; raises `InvalidDefinition` when the text is no valid JSON Schema."""

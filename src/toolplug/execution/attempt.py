@@ -51,11 +51,12 @@ def begin(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, beg
 
 
 def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
-    """How long the call may take from `began` on: its plan's time, or less where the caller's deadline comes first."""
+    """How long the call may take from `began` on: its plan's time, or until the caller's deadline where that may be."""
     if context.deadline is None:
         return plan.timeout_s
     left = context.deadline - asyncio.get_running_loop().time()
-    return max(min(plan.timeout_s, left + perf_counter() - began), 0.0)
+    most = plan.timeout_s if plan.longest_s is None else plan.longest_s
+    return max(min(most, left + perf_counter() - began), 0.0)
 
 
 async def finished(call: ToolCall, running: Running) -> ToolResult:

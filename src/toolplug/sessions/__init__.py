@@ -1,0 +1,1 @@
+"""Sessions: applications elsewhere lend their tools to a model, live."""

@@ -1,0 +1,203 @@
+"""One session's log, followed once and told to every reader.
+
+The log is read from the store, so that every reader hears each event once and in order, whichever process wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import Protocol
+
+import orjson
+
+from toolplug.errors import StoreError
+from toolplug.sessions.background import Background
+from toolplug.sessions.counters import SessionCounters
+from toolplug.sessions.frame import frame
+from toolplug.sessions.limits import HEARTBEAT_S
+from toolplug.sessions.log_entry import EVERYBODY, GONE, NOBODY, PLUGIN, LogEntry, read_entry
+from toolplug.sessions.reader import Reader
+from toolplug.sessions.timestamp import timestamp
+from toolplug.sessions.vocabulary import StreamRole
+from toolplug.stores.store import Event, Record, Store
+
+_LOG = logging.getLogger("toolplug.sessions")
+
+_WAIT_S = 60.0
+_RETRY_S = 0.5
+_POSITION = re.compile("[0-9]{1,18}")
+
+
+class Owner(Protocol):
+    """The session behind a feed."""
+
+    code: str
+
+    @property
+    def revision(self) -> int: ...
+    def now(self) -> float: ...
+    def connected(self, record: Record) -> bytes:
+        """The data of `connected` for a snapshot of the record."""
+        ...
+
+    def resumed(self) -> bytes:
+        """The data of `connected` for a reader that goes on where it was."""
+        ...
+
+    async def refresh(self) -> None:
+        """Look at the record: another process has changed it."""
+        ...
+
+    async def over(self) -> None:
+        """The record is not there any more."""
+        ...
+
+    def began_again(self, reader: Reader) -> None:
+        """The reader has missed what it was sent."""
+        ...
+
+
+class Feed:
+    """The open streams of one session. Follows the log while there are any."""
+
+    def __init__(self, key: str, store: Store, owner: Owner, background: Background, counters: SessionCounters) -> None:
+        self._key = key
+        self._store = store
+        self._owner = owner
+        self._background = background
+        self._counters = counters
+        self._position = 0
+        self._readers: dict[str, Reader] = {}
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def readers(self) -> tuple[Reader, ...]:
+        """The open streams."""
+        return tuple(self._readers.values())
+
+    async def open(self, role: StreamRole, last_event_id: str | None) -> Reader:
+        """A new stream: from its last event on where the log holds that, else from a snapshot. Raises `StoreError`."""
+        reader = Reader(role, self._caught_up)
+        if last_event_id is None or not await self._resumed(reader, last_event_id):
+            await self._begin(reader, None if last_event_id is None else "unknown_event_id")
+        return reader
+
+    def close(self, reader: Reader) -> None:
+        """Forget this stream."""
+        reader.close()
+        self._readers.pop(reader.id, None)
+        if not self._readers and self._following is not None:
+            self._following.cancel()
+            self._following = None
+
+    def end(self, code: str, message: str) -> None:
+        """End every stream with an error."""
+        data = orjson.dumps({"code": code, "message": message})
+        for reader in self.readers:
+            reader.close(frame("error", data, max(self._position, reader.after)))
+
+    async def _resumed(self, reader: Reader, last_event_id: str) -> bool:
+        if not _POSITION.fullmatch(last_event_id):
+            return False
+        position = int(last_event_id)
+        frames = [frame("connected", self._owner.resumed(), position)]
+        while True:
+            page = await self._store.events(self._key, position)
+            if not page.known:
+                return False
+            for event in page.entries:
+                entry = read_entry(event.data)
+                position = event.id
+                if _is_for(entry.audience, reader):
+                    frames.append(frame(entry.event, entry.data, event.id))
+            if self._joined(reader, position):
+                reader.begin(position, b"".join(frames))
+                return True
+
+    async def _begin(self, reader: Reader, resync: str | None) -> None:
+        """Join with the record as one moment saw it; `resync` is why the reader must forget what it knew."""
+        while True:
+            record = await self._store.read(self._key)
+            if record is None:
+                await self._owner.over()
+                return
+            if self._joined(reader, record.position):
+                break
+        chunk = frame("connected", self._owner.connected(record), record.position)
+        if resync is not None:
+            self._counters.resyncs[resync] += 1
+            chunk = frame("resync", orjson.dumps({"reason": resync}), record.position) + chunk
+        reader.begin(record.position, chunk)
+
+    async def _caught_up(self, reader: Reader) -> None:
+        await self._begin(reader, reader.lost or "slow_reader")
+        self._owner.began_again(reader)
+
+    def _joined(self, reader: Reader, position: int) -> bool:
+        """Make the reader one of the feed's, unless something after the position has been told already."""
+        if self._following is None:
+            self._position = position
+            self._readers[reader.id] = reader
+            self._following = self._background.start(self._follow(), "session-feed")
+        elif self._position > position:
+            return False
+        self._readers[reader.id] = reader
+        if reader.beat is None:
+            self._beat_later(reader)
+        return True
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                page = await self._store.events(self._key, self._position, wait_s=_WAIT_S)
+                if not page.known:
+                    await self._begin_again()
+            except StoreError as error:
+                _LOG.warning("the log of a session cannot be read: %s; trying again", error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            for event in page.entries:
+                await self._tell(event)
+
+    async def _begin_again(self) -> None:
+        """The log does not hold the position any more: every reader begins again."""
+        record = await self._store.read(self._key)
+        if record is None:
+            await self._owner.over()
+            return
+        self._position = record.position
+        await self._owner.refresh()
+        for reader in self.readers:
+            reader.lose("log_lost")
+
+    async def _tell(self, event: Event) -> None:
+        entry = read_entry(event.data)
+        if entry.revision > self._owner.revision or entry.event == GONE:
+            await self._owner.refresh()
+        self._position = event.id
+        self._counters.events[entry.event] += 1
+        told = frame(entry.event, entry.data, event.id)
+        for reader in self._audience(entry):
+            reader.push(event.id, told)
+
+    def _audience(self, entry: LogEntry) -> tuple[Reader, ...]:
+        if entry.audience in {EVERYBODY, PLUGIN, NOBODY}:
+            return tuple(reader for reader in self._readers.values() if _is_for(entry.audience, reader))
+        reader = self._readers.get(entry.audience)
+        return () if reader is None else (reader,)
+
+    def _beat_later(self, reader: Reader) -> None:
+        reader.beat = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat, reader)
+
+    def _beat(self, reader: Reader) -> None:
+        if reader.idle:
+            position = max(self._position, reader.after)
+            data = b'{"timestamp":"%s"}' % timestamp(self._owner.now()).encode()
+            reader.push(reader.after + 1, frame("heartbeat", data, position))
+        self._beat_later(reader)
+
+
+def _is_for(audience: str, reader: Reader) -> bool:
+    return audience in {EVERYBODY, reader.id} or (audience == PLUGIN and reader.role == "plugin")

@@ -1,0 +1,232 @@
+"""From what a plugin asks for to the state that its session would have; nothing is kept before all is checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import orjson
+
+from toolplug.catalog.wire import wire_name
+from toolplug.errors import FailedTool, InvalidDefinition, SessionRefused
+from toolplug.sessions.capability import Capability, read_capabilities, unmet
+from toolplug.sessions.limits import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES
+from toolplug.sessions.record import SessionState
+from toolplug.sessions.session_tool import SessionTool, ToolPool
+from toolplug.sessions.shared import Shared
+from toolplug.sessions.tool_set import ToolSet, tool_set
+
+_AT_ONCE = 50
+"""Definitions that are read in one turn of the loop."""
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a plugin registers, as it was sent. `atomic`: all tools or none."""
+
+    plugin_type: str
+    tools: Sequence[object]
+    capabilities: Sequence[object] = ()
+    environment: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
+    atomic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChanges:
+    """What a plugin changes of its tools, as it was sent; all or nothing."""
+
+    added: Sequence[object] = ()
+    removed: Sequence[str] = ()
+    modified: Sequence[object] = ()
+
+
+class Negotiated(NamedTuple):
+    """What a registration comes to: the tools that are taken, in order, and those that are not."""
+
+    plugin_type: str
+    capabilities: tuple[Capability, ...]
+    environment: Mapping[str, object]
+    tools: ToolSet
+    failed: tuple[FailedTool, ...]
+
+    def applied(self, state: SessionState) -> SessionState:
+        """The state with this registration; the same object where it says nothing new."""
+        same = (
+            state.registered
+            and (state.plugin_type, state.capabilities, state.environment)
+            == (self.plugin_type, self.capabilities, self.environment)
+            and list(state.tools.tools) == list(self.tools.tools)
+            and not state.tools.difference(self.tools)
+        )
+        if same:
+            return state
+        return replace(
+            state,
+            registered=True,
+            revision=state.revision + 1,
+            plugin_type=self.plugin_type,
+            capabilities=self.capabilities,
+            environment=self.environment,
+            tools=self.tools,
+        )
+
+
+class Changes(NamedTuple):
+    """The definitions of an update, read."""
+
+    added: tuple[SessionTool, ...]
+    removed: tuple[str, ...]
+    modified: tuple[SessionTool, ...]
+
+
+async def negotiated(asked: Registration, tenant: str, shared: Shared) -> Negotiated:
+    """Read a registration. Raises `SessionRefused` where it cannot be taken even in part."""
+    _check_count(len(asked.tools), shared.limits.max_tools)
+    capabilities = read_capabilities(asked.capabilities)
+    _check_environment(asked)
+    good: list[SessionTool] = []
+    failed: list[FailedTool] = []
+    names: dict[str, str] = {}
+    for index, raw in enumerate(asked.tools):
+        if index % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
+        outcome = _candidate(raw, capabilities, names, tenant, shared)
+        if isinstance(outcome, FailedTool):
+            failed.append(outcome)
+        else:
+            good.append(outcome)
+    if failed and (asked.atomic or not good):
+        how = "the registration is atomic, and" if asked.atomic else "no tool is good:"
+        first = f"{how} {failed[0].name!r} failed: {failed[0].error}"
+        raise SessionRefused("registration_failed", first, param="tools", failed=failed)
+    tools = tool_set(good)
+    _check_size(tools)
+    return Negotiated(asked.plugin_type, capabilities, dict(asked.environment), tools, tuple(failed))
+
+
+async def read_changes(asked: ToolChanges, pool: ToolPool) -> Changes:
+    """Read an update. Raises `SessionRefused` (`invalid_tool`) with the path of the first bad definition."""
+    added = await _definitions(asked.added, "toolUpdates.added", pool)
+    modified = await _definitions(asked.modified, "toolUpdates.modified", pool)
+    changes = Changes(added, tuple(asked.removed), modified)
+    _check_each_once(changes)
+    return changes
+
+
+def changed(state: SessionState, changes: Changes, shared: Shared) -> SessionState:
+    """The state after an update; the same object where it changes nothing. Raises `SessionRefused`."""
+    if not state.registered:
+        message = "nothing is registered in this session; begin with register-tools"
+        raise SessionRefused("not_registered", message)
+    _check_existence(state, changes)
+    remaining = state.tools.changed((), changes.removed, ())
+    names = {wire_name(name): name for name in remaining.tools}
+    names |= {name: name for name in remaining.tools}
+    for key, tools in (("added", changes.added), ("modified", changes.modified)):
+        for index, tool in enumerate(tools):
+            clash = _clash(tool, state.capabilities, names if key == "added" else {}, state.tenant, shared)
+            if clash is not None:
+                raise SessionRefused("invalid_tool", f"{tool.name!r}: {clash}", param=f"toolUpdates.{key}[{index}]")
+    tools = state.tools.changed(changes.added, changes.removed, changes.modified)
+    if not state.tools.difference(tools):
+        return state
+    _check_count(len(tools), shared.limits.max_tools)
+    _check_size(tools)
+    return replace(state, tools=tools, revision=state.revision + 1)
+
+
+def _candidate(
+    raw: object, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: Shared
+) -> SessionTool | FailedTool:
+    """One tool of a registration; `names` are the canonical and wire names before it, to which its own are added."""
+    try:
+        tool = shared.pool.tool(raw)
+    except InvalidDefinition as error:
+        return FailedTool(_name_in(raw), str(error), False)
+    clash = _clash(tool, capabilities, names, tenant, shared)
+    if clash is not None:
+        return FailedTool(tool.name, clash, True)
+    return tool
+
+
+def _clash(
+    tool: SessionTool, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: Shared
+) -> str | None:
+    """Why a good definition cannot be taken as things are; its names are added to `names` where it can."""
+    missing = unmet(tool.requires, capabilities)
+    if missing is not None:
+        return missing
+    wire = tool.definition.wire
+    other = names.get(tool.name) or names.get(wire)
+    if other is not None:
+        return "the name stands twice" if other == tool.name else f"its wire name {wire!r} is that of {other!r}"
+    owner = shared.neighbours.taken(tenant, tool.name) or shared.neighbours.taken(tenant, wire)
+    if owner is not None:
+        return f"the name belongs to {owner}; a session's tools need names of their own"
+    names[tool.name] = names[wire] = tool.name
+    return None
+
+
+async def _definitions(given: Sequence[object], at: str, pool: ToolPool) -> tuple[SessionTool, ...]:
+    tools: list[SessionTool] = []
+    for index, raw in enumerate(given):
+        if index % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
+        tools.append(_definition(raw, f"{at}[{index}]", pool))
+    return tuple(tools)
+
+
+def _definition(raw: object, at: str, pool: ToolPool) -> SessionTool:
+    try:
+        return pool.tool(raw)
+    except InvalidDefinition as error:
+        param = f"{at}.{error.at}" if error.at else at
+        raise SessionRefused("invalid_tool", f"{at}: {error}", param=param) from None
+
+
+def _check_each_once(changes: Changes) -> None:
+    named = [*(tool.name for tool in changes.added), *changes.removed, *(tool.name for tool in changes.modified)]
+    if len(set(named)) < len(named):
+        twice = next(name for name in named if named.count(name) > 1)
+        raise SessionRefused("invalid_tool", f"{twice!r} stands twice in this update", param="toolUpdates")
+
+
+def _check_existence(state: SessionState, changes: Changes) -> None:
+    known = state.tools.tools
+    for index, tool in enumerate(changes.added):
+        if tool.name in known:
+            message = f"the session has a tool {tool.name!r} already; send it under modified"
+            raise SessionRefused("tool_exists", message, param=f"toolUpdates.added[{index}].name")
+    for key, names in (("removed", changes.removed), ("modified", [tool.name for tool in changes.modified])):
+        for index, name in enumerate(names):
+            if name not in known:
+                message = f"the session has no tool {name[:128]!r}"
+                raise SessionRefused("tool_not_found", message, param=f"toolUpdates.{key}[{index}]")
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise SessionRefused("too_many_tools", f"{count} tools; a session may have {most}", param="tools")
+
+
+def _check_size(tools: ToolSet) -> None:
+    if tools.size > MAX_SET_BYTES:
+        message = f"the definitions have {tools.size} bytes together; a session may have {MAX_SET_BYTES}"
+        raise SessionRefused("too_many_tools", message, param="tools")
+
+
+def _check_environment(asked: Registration) -> None:
+    size = len(orjson.dumps([list(asked.capabilities), dict(asked.environment)]))
+    if size > MAX_ENVIRONMENT_BYTES:
+        message = f"capabilities and environment have {size} bytes together, {MAX_ENVIRONMENT_BYTES} are allowed"
+        raise SessionRefused("invalid_environment", message, param="environment")
+
+
+def _name_in(raw: object) -> str:
+    name = raw.get("name") if isinstance(raw, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return name[:128] if isinstance(name, str) else ""

@@ -1,0 +1,111 @@
+"""The plans of session tools: what stands around a call that goes to an application elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import Artifacts, Brake, Carrier, Gate, Observer, Plan, Replay, Setting, Switch, Target, Tool
+from toolplug.execution.gates import PolicyGate
+from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits, effective
+from toolplug.execution.ledger import Ledger
+from toolplug.sessions.session_tool import KIND, SOURCE
+
+DEADLINE_S = 30.0
+LONGEST_S = 300.0
+"""How long a request may wait for its answer: where its caller says nothing, and at most (CONTRACT.md section 6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPolicy:
+    """`denied`: every session tool is listed and refused; `origin` is the line that says so."""
+
+    denied: bool = False
+    origin: str = DEFAULT_ORIGIN
+
+
+ALLOWED = SessionPolicy()
+Hooks = Callable[[], Sequence[Observer]]
+"""The host-wide hooks that there are now."""
+
+
+def _default_origin(_knob: str) -> str:
+    return DEFAULT_ORIGIN
+
+
+class Planner:
+    """Makes the tools of sessions out of their definitions.
+
+    `limits` are the host's for every tool, `limits_origin` the line of each of its knobs; `hooks` gives the host-wide
+    ones as they are at a call.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        carrier: Carrier,
+        *,
+        replay: Replay | None = None,
+        artifacts: Artifacts | None = None,
+        hooks: Hooks = tuple,
+        limits: Limits = NO_LIMITS,
+        limits_origin: Callable[[str], str] = _default_origin,
+        policy: SessionPolicy = ALLOWED,
+    ) -> None:
+        self.ledger: Ledger = ledger
+        self._carrier = carrier
+        self._replay = replay
+        self._artifacts = artifacts
+        self._observers = (_CurrentHooks(hooks),)
+        self._gates: tuple[Gate, ...] = (PolicyGate(policy.origin),) if policy.denied else ()
+        self._policy = Setting("policy", "deny" if policy.denied else "allow", policy.origin)
+        layers = (Layer((), limits, limits_origin), Layer((KIND, SOURCE), NO_LIMITS, _default_origin))
+        self._once, self._repeatable = (
+            effective(layers, ledger, wished_timeout_s=DEADLINE_S, blocking=False, repeatable=repeatable)
+            for repeatable in (False, True)
+        )
+
+    def tool(self, definition: ToolDefinition, target: Target, switch: Switch, brake: Brake) -> Tool:
+        """The tool of one session whose relay is the target."""
+        hints = definition.hints
+        held = self._repeatable if hints.read_only or hints.idempotent else self._once
+        plan = Plan(
+            ref=definition.ref,
+            target=target,
+            schema=definition.parameters,
+            switch=switch,
+            series=self.ledger.series(SOURCE, SOURCE),
+            brake=brake,
+            carrier=self._carrier,
+            timeout_s=held.timeout_s,
+            longest_s=max(LONGEST_S, held.timeout_s),
+            max_result_bytes=held.max_result_bytes,
+            gates=self._gates,
+            limiters=held.limiters,
+            retry=held.retry,
+            replay=self._replay,
+            artifacts=self._artifacts if held.artifacts else None,
+            observers=self._observers,
+            settings=(self._policy, *held.settings),
+        )
+        return Tool(definition, plan)
+
+
+class _CurrentHooks:
+    """The host-wide hooks that there are when a call comes; a session outlives those that were there at first."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    async def before(self, call: ToolCall, context: CallContext) -> str | None:
+        for hook in self._hooks():
+            reason = await hook.before(call, context)
+            if reason is not None:
+                return reason
+        return None
+
+    async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
+        for hook in self._hooks():
+            await hook.after(call, context, result)

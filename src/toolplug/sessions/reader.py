@@ -1,0 +1,97 @@
+"""One open stream: what waits to be sent to it, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+
+from toolplug.sessions.vocabulary import StreamRole
+
+MAX_WAITING_EVENTS = 256
+MAX_WAITING_BYTES = 1024 * 1024
+
+
+class Reader:
+    """Takes frames from its feed at once and gives them to whoever writes the stream.
+
+    A reader that is too slow is lost: what waited is dropped, and `catch_up` gives it a new beginning when it is next
+    read. `after` is the position up to which it has been given everything that is for it.
+    """
+
+    __slots__ = ("_bell", "_catch_up", "_closed", "_frames", "_loop", "_size", "after", "beat", "id", "lost", "role")
+
+    def __init__(self, role: StreamRole, catch_up: Callable[[Reader], Awaitable[None]]) -> None:
+        self.id: str = token_hex(8)
+        self.role: StreamRole = role
+        self.after: int = 0
+        self.lost: str | None = None
+        self.beat: asyncio.TimerHandle | None = None
+        self._catch_up = catch_up
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._bell: asyncio.Future[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Does nothing wait."""
+        return not self._frames and self.lost is None
+
+    def push(self, position: int, frame: bytes) -> None:
+        """Take a frame, unless what it says has been given already."""
+        if position <= self.after or self.lost is not None or self._closed:
+            return
+        self._frames.append(frame)
+        self._size += len(frame)
+        if len(self._frames) > MAX_WAITING_EVENTS or self._size > MAX_WAITING_BYTES:
+            self.lose("slow_reader")
+        self._ring()
+
+    def begin(self, position: int, chunk: bytes) -> None:
+        """Start, or start again, with these frames, which say everything up to the position."""
+        self.after = position
+        self.lost = None
+        self._frames = [chunk]
+        self._size = len(chunk)
+
+    def lose(self, reason: str) -> None:
+        """Drop what waits: the reader begins again."""
+        self._frames.clear()
+        self._size = 0
+        self.lost = reason
+        self._ring()
+
+    def close(self, last: bytes = b"") -> None:
+        """End the stream after what waits and this last frame."""
+        if self._closed:
+            return
+        self._closed = True
+        if last:
+            self.lost = None
+            self._frames.append(last)
+        if self.beat is not None:
+            self.beat.cancel()
+        self._ring()
+
+    async def next(self) -> bytes:
+        """Everything that waits, as soon as there is something; empty when the stream is over. Raises `StoreError`."""
+        while True:
+            if self.lost is not None and not self._closed:
+                await self._catch_up(self)
+            if self._frames:
+                return self._taken()
+            if self._closed:
+                return b""
+            self._bell = self._loop.create_future()
+            await self._bell
+
+    def _taken(self) -> bytes:
+        frames, self._frames = self._frames, []
+        self._size = 0
+        return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def _ring(self) -> None:
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)

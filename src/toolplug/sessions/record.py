@@ -1,0 +1,94 @@
+"""What is kept of a session, and how it stands in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypedDict, cast
+
+import orjson
+
+from toolplug.errors import GoneState
+from toolplug.sessions.capability import Capability, read_capabilities
+from toolplug.sessions.session_tool import ToolPool
+from toolplug.sessions.tool_set import ToolSet, tool_set
+
+PREFIX = "session/"
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+class _Kept(TypedDict):
+    tenant: str
+    token: str
+    ttl_s: float
+    plugin_type: str
+    revision: int
+    registered: bool
+    capabilities: list[object]
+    environment: dict[str, object]
+    tools: list[object]
+    updated_at: float
+    gone: GoneState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionState:
+    """A session at one revision. The revision rises by one with every change of what is registered.
+
+    `token_digest` is the SHA-256 of the plugin's token; `updated_at` is on the store's clock; `gone` says that the
+    session is over, and is only remembered.
+    """
+
+    tenant: str
+    token_digest: str
+    ttl_s: float
+    plugin_type: str
+    updated_at: float
+    revision: int = 0
+    registered: bool = False
+    capabilities: tuple[Capability, ...] = ()
+    environment: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
+    tools: ToolSet = field(default_factory=ToolSet)
+    gone: GoneState | None = None
+
+
+def record_key(code: str) -> str:
+    """Where a session's record and log are."""
+    return PREFIX + code
+
+
+def state_bytes(state: SessionState) -> bytes:
+    """The state as the store keeps it."""
+    kept: dict[str, object] = {
+        "tenant": state.tenant,
+        "token": state.token_digest,
+        "ttl_s": state.ttl_s,
+        "plugin_type": state.plugin_type,
+        "revision": state.revision,
+        "registered": state.registered,
+        "capabilities": [item._asdict() for item in state.capabilities],
+        "environment": dict(state.environment),
+        "tools": orjson.Fragment(state.tools.wire()),
+        "updated_at": state.updated_at,
+        "gone": state.gone,
+    }
+    return orjson.dumps(kept)
+
+
+def read_state(value: bytes, pool: ToolPool) -> SessionState:
+    """The state that these bytes keep."""
+    kept = cast("_Kept", orjson.loads(value))
+    return SessionState(
+        tenant=kept["tenant"],
+        token_digest=kept["token"],
+        ttl_s=kept["ttl_s"],
+        plugin_type=kept["plugin_type"],
+        updated_at=kept["updated_at"],
+        revision=kept["revision"],
+        registered=kept["registered"],
+        capabilities=read_capabilities(kept["capabilities"]),
+        environment=kept["environment"],
+        tools=tool_set(pool.tool(raw) for raw in kept["tools"]),
+        gone=kept["gone"],
+    )

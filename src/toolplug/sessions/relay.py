@@ -1,0 +1,238 @@
+"""Calls on their way to a session's plugin and back.
+
+A request is leased to one stream of the plugin: the newest at that time. When that stream ends, the request is sent on
+the next one, until it is answered, its caller goes away or its deadline comes. It is answered at most once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from secrets import token_hex
+from time import perf_counter
+from typing import Literal, Protocol
+
+import orjson
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.errors import SessionRefused, StoreError
+from toolplug.execution.results import ended, unavailable
+from toolplug.sessions.background import Background
+from toolplug.sessions.counters import SessionCounters
+from toolplug.sessions.log_entry import CANCELLED, PLUGIN, REQUEST, LogEntry
+from toolplug.sessions.timestamp import timestamp
+
+_REMEMBERED = 1_000
+
+_Finish = Literal["answered", "late"]
+
+
+class Owner(Protocol):
+    """The session behind a relay."""
+
+    @property
+    def reachable(self) -> bool:
+        """Is the plugin there, or may it come back within the grace time."""
+        ...
+
+    def now(self) -> float: ...
+    async def log(self, entry: LogEntry) -> bool:
+        """Append to the session's log; False where the session is over. Raises `StoreError`."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Request:
+    id: str
+    tool: str
+    arguments: Mapping[str, object] | str | bytes
+    deadline: str
+    answer: asyncio.Future[object]
+    report: Callable[..., None]
+    attempt: int = 0
+    stream: str | None = None
+    sent: float = field(default=0.0)
+
+
+class Relay:
+    """The waiting requests of one session."""
+
+    def __init__(self, owner: Owner, max_waiting: int, background: Background, counters: SessionCounters) -> None:
+        self._owner = owner
+        self._max_waiting = max_waiting
+        self._background = background
+        self._counters = counters
+        self._requests: dict[str, _Request] = {}
+        self._finished: OrderedDict[str, _Finish] = OrderedDict()
+        self._streams: list[str] = []
+        self._reserved: set[str] = set()
+
+    @property
+    def attached(self) -> bool:
+        """Is a stream of the plugin open."""
+        return bool(self._streams)
+
+    @property
+    def full(self) -> bool:
+        """Do as many calls wait as may."""
+        return len(self._requests) >= self._max_waiting
+
+    def reserve(self) -> str:
+        """An id for the request of a call that is yet to come, which carries it as its own."""
+        request_id = _new_id()
+        self._reserved.add(request_id)
+        return request_id
+
+    def release(self, request_id: str) -> None:
+        """The call of a reserved id has ended."""
+        self._reserved.discard(request_id)
+
+    def was_sent(self, request_id: str) -> bool:
+        """Has the plugin been sent this request, which still waits."""
+        request = self._requests.get(request_id)
+        return request is not None and request.attempt > 0
+
+    async def request(self, call: ToolCall, context: CallContext) -> object:
+        """Send a call to the plugin and wait for its answer: the target of every tool of the session."""
+        if not self._owner.reachable:
+            self._counters.relayed.record("plugin_gone", 0.0)
+            return _gone(call.name, "plugin_gone")
+        if self.full:
+            self._counters.relayed.record("limited", 0.0)
+            return _too_many(call, self._max_waiting)
+        loop = asyncio.get_running_loop()
+        left = 0.0 if context.deadline is None else context.deadline - loop.time()
+        request = _Request(
+            id=call.id if call.id in self._reserved else _new_id(),
+            tool=call.name,
+            arguments=call.arguments,
+            deadline=timestamp(self._owner.now() + left),
+            answer=loop.create_future(),
+            report=context.report,
+        )
+        self._requests[request.id] = request
+        try:
+            if self._streams:
+                await self._send(request)
+            return await request.answer
+        except StoreError:
+            self._finish(request, "late", "store_unavailable")
+            return unavailable(call, "its session's store cannot take the request; try again", code="store_unavailable")
+        except asyncio.CancelledError:
+            overdue = context.deadline is not None and loop.time() >= context.deadline
+            self._give_up(request, "timeout" if overdue else "cancelled")
+            raise
+
+    def attach(self, stream: str) -> None:
+        """A stream of the plugin has opened: what waits is sent on it."""
+        self._streams.append(stream)
+        self._send_waiting()
+
+    def detach(self, stream: str) -> None:
+        """A stream has ended, and its leases with it."""
+        self._streams.remove(stream)
+        self.resend(stream)
+
+    def resend(self, stream: str) -> None:
+        """What was sent on this stream did not arrive, or nobody can tell: send it again."""
+        for request in self._requests.values():
+            if request.stream == stream:
+                request.stream = None
+        self._send_waiting()
+
+    def lose(self, reason: str) -> None:
+        """Nobody will answer any more: every caller hears so at once."""
+        for request in tuple(self._requests.values()):
+            self._finish(request, "late", reason)
+            if not request.answer.done():
+                request.answer.set_result(_gone(request.tool, reason))
+
+    def answer(self, request_id: str, value: object) -> None:
+        """Give the waiting caller this value, or this `ToolResult`. Raises `SessionRefused`."""
+        request = self._waiting(request_id)
+        error = isinstance(value, ToolResult) and value.is_error
+        self._finish(request, "answered", "error" if error else "answered")
+        request.answer.set_result(value)
+
+    def progress(self, request_id: str, progress: float, total: float | None, message: str | None) -> None:
+        """Pass the plugin's progress on to the waiting caller. Raises `SessionRefused`."""
+        self._waiting(request_id).report(progress, total, message)
+
+    def _waiting(self, request_id: str) -> _Request:
+        request = self._requests.get(request_id)
+        if request is not None and request.attempt and not request.answer.done():
+            return request
+        finish = self._finished.get(request_id)
+        if finish == "answered":
+            raise SessionRefused("already_answered", "this request has been answered; a request takes one answer")
+        if finish == "late":
+            message = "nobody waits for this request any more: its deadline has passed or its caller has gone"
+            raise SessionRefused("too_late", message)
+        message = "no request of this session has that id; answer with the id of the tool-request event"
+        raise SessionRefused("request_not_found", message, param="id")
+
+    def _send_waiting(self) -> None:
+        waiting = [request for request in self._requests.values() if request.stream is None]
+        if waiting and self._streams:
+            self._background.start(self._send_each(waiting), "session-relay")
+
+    async def _send_each(self, requests: Iterable[_Request]) -> None:
+        for request in requests:
+            if request.stream is None and self._streams and not request.answer.done():
+                await self._send(request)
+
+    async def _send(self, request: _Request) -> None:
+        stream = request.stream = self._streams[-1]
+        request.attempt += 1
+        request.sent = request.sent or perf_counter()
+        data = orjson.dumps(
+            {
+                "id": request.id,
+                "tool": request.tool,
+                "arguments": request.arguments,
+                "deadline": request.deadline,
+                "attempt": request.attempt,
+            }
+        )
+        await self._owner.log(LogEntry(REQUEST, stream, data))
+
+    def _give_up(self, request: _Request, reason: str) -> None:
+        self._finish(request, "late", reason)
+        if request.attempt:
+            data = orjson.dumps({"id": request.id, "reason": reason})
+            self._background.start(self._log_cancelled(data), "session-relay")
+
+    async def _log_cancelled(self, data: bytes) -> None:
+        await self._owner.log(LogEntry(CANCELLED, PLUGIN, data))
+
+    def _finish(self, request: _Request, finish: _Finish, outcome: str) -> None:
+        if self._requests.pop(request.id, None) is None:
+            return
+        self._finished[request.id] = finish
+        if len(self._finished) > _REMEMBERED:
+            self._finished.popitem(last=False)
+        self._counters.relayed.record(outcome, perf_counter() - request.sent if request.sent else 0.0)
+
+
+def _new_id() -> str:
+    return f"req_{token_hex(12)}"
+
+
+_REASONS = {
+    "plugin_gone": "plugin_gone: the application that lends it is not connected; open it again",
+    "session_ended": "session_ended: its session was ended; create a new one",
+    "session_expired": "session_expired: its session has expired; create a new one",
+    "host_stopping": "host_stopping: the host is shutting down; try again",
+}
+
+
+def _gone(tool: str, reason: str) -> ToolResult:
+    return unavailable(ToolCall("", tool), _REASONS[reason], code=reason)
+
+
+def _too_many(call: ToolCall, limit: int) -> ToolResult:
+    text = f'tool "{call.name}" is limited: {limit} calls of its session wait already, retry in 1 s'
+    result = ended(call, ToolStatus.LIMITED, text)
+    return result._replace(retry_after_s=1.0, metadata={"code": "too_many_waiting_calls"})

@@ -1,0 +1,193 @@
+"""The sessions of one host: created, found, loaded again after a restart, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from toolplug.catalog.call import Principal
+from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict
+from toolplug.execution.audit import audit
+from toolplug.sessions.code import check_code, is_token_of, new_code, new_token, shown, token_digest
+from toolplug.sessions.counters import SessionCounters
+from toolplug.sessions.limits import SessionLimits
+from toolplug.sessions.plans import Planner
+from toolplug.sessions.record import PREFIX, SessionState, read_state, record_key, state_bytes
+from toolplug.sessions.session import REMEMBERED, Session
+from toolplug.sessions.shared import Neighbours, Shared
+from toolplug.stores.store import Record, Store
+
+_PAGE = 500
+_READ_AT_ONCE = 50
+
+
+class Created(NamedTuple):
+    """A new session and the token of its plugin, which is kept nowhere and shown once."""
+
+    session: Session
+    token: str
+
+
+class Sessions:
+    """Every live session of this process; used inside `async with`, on one event loop.
+
+    Entering loads the sessions that the store has: 10,000 take about a second. `clock` is the one of the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        planner: Planner,
+        neighbours: Neighbours,
+        *,
+        limits: SessionLimits,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._live: dict[str, Session] = {}
+        self._shared = Shared(
+            store=store,
+            clock=clock,
+            limits=limits,
+            planner=planner,
+            neighbours=neighbours,
+            forget=self._forget,
+        )
+
+    @property
+    def limits(self) -> SessionLimits:
+        """What the operator allows."""
+        return self._shared.limits
+
+    @property
+    def counters(self) -> SessionCounters:
+        """What was counted."""
+        return self._shared.counters
+
+    @property
+    def live(self) -> tuple[Session, ...]:
+        """The sessions that are not over."""
+        return tuple(self._live.values())
+
+    async def __aenter__(self) -> Self:
+        async for codes in self._stored():
+            await asyncio.gather(*(self._load(code) for code in codes))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for session in self.live:
+            session.stop()
+        await self._shared.background.aclose()
+        self._live.clear()
+
+    async def create(
+        self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
+    ) -> Created:
+        """A new session of this principal's tenant. Raises `SessionRefused` (`too_many_sessions`) and `StoreError`."""
+        if len(self._live) >= self.limits.max_sessions:
+            message = f"{self.limits.max_sessions} sessions are open; end one, or wait until one expires"
+            audit("session.create", "too_many_sessions", principal, "session", request_id)
+            raise SessionRefused("too_many_sessions", message, retry_after_s=60.0)
+        while True:
+            code = new_code()
+            token = new_token(code)
+            state = SessionState(
+                tenant=principal.tenant,
+                token_digest=token_digest(token),
+                ttl_s=self.limits.ttl_s if ttl_s is None else ttl_s,
+                plugin_type=plugin_type,
+                updated_at=self._shared.clock(),
+            )
+            try:
+                record = await self._shared.store.commit(
+                    record_key(code), state_bytes(state), expected=0, ttl_s=state.ttl_s * REMEMBERED
+                )
+            except StoreConflict:
+                continue  # the code is taken
+            session = self._adopt(code, state, record, state.updated_at + state.ttl_s)
+            self.counters.created += 1
+            audit("session.create", "done", principal, shown(code), request_id)
+            return Created(session, token)
+
+    async def find(self, code: str, tenant: str) -> Session:
+        """The live session of this tenant.
+
+        Raises `InvalidSessionCode`, `SessionNotFound` (another tenant's too), `SessionGone` and `StoreError`.
+        """
+        return await self._find(code, lambda state: state.tenant == tenant)
+
+    async def with_token(self, code: str, token: str) -> Session | None:
+        """The live session that this token opens; None where it is not its token. Raises like `find`."""
+        try:
+            return await self._find(code, lambda state: is_token_of(state.token_digest, token))
+        except _Foreign:
+            return None
+
+    def known(self, code: str, tenant: str) -> Session:
+        """The same as `find` for sessions of this process, without asking the store."""
+        check_code(code)
+        session = self._live.get(code)
+        if session is None or session.tenant != tenant:
+            raise SessionNotFound(code)
+        session.check()
+        return session
+
+    async def end(self, session: Session, principal: Principal, *, request_id: str = "") -> None:
+        """End the session at once. Raises `StoreError`."""
+        await session.end()
+        audit("session.end", "done", principal, shown(session.code), request_id)
+
+    async def _find(self, code: str, opens: Callable[[SessionState], bool]) -> Session:
+        check_code(code)
+        session = self._live.get(code) or await self._load(code, opens)
+        if session is None:
+            raise SessionNotFound(code)
+        if not opens(session.state):
+            raise _Foreign(code)
+        session.check()
+        return session
+
+    async def _load(self, code: str, opens: Callable[[SessionState], bool] | None = None) -> Session | None:
+        """The session as the store has it. One that is over raises `SessionGone` for those whom it opens to."""
+        record = await self._shared.store.read(record_key(code))
+        if record is None:
+            return None
+        state = read_state(record.value, self._shared.pool)
+        expires_at = _expires_at(record, state)
+        if state.gone is None and expires_at > self._shared.clock():
+            return self._live.get(code) or self._adopt(code, state, record.revision, expires_at)
+        if opens is not None:
+            if not opens(state):
+                raise _Foreign(code)
+            raise SessionGone(code, state.gone or "session_expired")
+        return None
+
+    async def _stored(self) -> AsyncIterator[list[str]]:
+        after = ""
+        while True:
+            keys = await self._shared.store.keys(PREFIX, after=after, limit=_PAGE)
+            for begin in range(0, len(keys), _READ_AT_ONCE):
+                yield [key.removeprefix(PREFIX) for key in keys[begin : begin + _READ_AT_ONCE]]
+            if len(keys) < _PAGE:
+                return
+            after = keys[-1]
+
+    def _adopt(self, code: str, state: SessionState, record: int, expires_at: float) -> Session:
+        session = self._live[code] = Session(code, state, record, expires_at, self._shared)
+        return session
+
+    def _forget(self, code: str) -> None:
+        self._live.pop(code, None)
+
+
+class _Foreign(SessionNotFound):
+    """The session is there, and not for this caller."""
+
+
+def _expires_at(record: Record, state: SessionState) -> float:
+    """When the session of a record expires: the record is kept for one more time to live."""
+    return (record.expires_at or 0.0) - state.ttl_s
