@@ -1,0 +1,180 @@
+"""The tools of agents as executors: their toolsets under their prefixes, as allowlists and registrations are now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.toolsets.allowlists import Allowlists
+from toolplug.toolsets.around import Around
+from toolplug.toolsets.lone_part import LonePart
+from toolplug.toolsets.registered import Toolsets
+from toolplug.toolsets.session_part import SessionPart
+from toolplug.toolsets.toolset import PerSession, Shared, Toolset
+
+
+class Choice(NamedTuple):
+    """Whose toolsets: those on the allowlist of a tenant's agent, or, without an agent, those of the ids given."""
+
+    tenant: str
+    agent: str | None = None
+    toolsets: tuple[str, ...] = ()
+
+
+class AgentTools:
+    """Makes executors that follow every change of toolsets and allowlists, and opens and closes what sessions need.
+
+    A session is any hashable key; `close` ends what was opened for it. All who have the same shared toolsets have the
+    same catalog.
+    """
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._toolsets = Toolsets()
+        self._allowlists = Allowlists()
+        self._shared: dict[Toolset, LiveCatalog] = {}
+        self._lone: dict[Toolset, LonePart] = {}
+        self._sessions: dict[Hashable, dict[Toolset, SessionPart]] = {}
+        self._together: dict[tuple[LiveCatalog, ...], Joint] = {}
+        self._live: dict[Hashable, WeakValueDictionary[Choice, Joint]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def toolsets(self) -> Toolsets:
+        """Every registration."""
+        return self._toolsets
+
+    @property
+    def allowlists(self) -> Allowlists:
+        """Who may use which."""
+        return self._allowlists
+
+    def change(self, *, toolsets: Toolsets | None = None, allowlists: Allowlists | None = None) -> None:
+        """Make these hold: the next call of every executor, also of those in use, sees them."""
+        self._toolsets = self._toolsets if toolsets is None else toolsets
+        self._allowlists = self._allowlists if allowlists is None else allowlists
+        self._drop_unregistered()
+        self._together = {}
+        for session, joints in self._live.items():
+            for choice, joint in list(joints.items()):
+                joint.join(*self._parts(choice, session))
+
+    def executor(self, choice: Choice, session: Hashable = None) -> LiveCatalog:
+        """The tools of these toolsets, in the order of the allowlist; the same executor while anybody holds it."""
+        joints = self._live.setdefault(session, WeakValueDictionary())
+        joint = joints.get(choice)
+        if joint is None:
+            joint = joints[choice] = Joint(self._around.unknown, *self._parts(choice, session))
+        return joint
+
+    def chosen(self, choice: Choice) -> list[Toolset]:
+        """The toolsets of a choice that are registered, in order."""
+        ids = choice.toolsets
+        if choice.agent is not None:
+            allowlist = self._allowlists.of(choice.tenant, choice.agent)
+            ids = allowlist.toolsets if allowlist is not None else ()
+        known = self._toolsets.of(choice.tenant)
+        return [known[name] for name in dict.fromkeys(ids) if name in known]
+
+    def waits(self, choice: Choice, session: Hashable, name: str = "") -> bool:
+        """Is there a toolset that must be opened before it can list a tool of this name, or any tool."""
+        return any(True for _ in self._waiting(choice, session, name))
+
+    async def open(self, choice: Choice, session: Hashable, name: str = "") -> None:
+        """Open, for this session, what `waits` speaks of. A factory that fails loses its own toolset only."""
+        waiting = [
+            self._session_part(toolset, source, session) for toolset, source in self._waiting(choice, session, name)
+        ]
+        await asyncio.gather(*(part.open() for part in waiting))
+
+    async def close(self, session: Hashable) -> None:
+        """Close what was opened for this session, everything at once and each once; also when the caller goes away.
+
+        Executors of the session list nothing any more.
+        """
+        joints = self._live.pop(session, None)
+        for joint in joints.values() if joints is not None else ():
+            joint.join()
+        parts = self._sessions.pop(session, {})
+        if parts:
+            await asyncio.shield(asyncio.gather(*(self._retired(part) for part in parts.values())))
+
+    async def aclose(self) -> None:
+        """Close what was opened for any session."""
+        for session in list(self._sessions):
+            await self.close(session)
+        await asyncio.gather(*self._closing)
+
+    def _waiting(self, choice: Choice, session: Hashable, name: str) -> Iterator[tuple[Toolset, PerSession]]:
+        opened = self._sessions.get(session, {}) if session is not None else {}
+        for toolset in self.chosen(choice):
+            source = toolset.source
+            if isinstance(source, Shared) or source.tools is not None:
+                continue
+            if (toolset not in opened or opened[toolset].waits) and _could_be_of(name, toolset.prefix):
+                yield toolset, source
+
+    def _parts(self, choice: Choice, session: Hashable) -> list[LiveCatalog]:
+        """What an executor is joined from: one part for all who have the same, where no part is a session's own."""
+        parts: list[LiveCatalog] = []
+        alone = True
+        for toolset in self.chosen(choice):
+            source = toolset.source
+            if isinstance(source, Shared):
+                parts.append(self._shared_part(toolset, source))
+            elif session is None:
+                parts.append(self._lone_part(toolset, source))
+            else:
+                alone = False
+                parts.append(self._session_part(toolset, source, session).live)
+        return [self._joined(tuple(parts))] if alone and parts else parts
+
+    def _joined(self, parts: tuple[LiveCatalog, ...]) -> Joint:
+        joint = self._together.get(parts)
+        if joint is None:
+            joint = self._together[parts] = Joint(self._around.unknown, *parts)
+        return joint
+
+    def _shared_part(self, toolset: Toolset, source: Shared) -> LiveCatalog:
+        part = self._shared.get(toolset)
+        if part is None:
+            whole = Joint(self._around.unknown, source.executor)
+            part = self._shared[toolset] = whole.view(lambda catalog: catalog.prefixed(toolset.prefix))
+        return part
+
+    def _lone_part(self, toolset: Toolset, source: PerSession) -> LiveCatalog:
+        part = self._lone.get(toolset)
+        if part is None:
+            part = self._lone[toolset] = LonePart(toolset, source, self._around)
+        return part.live
+
+    def _session_part(self, toolset: Toolset, source: PerSession, session: Hashable) -> SessionPart:
+        parts = self._sessions.setdefault(session, {})
+        part = parts.get(toolset)
+        if part is None:
+            part = parts[toolset] = SessionPart(toolset, source, self._around)
+        return part
+
+    def _drop_unregistered(self) -> None:
+        """Forget what was made for toolsets that are registered no more, and close what was opened for them."""
+        known = set(self._toolsets.every())
+        self._shared = {toolset: part for toolset, part in self._shared.items() if toolset in known}
+        for toolset in [toolset for toolset in self._lone if toolset not in known]:
+            self._lone.pop(toolset).retire()
+        for parts in self._sessions.values():
+            for toolset in [toolset for toolset in parts if toolset not in known]:
+                self._retired(parts.pop(toolset))
+
+    def _retired(self, part: SessionPart) -> asyncio.Task[None]:
+        task = asyncio.create_task(part.aclose(), name="toolplug-toolset-close")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+
+def _could_be_of(name: str, prefix: str) -> bool:
+    """Could it be the canonical or wire name of a tool under this prefix; yes where no name is given."""
+    return not name or name.startswith((f"{prefix}.", f"{prefix}_"))

@@ -1,0 +1,76 @@
+"""An executor over toolsets that list nothing before their factory has run: the first call or listing runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Hashable
+from contextlib import asynccontextmanager
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.catalog import Catalog
+from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
+from toolplug.execution.results import timed_out
+from toolplug.execution.run import run
+from toolplug.toolsets.agent_tools import AgentTools, Choice
+
+Compose = Callable[[Hashable], ToolExecutor]
+"""The caller's whole executor for a session's key, None: for no session."""
+
+
+class FirstUse:
+    """The caller's executor, which opens what a name may need before it says that nobody has it.
+
+    Without a session, what it opens is for that one call or listing, and closed after it.
+    """
+
+    def __init__(self, tools: AgentTools, choice: Choice, session: Hashable, compose: Compose) -> None:
+        self._tools = tools
+        self._choice = choice
+        self._session = session
+        self._compose = compose
+        self._inner = compose(session)
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is listed now; opens nothing."""
+        return self._inner.catalog
+
+    def can_execute(self, name: str) -> bool:
+        """True for exactly the names in the catalog, canonical or wire."""
+        return self._inner.can_execute(name)
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Hear each difference of the catalog."""
+        return self._inner.subscribe(listener)
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        """Run one call; where nothing listed has its name, after opening what could."""
+        tool = self._inner.catalog.find(call.name)
+        if tool is not None:
+            return await run(tool.plan, call, context)
+        began = asyncio.get_running_loop().time()
+        try:
+            async with self._opened(call.name, context.deadline) as executor:
+                return await executor.execute(call, context)
+        except TimeoutError:
+            return timed_out(call, asyncio.get_running_loop().time() - began)
+
+    async def listed(self) -> Catalog:
+        """What is listed once everything is open."""
+        async with self._opened("", None) as executor:
+            return executor.catalog
+
+    @asynccontextmanager
+    async def _opened(self, name: str, deadline: float | None) -> AsyncGenerator[ToolExecutor]:
+        """The executor once what the name may need is open; raises `TimeoutError` at the deadline."""
+        if not self._tools.waits(self._choice, self._session, name):
+            yield self._inner
+            return
+        session = object() if self._session is None else self._session
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._tools.open(self._choice, session, name)
+            yield self._inner if self._session is not None else self._compose(session)
+        finally:
+            if self._session is None:
+                await self._tools.close(session)

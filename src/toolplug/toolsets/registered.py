@@ -1,0 +1,67 @@
+"""Every toolset that is registered, and by whom: the configuration, the host's code, or a tenant over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from toolplug.errors import ToolsetRefused
+from toolplug.toolsets.toolset import Toolset
+
+_NONE: Mapping[str, Toolset] = MappingProxyType({})
+
+
+def _nobody() -> Mapping[str, Mapping[str, Toolset]]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolsets:
+    """All toolsets by id. On one id a tenant's own stands over the code's, and that over the configuration's.
+
+    A prefix is used once among those that a tenant can see; each change raises `ToolsetRefused` where it would not be.
+    """
+
+    configured: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
+    coded: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
+    own: Mapping[str, Mapping[str, Toolset]] = field(default_factory=_nobody)
+
+    def of(self, tenant: str | None) -> Mapping[str, Toolset]:
+        """The toolsets that this tenant can see; for None, those that every tenant can."""
+        everybody = {**self.configured, **self.coded}
+        return {**everybody, **self.own.get(tenant, _NONE)} if tenant is not None else everybody
+
+    def configured_as(self, toolsets: Iterable[Toolset]) -> Toolsets:
+        """With these as the configuration's."""
+        mine = {item.id: item for item in toolsets}
+        changed = replace(self, configured=MappingProxyType(mine))
+        for item in mine.values():
+            if item.id not in self.coded:
+                _check_prefix(item, changed.of(None))
+        return changed
+
+    def with_coded(self, toolset: Toolset) -> Toolsets:
+        """With this one of the host's code, in place of any other of its id."""
+        _check_prefix(toolset, self.of(None))
+        return replace(self, coded=MappingProxyType({**self.coded, toolset.id: toolset}))
+
+    def with_own(self, tenant: str, toolset: Toolset) -> Toolsets:
+        """With this one of a tenant, in place of any other of its id."""
+        _check_prefix(toolset, self.of(tenant))
+        mine = MappingProxyType({**self.own.get(tenant, _NONE), toolset.id: toolset})
+        return replace(self, own=MappingProxyType({**self.own, tenant: mine}))
+
+    def every(self) -> Iterable[Toolset]:
+        """Every registration, also those that another of their id stands over."""
+        yield from self.configured.values()
+        yield from self.coded.values()
+        for mine in self.own.values():
+            yield from mine.values()
+
+
+def _check_prefix(toolset: Toolset, others: Mapping[str, Toolset]) -> None:
+    for other in others.values():
+        if other.prefix == toolset.prefix and other.id != toolset.id:
+            message = f"prefix {toolset.prefix!r} is that of toolset {other.id!r} ({other.origin}); give another one"
+            raise ToolsetRefused("prefix_taken", message, param="prefix")

@@ -1,0 +1,60 @@
+"""A toolset: an id, a prefix, and where its tools come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from toolplug.catalog.catalog import EMPTY_CATALOG
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.errors import InvalidDefinition
+from toolplug.execution.executor import ToolExecutor
+
+TOOLSET_ID = r"^[a-z][a-z0-9_-]{0,63}$"
+
+FROM_CODE = "code"
+
+Made = ToolExecutor | AbstractAsyncContextManager[ToolExecutor]
+Factory = Callable[[], Made | Awaitable[Made]]
+"""Makes the executor of one session. What it gives may be waited for, and is closed by leaving it where it can be
+entered (`async with`), else by its `aclose()` where it has one."""
+
+_ID = re.compile(TOOLSET_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """One executor for everybody, which no session closes."""
+
+    executor: ToolExecutor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerSession:
+    """A factory that runs once for each session. `tools`: what is listed before; None: nothing, it must run first."""
+
+    factory: Factory
+    tools: tuple[ToolDefinition, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Toolset:
+    """One registration. Raises `InvalidDefinition` for an id or a prefix that is illegal (CONTRACT.md section 1).
+
+    `shown` says what its tools come from, and `origin` the line of the configuration, or the call, that registered it.
+    """
+
+    id: str
+    prefix: str
+    source: Shared | PerSession
+    shown: str = FROM_CODE
+    origin: str = FROM_CODE
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise InvalidDefinition(
+                f"{self.id!r} is no toolset id; a lower-case letter, then up to 63 of a-z 0-9 _ - are allowed"
+            )
+        EMPTY_CATALOG.prefixed(self.prefix)

@@ -1,0 +1,207 @@
+"""Toolsets whose factory runs once for each session: when it runs, what fails alone, and how often its end comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.toolsets.desk import READ, Desk, Files, Shop, run, settled
+
+from toolplug import CallContext, FunctionRegistry, ToolCall
+from toolplug.toolsets.opened import NotOpened, Opened
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("C-7-register-factory", "C-7-listing-starts-nothing", "C-7-factory-once", "ROUTE-goal-scope")
+@pytest.mark.requirement("ROUTE-register-factory", "ROUTE-session-factory", "ROUTE-test-factory", "ROUTE-stop-own")
+async def test_a_factory_with_declared_tools_runs_at_the_first_call_and_once_a_session(desk: Desk) -> None:
+    shop = Shop()
+    desk.make("fs", shop, READ)
+    desk.allow("fs")
+    one, other = desk.agent("one"), desk.agent("other")
+    assert list(one.catalog) == list(await other.listed()) == ["fs.read"]
+    assert shop.made == []
+    outputs = [(await run(agent, "fs.read")).output for agent in (one, one, other, desk.agent("one"))]
+    assert outputs == ["files 1", "files 1", "files 2", "files 1"]
+    await desk.tools.close("one")
+    assert shop.closed == [1, 0]
+    assert ((await run(one, "fs.read")).status, len(one.catalog)) == ("unknown_tool", 0)
+    await desk.tools.close("one")
+    await desk.tools.aclose()
+    assert shop.closed == [1, 1]
+
+
+@pytest.mark.requirement("C-7-first-use-opens")
+async def test_without_declared_tools_the_first_call_or_listing_opens_the_factory(desk: Desk) -> None:
+    shop = Shop()
+    desk.make("fs", shop)
+    desk.allow("fs")
+    called, listed = desk.agent("called"), desk.agent("listed")
+    assert (list(called.catalog), shop.made) == ([], [])
+    assert (await run(called, "read")).status == "unknown_tool"
+    assert shop.made == []
+    assert (await run(called, "fs.read")).output == "files 1"
+    assert list(called.catalog) == list(await listed.listed()) == ["fs.read"]
+    assert (await run(listed, "fs__read")).output == "files 2"
+    assert len(shop.made) == 2
+
+
+@pytest.mark.requirement("C-7-no-session")
+@pytest.mark.parametrize("tools", [READ, None])
+async def test_without_a_session_each_call_has_an_executor_of_its_own(desk: Desk, tools: None) -> None:
+    shop = Shop()
+    desk.make("fs", shop, tools)
+    desk.allow("fs")
+    agent = desk.agent()
+    assert [(await run(agent, "fs.read")).output for _ in range(2)] == ["files 1", "files 2"]
+    assert shop.closed == [1, 1]
+    assert list(await agent.listed()) == ["fs.read"]
+    assert shop.closed == ([1, 1] if tools else [1, 1, 1])
+
+
+def raises() -> FunctionRegistry:
+    raise SystemExit("a factory raises")
+
+
+async def hangs() -> FunctionRegistry:
+    await asyncio.Event().wait()
+    raise AssertionError("it never ends")
+
+
+async def cancels() -> FunctionRegistry:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.requirement("C-7-factory-raises", "I4-bad-factory")
+@pytest.mark.parametrize("factory", [raises, cancels, Files])
+async def test_a_factory_that_raises_or_makes_no_executor_loses_only_its_own_toolset(
+    desk: Desk, factory: Callable[[], FunctionRegistry]
+) -> None:
+    desk.make("bad", factory, READ)
+    desk.make("worse", factory)
+    desk.make("good", Shop(), READ)
+    desk.allow("bad", "worse", "good")
+    for agent in (desk.agent("session"), desk.agent()):
+        said = await run(agent, "bad.read")
+        assert (said.status, said.output) == (
+            "unavailable",
+            "tool \"bad.read\" is unavailable: toolset 'bad' could not be opened",
+        )
+        assert (await run(agent, "worse.read")).output == 'no builtin provider handles tool "worse.read"'
+        assert list(await agent.listed()) == ["bad.read", "good.read"]
+        assert (await run(agent, "good.read")).status == "success"
+
+
+@pytest.mark.requirement("C-7-factory-raises", "I4-bad-factory")
+async def test_a_factory_that_hangs_holds_a_call_no_longer_than_its_deadline(desk: Desk) -> None:
+    desk.make("slow", hangs, READ)
+    desk.make("slower", hangs)
+    desk.make("good", Shop(), READ)
+    desk.allow("slow", "slower", "good")
+    agent = desk.agent("session")
+    now = asyncio.get_running_loop().time()
+    for name in ("slow.read", "slower.read"):
+        late = await agent.execute(ToolCall("c", name), CallContext(deadline=now + 0.01))
+        assert late.status == "timeout"
+    assert (await run(agent, "good.read")).output == "files 1"
+
+
+async def test_a_factory_that_hangs_is_given_up_after_its_time() -> None:
+    opened = Opened("slow", hangs, open_s=0.01)
+    for _ in range(2):
+        with pytest.raises(NotOpened):
+            await opened.executor()
+    await opened.aclose()
+
+
+@pytest.mark.requirement("C-7-factory-once", "I4-bad-factory")
+async def test_what_a_factory_gives_is_closed_once_by_its_own_way_to_end() -> None:
+    ends: list[str] = []
+
+    @asynccontextmanager
+    async def entered() -> AsyncGenerator[FunctionRegistry]:
+        async with asyncio.timeout(60):
+            yield FunctionRegistry()
+        ends.append("left")
+
+    async def awaited() -> object:
+        return Plain()
+
+    class Plain:
+        """An executor that is closed by `aclose`."""
+
+        def __init__(self) -> None:
+            inner = FunctionRegistry()
+            self.can_execute, self.execute, self.subscribe = inner.can_execute, inner.execute, inner.subscribe
+            self.catalog = inner.catalog
+
+        async def aclose(self) -> None:
+            ends.append("closed")
+
+    for factory in (entered, awaited, Plain):
+        opened = Opened("any", factory)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await asyncio.gather(opened.executor(), opened.executor())
+        await asyncio.gather(opened.aclose(), opened.aclose())
+        with pytest.raises(NotOpened):
+            await opened.executor()
+    assert ends == ["left", "closed", "closed"]
+
+
+async def test_an_end_that_raises_or_hangs_keeps_nobody(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    freed = asyncio.Event()
+
+    @asynccontextmanager
+    async def hanging() -> AsyncGenerator[FunctionRegistry]:
+        yield FunctionRegistry()
+        await freed.wait()
+
+    @asynccontextmanager
+    async def raising() -> AsyncGenerator[FunctionRegistry]:
+        yield FunctionRegistry()
+        raise SystemExit
+
+    for factory in (hanging, raising):
+        opened = Opened("any", factory, close_s=0.01)
+        await opened.executor()
+        await opened.aclose()
+    await settled()
+    assert "has not closed after 0.01 s" in caplog.text
+    assert "its factory or its end raised SystemExit" in caplog.text
+
+
+@pytest.mark.requirement("C-7-same-id-replaces", "C-7-factory-once")
+async def test_replacing_a_toolset_closes_what_sessions_had_opened_of_it(desk: Desk) -> None:
+    old, new = Shop(), Shop()
+    desk.make("fs", old, READ)
+    desk.allow("fs")
+    agent = desk.agent("session")
+    await run(agent, "fs.read")
+    desk.make("fs", new, READ)
+    assert (await run(agent, "fs.read")).output == "files 1"
+    await settled()
+    assert (old.closed, new.closed) == ([1], [0])
+
+
+@pytest.mark.requirement("C-7-shared-not-closed", "ROUTE-test-ref", "ROUTE-session-ref")
+async def test_a_shared_executor_outlives_every_session(desk: Desk) -> None:
+    files = Files()
+    desk.share("fs", await desk.registry(files=files))
+    desk.allow("fs")
+    for session in ("one", "other"):
+        assert (await run(desk.agent(session), "fs.read")).output == "files"
+        await desk.tools.close(session)
+    assert files.closed == 0
+
+
+@pytest.mark.requirement("C-7-factory-once")
+async def test_calls_at_once_share_one_run_of_the_factory(desk: Desk) -> None:
+    for tools in (READ, None):
+        shop = Shop()
+        desk.make("fs", shop, tools)
+        desk.allow("fs")
+        agent = desk.agent(f"session {tools}")
+        results = await asyncio.gather(*(run(agent, "fs.read") for _ in range(5)))
+        assert {item.output for item in results} == {"files 1"}
