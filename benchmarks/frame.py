@@ -35,7 +35,10 @@ class Unit:
 
 MICROSECONDS = Unit(name="µs", scale=1e6)
 MILLISECONDS = Unit(name="ms", scale=1e3)
+KIBIBYTES = Unit(name="KiB", scale=2**-10)
 MEBIBYTES = Unit(name="MiB", scale=2**-20)
+MEGABYTES = Unit(name="MB", scale=1e-6)
+COUNT = Unit(name="times", scale=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Row:
     """One line of the table: what is compared, and the ratio that it must hold and that it aims at.
 
     A row without `other` is about its own cost: `hold` and `aim` are then in `unit`. A row without limits is shown.
+    `batch_s` of 0 stands for batches of one operation, and no warm-up: for an operation that is a whole run by itself.
     """
 
     name: str
@@ -98,6 +102,8 @@ async def measure(row: Row) -> Figure:
 
 async def _sized(batch: Batch, batch_s: float) -> int:
     """How many operations take about `batch_s`; what it takes to find out is the warm-up."""
+    if not batch_s:
+        return 1
     await batch(1)
     n, cost = 1, await batch(1)
     while cost < batch_s / 4:

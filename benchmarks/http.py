@@ -6,8 +6,9 @@ import json
 from functools import partial
 
 from benchmarks.applications.toolplug_host import KEY
+from benchmarks.connection import request
 from benchmarks.frame import Row
-from benchmarks.server import request, requested
+from benchmarks.server import requested
 
 _KEY = {"Authorization": f"Bearer {KEY}"}
 _JSON = {"Content-Type": "application/json"}

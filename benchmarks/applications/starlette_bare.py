@@ -1,4 +1,4 @@
-"""One Starlette route with nothing around it."""
+"""Starlette routes with nothing around them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ async def greet(request: Request) -> JSONResponse:
     return JSONResponse({"greeting": "Hello, t1!"})
 
 
+async def take(request: Request) -> JSONResponse:
+    """Decode what was sent."""
+    sent = await request.json()
+    return JSONResponse({"id": sent["id"], "status": "done"})
+
+
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Starlette]:
     """The application."""
-    yield Starlette(routes=[Route("/v1/hello", greet)])
+    yield Starlette(routes=[Route("/v1/hello", greet), Route("/v1/take", take, methods=["POST"])])
