@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from toolplug.http.browser_client import browser_client
 from toolplug.http.explain import explain
 from toolplug.http.health import healthz, readyz
 from toolplug.http.links_page import links_page
@@ -40,6 +41,7 @@ _DISABLE = "/v1/providers/{key}/disable"
 _EXPLAINING = (_TOOL, _AGENT, _SESSION)
 _TEXT = ("text/plain",)
 _PAGE = ("text/html",)
+_MODULE = ("text/javascript",)
 _CALLED = ("application/json", "text/event-stream")
 
 ROUTES = (
@@ -47,6 +49,15 @@ ROUTES = (
     OwnRoute("GET", "/readyz", None, readyz, "Can calls be served", Readiness, others={503: Readiness}),
     OwnRoute("GET", "/metrics", None, metrics, "Counters for Prometheus", content_types=_TEXT),
     OwnRoute("GET", "/", None, links_page, "A page of links", content_types=_PAGE),
+    OwnRoute(
+        "GET",
+        "/toolplug.js",
+        None,
+        browser_client,
+        "The client for web pages",
+        others={304: None},
+        content_types=_MODULE,
+    ),
     OwnRoute(
         "GET", "/v1/tools", READ, list_tools, "The caller's tools", ToolList, None, _LISTING, {304: None}, (400, 404)
     ),

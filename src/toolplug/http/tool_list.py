@@ -8,6 +8,7 @@ from toolplug.catalog.render import Dialect
 from toolplug.host.host import Host
 from toolplug.http.caller_catalog import executor_of
 from toolplug.http.exchange import Exchange
+from toolplug.http.if_none_match import has_version
 from toolplug.http.problem import invalid_request
 
 DIALECTS: tuple[str, ...] = get_args(Dialect)
@@ -25,16 +26,8 @@ async def list_tools(host: Host, exchange: Exchange) -> None:
     catalog = executor_of(host, exchange.principal, query.get("agent"), query.get("session")).catalog
     etag = f'"{catalog.etag}-{dialect}"'.encode()
     headers = [(b"etag", etag), (b"cache-control", b"private, no-cache"), _VARY]
-    if _has(exchange.headers.get(b"if-none-match"), etag):
+    if has_version(exchange.headers.get(b"if-none-match"), etag):
         await exchange.answer_unchanged(headers)
         return
     tools = catalog.render(cast("Dialect", dialect))  # a member, as was just checked
     await exchange.answer(200, b'{"tools":' + tools + b"}", headers=headers)
-
-
-def _has(condition: bytes | None, etag: bytes) -> bool:
-    """Does `If-None-Match` name this version, weakly compared."""
-    if condition is None:
-        return False
-    named = {item.strip().removeprefix(b"W/") for item in condition.split(b",")}
-    return etag in named or b"*" in named
