@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.execution.ledger import Ledger
-from toolplug.execution.series import BUCKETS
+from toolplug.execution.series import cumulated
 
 DEFAULT_NAMESPACE = "antwort"
 MAX_SERIES = 2_000
@@ -44,7 +44,7 @@ class CallMetrics(Collector):
             names = [series.provider, series.tool_name]
             for status, count in tuple(series.ended.items()):
                 ended.add_metric([*names, status], count)
-            took.add_metric(names, _cumulated(series.buckets), series.seconds)
+            took.add_metric(names, cumulated(series.buckets), series.seconds)
             running.add_metric(names, series.in_flight)
         capped = GaugeMetricFamily(
             f"{prefix}_series_capped", f"Tools past the first {MAX_SERIES}, which have no lines of their own here."
@@ -60,7 +60,7 @@ class CallMetrics(Collector):
         for (provider, method, path), series in self._ledger.every_route():
             for status, count in tuple(series.ended.items()):
                 ended.add_metric([provider, method, path, status], count)
-            took.add_metric([provider, method, path], _cumulated(series.buckets), series.seconds)
+            took.add_metric([provider, method, path], cumulated(series.buckets), series.seconds)
         return iter((ended, took))
 
     def _refusals(self) -> Metric:
@@ -70,14 +70,3 @@ class CallMetrics(Collector):
         for code, count in self._ledger.every_refusal():
             refused.add_metric([code], count)
         return refused
-
-
-def _cumulated(counts: list[int]) -> list[tuple[str, float]]:
-    """Counts for each bucket as the cumulated ones that the exposition format has."""
-    bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
-    total = 0
-    cumulated: list[tuple[str, float]] = []
-    for bound, count in zip(bounds, tuple(counts), strict=True):
-        total += count
-        cumulated.append((bound, float(total)))
-    return cumulated

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
 from time import perf_counter
 from typing import TypedDict, cast
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.execution.attempt import allowed_seconds
+from toolplug.execution.kept_result import KeptResult, kept_result, result_again
 from toolplug.execution.results import denied, limited
 from toolplug.signatures.values import canonical, encoded
 from toolplug.stores.store import Store
@@ -31,22 +31,11 @@ KEY_RUNNING = "idempotency_key_running"
 _LOG = logging.getLogger("toolplug.execution")
 
 
-class _Kept(TypedDict):
-    """A first result as it stands in the store."""
-
-    output: str
-    status: str
-    structured: object
-    parts: list[Mapping[str, object]]
-    metadata: dict[str, object]
-    retry_after_s: float | None
-
-
 class _Entry(TypedDict):
     """What stands under a key: the digest of the call's body, and None while it runs."""
 
     body: str
-    result: _Kept | None
+    result: KeptResult | None
 
 
 class Replays:
@@ -81,7 +70,7 @@ class Replays:
             if result is None:
                 await self._store.commit(key, None, expected=record.revision)
             else:
-                kept: _Entry = {"body": _entry(record.value)["body"], "result": _kept(result)}
+                kept: _Entry = {"body": _entry(record.value)["body"], "result": kept_result(result)}
                 await self._store.commit(key, _bytes(kept), expected=record.revision, ttl_s=KEPT_S)
         except StoreError as error:
             _LOG.error("a result of %r is not kept for its idempotency key: %s", plan.ref.name, error)
@@ -94,27 +83,8 @@ def _answer(call: ToolCall, entry: _Entry, body: str) -> ToolResult:
     if kept is None:
         refusal = Refusal("a call with its idempotency key runs", RETRY_S)
         return limited(call, refusal)._replace(metadata={"code": KEY_RUNNING})
-    return ToolResult(
-        call.id,
-        call.name,
-        kept["output"],
-        ToolStatus(kept["status"]),
-        kept["structured"],
-        tuple(kept["parts"]),
-        {**kept["metadata"], "idempotent_replayed": True},
-        kept["retry_after_s"],
-    )
-
-
-def _kept(result: ToolResult) -> _Kept:
-    return {
-        "output": result.output,
-        "status": result.status.value,
-        "structured": result.structured,
-        "parts": list(result.parts),
-        "metadata": dict(result.metadata),
-        "retry_after_s": result.retry_after_s,
-    }
+    first = result_again(call.id, call.name, kept)
+    return first._replace(metadata={**first.metadata, "idempotent_replayed": True})
 
 
 def _bytes(entry: _Entry) -> bytes:

@@ -30,3 +30,14 @@ class CallSeries:
             self.ended[status] = 1
         self.buckets[0 if seconds <= _FASTEST else bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds
+
+
+def cumulated(counts: list[int]) -> list[tuple[str, float]]:
+    """Counts for each bucket as the cumulated ones that the exposition format has."""
+    bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
+    total = 0
+    cumulated: list[tuple[str, float]] = []
+    for bound, count in zip(bounds, tuple(counts), strict=True):
+        total += count
+        cumulated.append((bound, float(total)))
+    return cumulated

@@ -86,6 +86,7 @@ class FunctionRegistry(LiveCatalog):
         self._slots: tuple[Slot, ...] = ()
         self._routes: tuple[MountedRoute, ...] = ()
         self._conflicts: frozenset[tuple[str, str, str]] = frozenset()
+        self._hooks: tuple[Observer, ...] = ()
         self._changing = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -125,6 +126,11 @@ class FunctionRegistry(LiveCatalog):
     def ledger(self) -> Ledger:
         """What this registry counts."""
         return self._setup.around.ledger
+
+    @property
+    def hooks(self) -> tuple[Observer, ...]:
+        """The host-wide hooks of the providers that run now."""
+        return self._hooks
 
     def running(self) -> dict[str, Generation]:
         """The generation that runs under each key, in order."""
@@ -189,7 +195,7 @@ class FunctionRegistry(LiveCatalog):
     def _list(self) -> None:
         """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        hooks = observers(generations, self._setup.lanes)
+        hooks = self._hooks = observers(generations, self._setup.lanes)
         parts = [_observed(generation.catalog, hooks) for generation in generations]
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
             parts.append(self._setup.tail())

@@ -37,6 +37,11 @@ class Owner(Protocol):
         """Is the plugin there, or may it come back within the grace time."""
         ...
 
+    @property
+    def max_waiting(self) -> int:
+        """How many calls may wait at once."""
+        ...
+
     def now(self) -> float: ...
     async def log(self, entry: LogEntry) -> bool:
         """Append to the session's log; False where the session is over. Raises `StoreError`."""
@@ -59,9 +64,8 @@ class _Request:
 class Relay:
     """The waiting requests of one session."""
 
-    def __init__(self, owner: Owner, max_waiting: int, background: Background, counters: SessionCounters) -> None:
+    def __init__(self, owner: Owner, background: Background, counters: SessionCounters) -> None:
         self._owner = owner
-        self._max_waiting = max_waiting
         self._background = background
         self._counters = counters
         self._requests: dict[str, _Request] = {}
@@ -77,11 +81,11 @@ class Relay:
     @property
     def full(self) -> bool:
         """Do as many calls wait as may."""
-        return len(self._requests) >= self._max_waiting
+        return len(self._requests) >= self._owner.max_waiting
 
-    def reserve(self) -> str:
-        """An id for the request of a call that is yet to come, which carries it as its own."""
-        request_id = _new_id()
+    def reserve(self, request_id: str | None = None) -> str:
+        """An id for the request of a call that is yet to come, which carries it as its own; a new one, or this."""
+        request_id = request_id or _new_id()
         self._reserved.add(request_id)
         return request_id
 
@@ -101,7 +105,7 @@ class Relay:
             return _gone(call.name, "plugin_gone")
         if self.full:
             self._counters.relayed.record("limited", 0.0)
-            return _too_many(call, self._max_waiting)
+            return _too_many(call, self._owner.max_waiting)
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
         request = _Request(

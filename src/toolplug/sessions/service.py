@@ -136,6 +136,12 @@ class Sessions:
         session.check()
         return session
 
+    def reconfigure(self, limits: SessionLimits, planner: Planner) -> None:
+        """Hold every session to these from now on."""
+        self._shared.limits, self._shared.planner = limits, planner
+        for session in self.live:
+            session.replanned()
+
     async def end(self, session: Session, principal: Principal, *, request_id: str = "") -> None:
         """End the session at once. Raises `StoreError`."""
         await session.end()

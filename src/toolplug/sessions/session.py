@@ -81,7 +81,7 @@ class Session:
         self._noted: PluginStatus | None = None
         self._grace: asyncio.TimerHandle | None = None
         self.feed: Feed = Feed(self._key, shared.store, self, shared.background, shared.counters)
-        self.relay: Relay = Relay(self, shared.limits.max_waiting_calls, shared.background, shared.counters)
+        self.relay: Relay = Relay(self, shared.background, shared.counters)
         self._expiry = self._expire_later()
         if state.registered:
             self._begin_grace()
@@ -113,6 +113,11 @@ class Session:
         """The session's own tools: what its plugin registered, else the default tools."""
         default = None if self.state.registered else self._shared.neighbours.default_tools(self.tenant)
         return self._own() if default is None else default
+
+    @property
+    def max_waiting(self) -> int:
+        """How many calls of its tools may wait at once."""
+        return self._shared.limits.max_waiting_calls
 
     def now(self) -> float:
         """The store's time."""
@@ -198,6 +203,12 @@ class Session:
             return default_tool_list(default.catalog)
         reason = None if self.reachable else "plugin_gone"
         return tool_list(state.tools, reason, lambda name: self._shared.neighbours.taken(self.tenant, name) is not None)
+
+    def replanned(self) -> None:
+        """The operator's rules have changed."""
+        live = None if self._executor is None else self._executor()
+        if live is not None:
+            live.publish(self._catalog(EMPTY_CATALOG))
 
     async def end(self) -> None:
         """End the session: streams close, waiting calls are answered, tools are gone. Raises `StoreError`."""
@@ -298,6 +309,7 @@ class Session:
         )
 
     async def _check_rate(self) -> None:
+        self._rate.resized(self._shared.limits.max_updates_per_minute, 60)
         refusal = await self._rate.admit(0.0)
         if refusal is not None:
             message = f"a session takes {self._rate.count} updates a minute; put several changes into one"

@@ -49,9 +49,12 @@ class RecentExecutors:
         self._kept.pop(code, None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Shared:
-    """`clock` is the store's: times to live follow it. `forget` is told the code of a session that is over."""
+    """`clock` is the store's: times to live follow it. `forget` is told the code of a session that is over.
+
+    `limits` and `planner` are the operator's and change with a reload.
+    """
 
     store: Store
     clock: Callable[[], float]

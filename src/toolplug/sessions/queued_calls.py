@@ -1,0 +1,172 @@
+"""Calls whose callers come back for the result. Each is a record, so that it outlives the process that took it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypedDict, cast
+
+import orjson
+
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.errors import AccessError, SessionRefused
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.kept_result import KeptResult, kept_result, result_again
+from toolplug.execution.results import unavailable
+from toolplug.sessions.background import Background
+from toolplug.sessions.session import Session
+from toolplug.signatures.values import encoded
+from toolplug.stores.store import Store
+
+_PREFIX = "queued/"
+_PAGE = 500
+
+QueuedStatus = Literal["queued", "sent", "done"]
+ExecutorFor = Callable[[Principal, str], ToolExecutor]
+"""The tools of a principal with a session's. Raises `AccessError`."""
+
+
+class QueuedCall(NamedTuple):
+    """A queued call as its caller finds it; `result` where it is done."""
+
+    id: str
+    call_id: str
+    status: QueuedStatus
+    result: ToolResult | None
+
+
+class _Kept(TypedDict):
+    call_id: str
+    name: str
+    arguments: str
+    subject: str
+    tenant: str
+    scopes: list[str]
+    agents: list[str] | None
+    trace: str
+    deadline: float
+    kept_s: float
+    result: KeptResult | None
+
+
+class QueuedCalls:
+    """The queued calls of all sessions. Closed before the executors that it calls."""
+
+    def __init__(self, store: Store, clock: Callable[[], float], executor_for: ExecutorFor) -> None:
+        self._store = store
+        self._clock = clock
+        self._executor_for = executor_for
+        self._background = Background()
+        self._running: Counter[str] = Counter()
+
+    async def start(self, session: Session, call: ToolCall, context: CallContext, *, most: int) -> str:
+        """Take the call and run it; the id to ask for its result with, which is also that of the plugin's request.
+
+        `context.deadline` must be set. Raises `SessionRefused` where `most` calls of the session run already, and
+        `StoreError`.
+        """
+        if self._running[session.code] >= most:
+            message = f"{most} calls of this session wait already; ask for their results first"
+            raise SessionRefused("too_many_waiting_calls", message, retry_after_s=1.0)
+        deadline = context.deadline if context.deadline is not None else asyncio.get_running_loop().time()
+        principal = context.principal
+        kept: _Kept = {
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": _text(call.arguments),
+            "subject": principal.subject,
+            "tenant": principal.tenant,
+            "scopes": sorted(principal.scopes),
+            "agents": None if principal.agents is None else sorted(principal.agents),
+            "trace": context.trace,
+            "deadline": self._clock() + deadline - asyncio.get_running_loop().time(),
+            "kept_s": session.state.ttl_s,
+            "result": None,
+        }
+        call_id = session.relay.reserve()
+        self._running[session.code] += 1
+        try:
+            await self._keep(session.code, call_id, kept)
+        except BaseException:
+            self._ended(session, call_id)
+            raise
+        self._background.start(self._run(session, call_id, kept), "queued-call")
+        return call_id
+
+    async def look(self, session: Session, call_id: str) -> QueuedCall:
+        """How far a call is. Raises `SessionRefused` for an id that is none of this session's, and `StoreError`."""
+        record = await self._store.read(_key(session.code, call_id)) if call_id.isascii() and call_id else None
+        if record is None:
+            raise SessionRefused("request_not_found", "no queued call of this session has that id", param="id")
+        kept = _read(record.value)
+        if kept["result"] is not None:
+            return QueuedCall(
+                call_id, kept["call_id"], "done", result_again(kept["call_id"], kept["name"], kept["result"])
+            )
+        return QueuedCall(call_id, kept["call_id"], "sent" if session.relay.was_sent(call_id) else "queued", None)
+
+    async def resume(self, session: Session) -> None:
+        """Run the calls of a loaded session that an earlier process did not finish."""
+        prefix = _key(session.code, "")
+        for key in await self._store.keys(prefix, limit=_PAGE):
+            record = await self._store.read(key)
+            if record is None:
+                continue
+            kept = _read(record.value)
+            if kept["result"] is None:
+                call_id = session.relay.reserve(key.removeprefix(prefix))
+                self._running[session.code] += 1
+                self._background.start(self._run(session, call_id, kept), "queued-call")
+
+    async def aclose(self) -> None:
+        """Leave the calls that run to the next process."""
+        await self._background.aclose()
+
+    async def _run(self, session: Session, call_id: str, kept: _Kept) -> None:
+        call = ToolCall(call_id, kept["name"], kept["arguments"])
+        try:
+            result = await self._executed(session, call, kept)
+            kept["result"] = kept_result(result)
+            await self._keep(session.code, call_id, kept)
+        finally:
+            self._ended(session, call_id)
+
+    async def _executed(self, session: Session, call: ToolCall, kept: _Kept) -> ToolResult:
+        agents = kept["agents"]
+        principal = Principal(
+            kept["subject"], kept["tenant"], frozenset(kept["scopes"]), None if agents is None else frozenset(agents)
+        )
+        left = kept["deadline"] - self._clock()
+        deadline = asyncio.get_running_loop().time() + left
+        context = CallContext(principal, session.code, deadline=deadline, trace=kept["trace"])
+        try:
+            executor = self._executor_for(principal, session.code)
+        except AccessError as error:
+            return unavailable(call, str(error))
+        return await executor.execute(call, context)
+
+    async def _keep(self, code: str, call_id: str, kept: _Kept) -> None:
+        text = encoded(kept)
+        assert text is not None, "a result is made of JSON"
+        await self._store.commit(_key(code, call_id), text.encode(), ttl_s=kept["kept_s"])
+
+    def _ended(self, session: Session, call_id: str) -> None:
+        session.relay.release(call_id)
+        self._running[session.code] -= 1
+        if not self._running[session.code]:
+            del self._running[session.code]
+
+
+def _key(code: str, call_id: str) -> str:
+    return f"{_PREFIX}{code}/{call_id}"
+
+
+def _read(value: bytes) -> _Kept:
+    return cast("_Kept", orjson.loads(value))
+
+
+def _text(arguments: object) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return arguments.decode() if isinstance(arguments, bytes) else encoded(arguments) or "{}"
