@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug.config.not_built import not_built
@@ -13,6 +13,8 @@ from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
 from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
+from toolplug.host.part import Part
+from toolplug.host.session_settings import SessionSettings
 from toolplug.providers.entry import Policy, ToolRule
 from toolplug.stores.open import open_store
 
@@ -26,12 +28,6 @@ Offer = Literal["always", "on_request"]
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-
-
-class Part(BaseModel):
-    """One mapping of the file: closed, frozen, and without conversions that a reader would not expect."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def _rule(value: object) -> object:
@@ -170,10 +166,11 @@ class HostSettings(Part):
     http: Http = Http()
     limits: Annotated[Limits, AfterValidator(_acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
+    sessions: SessionSettings = SessionSettings()
     store: Annotated[
         str, AfterValidator(_store_url), Field(description="sqlite:///./path, sqlite:////path or memory://")
     ] = DEFAULT_STORE
 
 
-LATER_SECTIONS = frozenset({"agents", "egress", "mcp_servers", "responses", "sessions", "toolsets"})
+LATER_SECTIONS = frozenset({"agents", "egress", "mcp_servers", "responses", "toolsets"})
 """Sections of the contract that this version does not have: they are refused by name rather than ignored."""
