@@ -85,7 +85,7 @@ class ProviderSettings(Part):
             ],
         ],
         Field(description="rules by tool name: a policy, or policy, limits and tenants"),
-    ] = {}
+    ] = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
 
 
 class ApiKey(Part):
