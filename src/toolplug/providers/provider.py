@@ -20,7 +20,7 @@ from toolplug.providers.config_model import default_config, given_config
 from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.site import Site
 from toolplug.providers.started import remember_start
-from toolplug.signatures.scope import names_where_class_is_made
+from toolplug.signatures.scope import names_around
 from toolplug.signatures.values import decoded
 
 
@@ -45,7 +45,7 @@ class FunctionProvider:
         super().__init_subclass__(**kwargs)
         remember_start(cls)
         mark_hooks(cls)
-        declare(cls, names_where_class_is_made(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+        declare(cls, names_around(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
 
     def __init__(self, config: object = None, *, key: str = "") -> None:
         if config is not None:

@@ -1,4 +1,4 @@
-"""What names mean in the annotations of a method: where its class is made, and in its module.
+"""What names mean in the annotations of a function or method: where it or its class is made, and in its module.
 
 names of the class body, then of the classes and the function around it, then of the module, then built-in ones
 """
@@ -29,10 +29,10 @@ class UnresolvedAnnotation(InvalidDefinition):
     """An annotation that means nothing (yet): what it names may be defined later in the module."""
 
 
-def names_where_class_is_made(frame: FrameType | None) -> Names:
-    """The local names around a class statement, from the frame of what is called when the class is made.
+def names_around(frame: FrameType | None) -> Names:
+    """The local names around a class or function, from the frame of what is called when it is made.
 
-    Empty for a class of a module, whose names may still come later.
+    Empty for one of a module, whose names may still come later.
     """
     while frame is not None and frame.f_code.co_name in _MAKING_CLASSES:
         frame = frame.f_back
@@ -45,12 +45,12 @@ def names_where_class_is_made(frame: FrameType | None) -> Names:
     return found
 
 
-def resolved(annotation: object, function: Callable[..., object], owner: type, around: Names) -> object:
-    """What an annotation of a method of `owner` means. Raises `Unresolved`."""
+def resolved(annotation: object, function: Callable[..., object], owner: type | None, around: Names) -> object:
+    """What an annotation of a function means, which is a method of `owner` where there is one. Raises `Unresolved`."""
     holder = SimpleNamespace(__annotations__={"it": annotation})
-    module = sys.modules.get(owner.__module__)
+    module = sys.modules.get(function.__module__ if owner is None else owner.__module__)
     own = getattr(inspect.unwrap(function), "__globals__", vars(module) if module else {})
-    local = {**around, **_types_of(owner)}
+    local = {**around, **(_types_of(owner) if owner is not None else {})}
     try:
         return get_type_hints(holder, {**_FALLBACK, **own}, local, include_extras=True)["it"]
     except Exception as error:  # an annotation is any expression

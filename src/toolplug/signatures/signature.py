@@ -1,4 +1,4 @@
-"""What a method's signature says: the schema of its arguments, how they are converted, who gets the context."""
+"""What a signature says: the schema of the arguments, how they are converted, which parameter gets the context."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_KEYWORD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """`parameters` is a JSON Schema of type object; `output` one where the method returns an object, else None.
+    """`parameters` is a JSON Schema of type object; `output` one where the function returns an object, else None.
 
     `context` is the parameter that takes the `CallContext`; `convert` is None where arguments are passed as they come.
     """
@@ -43,7 +43,12 @@ class Signature:
     convert: Convert | None
 
 
-def read_signature(method: ClassFunction, place: str, owner: type, around: Names) -> Signature:
+def read_function(function: Callable[..., object], place: str, around: Names) -> Signature:
+    """Read a function, or a method bound to its object; everything else is as `read_signature` says."""
+    return read_signature(ClassFunction(function, bound=False), place, None, around)
+
+
+def read_signature(method: ClassFunction, place: str, owner: type | None, around: Names) -> Signature:
     """Read a method of `owner`, which errors call `place`; `around`: the names where its class is made.
 
     Raises `InvalidDefinition` naming place and parameter; `UnresolvedAnnotation` where an annotation of a parameter
@@ -110,7 +115,7 @@ def _convert(own: Parameters, made: DescribedArguments) -> Convert | None:
     return whole_numbers(whole) if whole else None
 
 
-def _output(function: Callable[..., object], owner: type, around: Names) -> Mapping[str, object] | None:
+def _output(function: Callable[..., object], owner: type | None, around: Names) -> Mapping[str, object] | None:
     annotation = inspect.signature(function).return_annotation
     try:
         meaning = resolved(annotation, function, owner, around)
