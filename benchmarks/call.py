@@ -80,6 +80,14 @@ async def reshaped() -> AsyncGenerator[Batch]:
 
 
 @asynccontextmanager
+async def in_session() -> AsyncGenerator[Batch]:
+    """Call the trivial tool through a session's view, with a context that says nothing of the session."""
+    async with FunctionRegistry({"trivial": Trivial()}) as registry, FunctionRegistry({"many": Many(20)}) as own:
+        view = joined(Ledger().series("_unknown", "_unknown"), registry, own, session="ABCD2345")
+        yield await repeated(view, ToolCall(id="c1", name="echo", arguments={"text": TEXT}))
+
+
+@asynccontextmanager
 async def late(name: str) -> AsyncGenerator[Batch]:
     """How late the answer to a call past its deadline comes, on a loop that has nothing else to do.
 
@@ -148,6 +156,7 @@ ROWS = (
     ),
     Row(name="full call, trivial", ours=trivial, other=peers.langchain_call, against="LangChain ainvoke"),
     Row(name="through five reshapings", ours=reshaped, other=trivial, against="direct", hold=1.1, aim=1.0),
+    Row(name="through a session's view", ours=in_session, other=trivial, against="direct", hold=1.1, aim=1.0),
     Row(
         name="at 10,000 tools",
         ours=partial(searching, tools=10_000),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
-from weakref import WeakSet
+from weakref import ref
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, merged
-from toolplug.catalog.plan import Series, Tool
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
+from toolplug.catalog.layers import layered
+from toolplug.catalog.plan import Plan, Series, Tool
 from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
 from toolplug.execution.run import run, unknown_tool
 
@@ -22,16 +22,30 @@ class LiveCatalog:
     """A tool executor over the current catalog.
 
     `unknown` counts the calls of names that are not listed. A source calls `publish`; `view` and `joined` make
-    executors that follow others.
+    executors that follow others. A session has several: one without listeners and followers is a few hundred bytes.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_catalog",
+        "_followers",
+        "_fresh",
+        "_listeners",
+        "_pending",
+        "_session",
+        "_telling",
+        "_unknown",
+    )
 
     def __init__(self, unknown: Series, catalog: Catalog = EMPTY_CATALOG) -> None:
         self._unknown = unknown
+        self._session: str | None = None
         self._catalog = catalog
+        self._fresh = True
         self._listeners: dict[object, Listener] = {}
-        self._pending: deque[tuple[CatalogDiff, tuple[object, ...]]] = deque()
+        self._pending: list[tuple[CatalogDiff, tuple[object, ...]]] = []
         self._telling = False
-        self._followers: WeakSet[_View] = WeakSet()
+        self._followers: set[ref[_View]] | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -48,13 +62,18 @@ class LiveCatalog:
         return self.catalog.find(name) is not None
 
     async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """Run one call by the plan that the current catalog has for its name."""
-        catalog = self.catalog
+        """Run one call by the plan that the current catalog has for its name, listed or away."""
+        catalog = self._catalog if self._fresh else self.catalog
         tool = catalog.find(call.name)
+        if tool is None and catalog.away is not None:
+            tool = catalog.away.find(call.name)
         if tool is None:
             self._unknown.record("unknown_tool", 0.0)
             return unknown_tool(call, catalog.unknown(call.name), context)
-        return await run(tool.plan, call, context)
+        plan, session = tool.plan, self._session
+        if session is not None and context.session != session and _looks_at(plan, context):
+            context = context.of_session(session)
+        return await run(plan, call, context)
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Hear each difference, in order and never from within another."""
@@ -77,20 +96,27 @@ class LiveCatalog:
 
     def view(self, derive: Derive) -> LiveCatalog:
         """An executor over a pure function of this one's catalog, which never raises; follows it at once."""
-        return _View(self._unknown, (self,), lambda catalogs: derive(catalogs[0]))
+        return _View(self._unknown, (self,), lambda catalogs: derive(catalogs[0]), self._session)
 
     def followed_by(self, view: _View) -> None:
         """Mark this view when the catalog changes; forgets it when nobody else holds it."""
-        self._followers.add(view)
+        if self._followers is None:
+            self._followers = set()
+        self._followers.add(ref(view, self._followers.discard))
 
     def left_by(self, view: _View) -> None:
         """Mark this view no more."""
-        self._followers.discard(view)
+        if self._followers is not None:
+            self._followers.discard(ref(view))
 
     def mark_followers(self) -> None:
         """The catalog is not what the views of it were derived from."""
-        for view in self._followers:
-            view.mark()
+        if not self._followers:
+            return
+        for follower in tuple(self._followers):
+            view = follower()
+            if view is not None:
+                view.mark()
 
     def _tell(self, diff: CatalogDiff) -> None:
         """Tell whoever listens now, after what they have still to hear."""
@@ -100,7 +126,7 @@ class LiveCatalog:
         self._telling = True
         try:
             while self._pending:
-                self._tell_each(*self._pending.popleft())
+                self._tell_each(*self._pending.pop(0))
         finally:
             self._telling = False
 
@@ -122,15 +148,22 @@ class _View(LiveCatalog):
     Sources that are no `LiveCatalog` cannot mark it: they are compared at each read.
     """
 
+    __slots__ = ("_derive", "_marks", "_seen", "_sources", "_told", "_upstream")
+
     def __init__(
-        self, unknown: Series, sources: tuple[ToolExecutor, ...], derive: Callable[[tuple[Catalog, ...]], Catalog]
+        self,
+        unknown: Series,
+        sources: tuple[ToolExecutor, ...],
+        derive: Callable[[tuple[Catalog, ...]], Catalog],
+        session: str | None = None,
     ) -> None:
         super().__init__(unknown)
+        self._session = session
         self._sources: tuple[ToolExecutor, ...] = ()
         self._derive = derive
         self._seen: tuple[Catalog, ...] = ()
-        self._marked = True
-        self._upstream: list[Unsubscribe] = []
+        self._fresh = False
+        self._upstream: tuple[Unsubscribe, ...] = ()
         self._told = EMPTY_CATALOG
         self._marks = False
         self._follow(sources)
@@ -143,21 +176,21 @@ class _View(LiveCatalog):
     @property
     def catalog(self) -> Catalog:
         """The derived catalog; the same object while nothing in it changed."""
-        if self._marked or not self._marks:
+        if not self._fresh:
             self._read_sources()
         return self._catalog
 
     def mark(self) -> None:
         """One of the sources changed."""
-        if not self._marked:
-            self._marked = True
+        if self._fresh:
+            self._fresh = False
             self.mark_followers()
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Hear each difference of the derived catalog."""
         if not self._listeners:
             self._told = self.catalog
-            self._upstream = [source.subscribe(self._source_changed) for source in self._sources]
+            self._upstream = tuple([source.subscribe(self._source_changed) for source in self._sources])
         inner = super().subscribe(listener)
 
         def unsubscribe() -> None:
@@ -165,7 +198,7 @@ class _View(LiveCatalog):
             if not self._listeners:
                 for stop in self._upstream:
                     stop()
-                self._upstream = []
+                self._upstream = ()
 
         return unsubscribe
 
@@ -181,19 +214,14 @@ class _View(LiveCatalog):
         self.mark()
 
     def _read_sources(self) -> None:
-        self._marked = False
         current = tuple([source.catalog for source in self._sources])
-        self._marks = all(isinstance(source, LiveCatalog) and source.marks for source in self._sources)
         seen = self._seen
-        if len(current) == len(seen) and all(new is old for new, old in zip(current, seen, strict=True)):
-            return
-        try:
+        if len(current) != len(seen) or any(new is not old for new, old in zip(current, seen, strict=True)):
             derived = self._derive(current)
-        except BaseException:
-            self._marked = True
-            raise
-        self._seen = current
-        self._catalog = self._catalog if _same(derived, self._catalog) else derived
+            self._seen = current
+            self._catalog = self._catalog if _same(derived, self._catalog) else derived
+        self._marks = all(isinstance(source, LiveCatalog) and source.marks for source in self._sources)
+        self._fresh = self._marks
 
     def _source_changed(self, diff: CatalogDiff) -> None:
         before, self._told = self._told, self.catalog
@@ -206,7 +234,7 @@ class Joint(_View):
     """One executor over several, in order; the first of a name wins. Which ones may change while others follow it."""
 
     def __init__(self, unknown: Series, *executors: ToolExecutor) -> None:
-        super().__init__(unknown, executors, lambda catalogs: merged(catalogs)[0])
+        super().__init__(unknown, executors, _first_wins)
 
     def join(self, *executors: ToolExecutor) -> None:
         """Be these executors from now on; listeners hear what that changes."""
@@ -214,21 +242,37 @@ class Joint(_View):
         if self._listeners:
             for stop in self._upstream:
                 stop()
-            self._upstream = [source.subscribe(self._source_changed) for source in executors]
+            self._upstream = tuple([source.subscribe(self._source_changed) for source in executors])
             self._source_changed(CatalogDiff())
 
 
-def joined(unknown: Series, *executors: ToolExecutor) -> LiveCatalog:
-    """One executor over several, in order; the first of a name wins."""
-    return _View(unknown, executors, lambda catalogs: merged(catalogs)[0])
+def joined(unknown: Series, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
+    """One executor over several, in order; the first of a name wins.
+
+    Where a session is named, calls through it and through views of it are calls of this session, whatever the contexts
+    of their callers say.
+    """
+    return _View(unknown, executors, _first_wins, session)
 
 
-def _same(new: Catalog, old: Catalog) -> bool:
+def _looks_at(plan: Plan, context: CallContext) -> bool:
+    """Does anything of the plan look at the context; most tools do not, and are spared a new one."""
+    return plan.wants_context or plan.guarded or context.idempotency_key is not None
+
+
+def _first_wins(catalogs: tuple[Catalog, ...]) -> Catalog:
+    return layered(*catalogs)
+
+
+def _same(new: Catalog | None, old: Catalog | None) -> bool:
     """Would every reader and every caller find the same."""
+    if new is None or old is None:
+        return new is old
     return (
         new.prefixes == old.prefixes
         and len(new) == len(old)
         and all(_is_same(a, b) for a, b in zip(new.values(), old.values(), strict=True))
+        and _same(new.away, old.away)
     )
 
 
