@@ -11,7 +11,7 @@ from toolplug.errors import StoreMisused, StoreUnavailable
 from toolplug.stores.change import MAX_EVENT_BYTES
 from toolplug.stores.store import Event, Events, Store
 from toolplug.testing.manual_clock import ManualClock
-from toolplug.testing.store_fixtures import KEPT, OpenStore, StoreFixtures, parked, position_of
+from toolplug.testing.store_fixtures import KEPT, OpenStore, StoreFixtures, parked, position_of, woken
 
 
 @pytest.mark.anyio
@@ -124,7 +124,7 @@ class ExtensionLaws(StoreFixtures):
         waits = [await parked(store, "key", at) for _ in range(3)]
         await store.extend("key", ttl_s=10)
         await store.extend("key", events=[b"news"])
-        for events in await asyncio.gather(*waits):
+        for events in await woken(*waits):
             assert [event.data for event in events.entries] == [b"news"]
 
     async def test_a_renewal_is_no_event(self, store: Store) -> None:

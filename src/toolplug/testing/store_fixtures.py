@@ -48,3 +48,9 @@ async def parked(store: Store, key: str, after: int) -> asyncio.Task[Events]:
     await store.read(key)
     await asyncio.sleep(0)
     return wait
+
+
+async def woken(*waits: asyncio.Task[Events]) -> list[Events]:
+    """Return what the waits found; `TimeoutError` where they go on, as if nobody had rung."""
+    async with asyncio.timeout(LONG_S / 3):
+        return await asyncio.gather(*waits)

@@ -24,7 +24,7 @@ from toolplug.stores.store import Store
 from toolplug.testing.manual_clock import ManualClock
 from toolplug.testing.store_event_laws import EventLaws, WaitLaws
 from toolplug.testing.store_extension_laws import ExtensionLaws
-from toolplug.testing.store_fixtures import KEPT, OpenStore, StoreFixtures, parked, position_of
+from toolplug.testing.store_fixtures import KEPT, OpenStore, StoreFixtures, parked, position_of, woken
 from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, RevisionLaws
 
 
@@ -109,6 +109,6 @@ class SharedStoreLaws(StoreFixtures):
         ):
             wait = await parked(store, "key", at)
             await change()
-            events = await wait
+            (events,) = await woken(wait)
             assert [event.data for event in events.entries] == [b"news"]
             at = events.entries[-1].id
