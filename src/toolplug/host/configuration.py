@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 from pydantic import ValidationError
@@ -20,11 +21,14 @@ from toolplug.config.section import Section
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.provider_entries import ProviderEntries
 from toolplug.host.settings import LATER_SECTIONS, HostSettings
+from toolplug.host.toolset_entries import ToolsetEntries
 from toolplug.providers.entry_points import Installed
 
 Source = str | os.PathLike[str] | Mapping[str, object]
 
 MAPPING_FILE = "<settings>"
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,27 +38,39 @@ class Configuration:
     source: Source
     settings: HostSettings
     providers: ProviderEntries
+    toolsets: ToolsetEntries
 
     @property
     def folder(self) -> Path:
         """Where relative paths of the configuration start: its file's folder; for a mapping the working directory."""
         return Path() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
 
+    def origin(self, *path: str) -> str:
+        """The place of a path, as `explain` shows it; `default` where the file does not have it."""
+        return self.providers.origin(path)
 
-def read_configuration(source: Source, environ: Mapping[str, str], installed: Installed) -> Configuration:
+
+def read_configuration(
+    source: Source, environ: Mapping[str, str], installed: Installed, coded: Mapping[str, str] = _NONE
+) -> Configuration:
     """Read and check everything that can be checked without starting a provider.
 
-    Imports the packages of enabled entries and nothing else. Raises `ConfigError` with every problem, in file order.
+    Imports the packages of enabled entries and nothing else. `coded`: the prefixes of the toolsets that the host's code
+    registered, by id. Raises `ConfigError` with every problem, in file order.
     """
     problems: list[Problem] = []
-    configuration = read_parts(source, environ, installed, problems)
+    configuration = read_parts(source, environ, installed, problems, coded)
     if problems:
         raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
     return configuration
 
 
 def read_parts(
-    source: Source, environ: Mapping[str, str], installed: Installed, problems: list[Problem]
+    source: Source,
+    environ: Mapping[str, str],
+    installed: Installed,
+    problems: list[Problem],
+    coded: Mapping[str, str] = _NONE,
 ) -> Configuration:
     """The same, but what is wrong is added to `problems`; the parts that it concerns are left at their defaults.
 
@@ -63,7 +79,8 @@ def read_parts(
     document = _document(source)
     settings = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems)
-    return Configuration(source=source, settings=settings, providers=providers)
+    toolsets = ToolsetEntries.read(document, settings, providers.keys, coded, problems)
+    return Configuration(source=source, settings=settings, providers=providers, toolsets=toolsets)
 
 
 def _document(source: Source) -> Document:

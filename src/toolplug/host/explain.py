@@ -14,6 +14,8 @@ from toolplug.execution.gates import CALL_SCOPE
 from toolplug.execution.knobs import DEFAULT_ORIGIN
 from toolplug.providers.generation import Generation
 from toolplug.providers.state import ProviderRecord, ProviderState
+from toolplug.sessions.session import Session
+from toolplug.sessions.session_tool import KIND as LENT
 
 Verdict = Literal["open", "refused"]
 
@@ -56,17 +58,18 @@ class Explanation:
 class Explainer:
     """What an explanation is drawn from: the whole catalog, what runs, and what is known of the rest.
 
-    `lines` maps the key of an entry to the line that it stands at.
+    `lines` maps the key of an entry to the line that it stands at. `session` is the one whose tools come last.
     """
 
     catalog: Catalog
     running: Mapping[str, Generation]
     records: Sequence[ProviderRecord]
     lines: Mapping[str, str] = field(default_factory=dict[str, str])
+    session: Session | None = None
 
     def explain(self, name: str, principal: Principal, agent: str | None) -> Explanation:
         """Why this principal can call the tool of this name, or cannot."""
-        tool = self.catalog.find(name)
+        tool = self.catalog.find(name) or self._lent(name)
         before = () if agent is None else (_unknown_agent(agent),)
         if tool is None:
             gates = (*before, *self._where_it_lives(name))
@@ -79,10 +82,10 @@ class Explainer:
 
     def _gates(self, tool: Tool, principal: Principal) -> Iterator[GateVerdict]:
         plan = tool.plan
-        key = plan.ref.source
-        generation = self.running.get(key)
-        line = generation.entry.origin("enabled") if generation is not None else DEFAULT_ORIGIN
-        yield _verdict("switch", None if plan.switch.open else f"provider {key!r} is switched off", line, "on")
+        if plan.ref.kind == LENT and self.session is not None:
+            yield _application(self.session)
+        else:
+            yield self._switch(plan)
         yield from self._shadowed(tool)
         given = {gate.name: gate for gate in plan.gates}
         yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
@@ -95,6 +98,19 @@ class Explainer:
         yield from _counters(plan)
         if plan.observers:
             yield _verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
+
+    def _switch(self, plan: Plan) -> GateVerdict:
+        key = plan.ref.source
+        generation = self.running.get(key)
+        line = generation.entry.origin("enabled") if generation is not None else DEFAULT_ORIGIN
+        return _verdict("switch", None if plan.switch.open else f"provider {key!r} is switched off", line, "on")
+
+    def _lent(self, name: str) -> Tool | None:
+        """The session's tool of this name, also while its application is away."""
+        if self.session is None:
+            return None
+        lent = self.session.executor.catalog
+        return lent.find(name) or (None if lent.away is None else lent.away.find(name))
 
     def _shadowed(self, tool: Tool) -> Iterator[GateVerdict]:
         """The other providers that have a tool of this name and come later."""
@@ -121,6 +137,13 @@ class Explainer:
         idle = [record.key for record in self.records if record.state not in _RUNNING and record.key != name]
         found = (nearest(name, self.catalog), nearest(name, idle))
         return tuple(dict.fromkeys(item for item in found if item is not None))
+
+
+def _application(session: Session) -> GateVerdict:
+    refusal = None if session.reachable else "the application that lends it is not connected (plugin_gone)"
+    return _verdict(
+        "session", refusal, "POST /api/sessions/{code}/register-tools", f"application {session.plugin_status}"
+    )
 
 
 def _unknown_agent(agent: str) -> GateVerdict:

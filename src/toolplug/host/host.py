@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType, TracebackType
@@ -13,19 +14,24 @@ from typing import NamedTuple, Self
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import ConfigError, SessionNotFound, StoreError
+from toolplug.errors import ConfigError, StoreError
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.configuration import Configuration, Source, read_configuration
 from toolplug.host.explain import Explainer, Explanation
+from toolplug.host.neighbours import Neighbours
 from toolplug.host.only_installed import only_installed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
+from toolplug.host.session_setup import session_planner
 from toolplug.host.settings import HostSettings
 from toolplug.host.setup import registry_setup
 from toolplug.host.views import Views
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.state import ProviderRecord
+from toolplug.sessions.metrics import SessionMetrics
+from toolplug.sessions.queued_calls import QueuedCalls
+from toolplug.sessions.service import Sessions
 from toolplug.stores.open import open_store
 from toolplug.stores.store import Store
 
@@ -43,6 +49,8 @@ class _Open(NamedTuple):
     metrics: CollectorRegistry
     store: Store
     views: Views
+    sessions: Sessions
+    queued: QueuedCalls
     life: AsyncExitStack
 
 
@@ -77,10 +85,24 @@ class Host:
         async with AsyncExitStack() as life:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
             metrics = CollectorRegistry()
-            registry = FunctionRegistry(metrics=metrics, setup=registry_setup(configuration, store))
+            setup = registry_setup(configuration, store)
+            registry = FunctionRegistry(metrics=metrics, setup=setup)
             await life.enter_async_context(registry)
             await registry.apply(wanted_providers(configuration, {}))
-            self._open = _Open(configuration, registry, metrics, store, Views(registry), life.pop_all())
+            views = Views(registry)
+            sessions = Sessions(
+                store,
+                session_planner(configuration, setup.around, registry),
+                Neighbours(registry, frozenset, lambda _: None),
+                limits=settings.sessions.limits,
+            )
+            await life.enter_async_context(sessions)
+            metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
+            queued = QueuedCalls(store, time.time, lambda who, code: self.executor_for(who, session=code))
+            life.push_async_callback(queued.aclose)
+            self._open = _Open(configuration, registry, metrics, store, views, sessions, queued, life.pop_all())
+        for session in sessions.live:
+            await queued.resume(session)
         self._say_what_runs()
         return self
 
@@ -122,15 +144,28 @@ class Host:
         """Where the host keeps records."""
         return self._entered().store
 
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions of applications that lend their tools."""
+        return self._entered().sessions
+
+    @property
+    def queued(self) -> QueuedCalls:
+        """The calls whose callers come back for the result."""
+        return self._entered().queued
+
     def executor_for(
         self, principal: Principal, *, agent: str | None = None, session: str | None = None
     ) -> ToolExecutor:
         """The tools of this caller as one executor that follows every change (CONTRACT.md section 5, *whose catalog*).
 
-        Raises `AgentRequired`, `AgentNotAllowed` and `SessionNotFound`. Without the scope `tools:call` every tool is
-        listed and refused.
+        Raises `AgentRequired`, `AgentNotAllowed`, and for the session `InvalidSessionCode`, `SessionNotFound` and
+        `SessionGone`; one that another process made is found by `sessions.find` first. Without the scope `tools:call`
+        every tool is listed and refused.
         """
-        return self._entered().views.executor_for(principal, agent, session)
+        opened = self._entered()
+        found = None if session is None else opened.sessions.known(session, principal.tenant)
+        return opened.views.executor_for(principal, agent, found)
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider: those of the configuration in file order, then those that are only installed, by type."""
@@ -142,14 +177,14 @@ class Host:
     ) -> Explanation:
         """Why this principal can call the tool, or cannot: every gate in order, and what decided.
 
-        Raises `SessionNotFound`. An agent that cannot be had is a gate of the explanation.
+        Raises like `executor_for` for the session. An agent that cannot be had is a gate of the explanation.
         """
-        if session is not None:
-            raise SessionNotFound(session)
         opened = self._entered()
+        found = None if session is None else opened.sessions.known(session, principal.tenant)
         entries = opened.configuration.providers
         explainer = Explainer(
             catalog=opened.registry.catalog,
+            session=found,
             running=opened.registry.running(),
             records=self.records(),
             lines={key: entries.line(key) for key in entries.keys},
@@ -191,6 +226,9 @@ class Host:
                 raise
             self._overrides = MappingProxyType({})
             self._open = opened._replace(configuration=configuration)
+            around = opened.registry.around
+            planner = session_planner(configuration, around, opened.registry)
+            opened.sessions.reconfigure(configuration.settings.sessions.limits, planner)
             audit("config.reload", "done", by, self._shown_source(), request_id)
             after = opened.registry.running()
             kept = tuple(key for key in after if before.get(key) is after[key])

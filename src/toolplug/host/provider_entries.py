@@ -22,6 +22,7 @@ from toolplug.config.problems import problems_of
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.section import Section
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
+from toolplug.execution.knobs import DEFAULT_ORIGIN
 from toolplug.host.settings import PROVIDER_KEY, RESERVED_KEYS, HostSettings, ProviderSettings
 from toolplug.providers.entry import Place, ProviderEntry, Wanted, failed_record
 from toolplug.providers.entry_points import Installed, InstalledProvider
@@ -81,6 +82,14 @@ class ProviderEntries:
         """Where an entry stands, as `explain` shows it."""
         mark = self.document.key_mark((SECTION, key))
         return f"{self.document.file}:{mark.line}"
+
+    def origin(self, path: tuple[str, ...]) -> str:
+        """Where a path of the document stands; `default` where it does not."""
+        try:
+            self.document.node(path)
+        except KeyError:
+            return DEFAULT_ORIGIN
+        return str(self._place(path))
 
     def switched_on(self, key: str) -> Wanted:
         """The entry of a key as if it said `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""

@@ -15,6 +15,7 @@ from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
 from toolplug.host.part import Part
 from toolplug.host.session_settings import SessionSettings
+from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
 from toolplug.providers.entry import Policy, ToolRule
 from toolplug.stores.open import open_store
 
@@ -170,7 +171,15 @@ class HostSettings(Part):
     store: Annotated[
         str, AfterValidator(_store_url), Field(description="sqlite:///./path, sqlite:////path or memory://")
     ] = DEFAULT_STORE
+    toolsets: Annotated[
+        dict[str, ToolsetSettings],
+        Field(default_factory=dict[str, ToolsetSettings], description="tools under a prefix, by id"),
+    ]
+    agents: Annotated[
+        dict[str, AgentSettings],
+        Field(default_factory=dict[str, AgentSettings], description="which toolsets each agent may use"),
+    ]
 
 
-LATER_SECTIONS = frozenset({"agents", "egress", "mcp_servers", "responses", "toolsets"})
+LATER_SECTIONS = frozenset({"egress", "mcp_servers", "responses"})
 """Sections of the contract that this version does not have: they are refused by name rather than ignored."""

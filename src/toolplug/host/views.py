@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.errors import AgentNotAllowed, AgentRequired, SessionNotFound
+from toolplug.catalog.plan import Series
+from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.gates import CALL_SCOPE, ScopeGate
-from toolplug.execution.live import LiveCatalog
+from toolplug.execution.live import LiveCatalog, joined
 from toolplug.providers.registry import UNKNOWN, FunctionRegistry
+from toolplug.sessions.session import Session
 
 _NO_CALLS = ScopeGate(CALL_SCOPE, "the credential")
 
@@ -22,24 +24,38 @@ class Views:
         self._registry = registry
         self._unscoped = (EMPTY_CATALOG, EMPTY_CATALOG)
 
-    def executor_for(self, principal: Principal, agent: str | None, session: str | None) -> ToolExecutor:
-        """The tools of this caller. Raises `AgentRequired`, `AgentNotAllowed` and `SessionNotFound`."""
-        acting = acting_agent(principal, agent)
-        if session is not None:
-            raise SessionNotFound(session)
-        if acting is not None:
-            return LiveCatalog(self._registry.ledger.series(UNKNOWN, UNKNOWN))
+    def executor_for(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
+        """The tools of this caller. Raises `AgentRequired` and `AgentNotAllowed`."""
+        base = self._base(principal, acting_agent(principal, agent))
+        if session is None:
+            return base
+        own = session.executor
+        if not principal.has_scope(CALL_SCOPE):
+            own = own.view(_refused)
+        return joined(self._unknown(), base, own, session=session.code)
+
+    def _base(self, principal: Principal, agent: str | None) -> LiveCatalog:
+        """The tools without a session's."""
+        if agent is not None:
+            return LiveCatalog(self._unknown())
         if principal.has_scope(CALL_SCOPE):
             return self._registry.view(lambda catalog: catalog.visible_to(principal))
         return self._registry.view(lambda catalog: self._listed_only(catalog).visible_to(principal))
+
+    def _unknown(self) -> Series:
+        return self._registry.ledger.series(UNKNOWN, UNKNOWN)
 
     def _listed_only(self, catalog: Catalog) -> Catalog:
         """The catalog with every call refused, for callers without the scope to call; kept for the newest one."""
         seen, refused = self._unscoped
         if seen is not catalog:
-            refused = catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
+            refused = _refused(catalog)
             self._unscoped = (catalog, refused)
         return refused
+
+
+def _refused(catalog: Catalog) -> Catalog:
+    return catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
 
 
 def acting_agent(principal: Principal, agent: str | None) -> str | None:

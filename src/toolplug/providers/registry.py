@@ -128,6 +128,11 @@ class FunctionRegistry(LiveCatalog):
         return self._setup.around.ledger
 
     @property
+    def around(self) -> Surroundings:
+        """What its tools share: others that make tools for the same host take it, too."""
+        return self._setup.around
+
+    @property
     def hooks(self) -> tuple[Observer, ...]:
         """The host-wide hooks of the providers that run now."""
         return self._hooks

@@ -14,12 +14,12 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Tool
 from toolplug.errors import FailedTool, GoneState, SessionGone, SessionRefused, StoreConflict
-from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits import Abandoned, Rate
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.switch import SourceSwitch
 from toolplug.sessions.code import is_token_of
 from toolplug.sessions.feed import Feed
+from toolplug.sessions.lent_tools import LentTools
 from toolplug.sessions.log_entry import EVERYBODY, GONE, NOBODY, STATUS, UPDATE, LogEntry, entry_bytes
 from toolplug.sessions.negotiation import Registration, ToolChanges, changed, negotiated, read_changes
 from toolplug.sessions.reader import Reader
@@ -77,7 +77,7 @@ class Session:
         self._rate = Rate(shared.limits.max_updates_per_minute, 60, "the session")
         self._switch = SourceSwitch()
         self._brake = Abandoned(SOURCE)
-        self._executor: ref[LiveCatalog] | None = None
+        self._executor: ref[LentTools] | None = None
         self._noted: PluginStatus | None = None
         self._grace: asyncio.TimerHandle | None = None
         self.feed: Feed = Feed(self._key, shared.store, self, shared.background, shared.counters)
@@ -109,10 +109,19 @@ class Session:
         return self.relay.attached or self._grace is not None
 
     @property
-    def executor(self) -> ToolExecutor:
-        """The session's own tools: what its plugin registered, else the default tools."""
-        default = None if self.state.registered else self._shared.neighbours.default_tools(self.tenant)
-        return self._own() if default is None else default
+    def executor(self) -> LiveCatalog:
+        """The session's own tools as they are now: what its plugin registered, before that the default tools."""
+        lent = self._lent()
+        if lent is None:
+            state, neighbours = self.state, self._shared.neighbours
+            lent = LentTools(
+                self._shared.planner.ledger.series("_unknown", "_unknown"),
+                None if state.registered else neighbours.default_tools(self.tenant),
+            )
+            self._executor = ref(lent)
+            lent.lend(self._catalog(EMPTY_CATALOG), registered=state.registered)
+        self._shared.executors.used(self.code, lent)
+        return lent
 
     @property
     def max_waiting(self) -> int:
@@ -153,7 +162,7 @@ class Session:
             await self._check_rate()
         try:
             found = await negotiated(asked, self.tenant, self._shared)
-            await self._changed(found.applied, f"register:{asked.plugin_type}")
+            await self._changed(found.applied, "registered")
         except SessionRefused:
             if first:
                 await self._check_rate()
@@ -206,9 +215,9 @@ class Session:
 
     def replanned(self) -> None:
         """The operator's rules have changed."""
-        live = None if self._executor is None else self._executor()
-        if live is not None:
-            live.publish(self._catalog(EMPTY_CATALOG))
+        lent = self._lent()
+        if lent is not None:
+            lent.lend(self._catalog(EMPTY_CATALOG), registered=self.state.registered)
 
     async def end(self) -> None:
         """End the session: streams close, waiting calls are answered, tools are gone. Raises `StoreError`."""
@@ -357,19 +366,14 @@ class Session:
 
     # Its executor.
 
-    def _own(self) -> LiveCatalog:
-        live = None if self._executor is None else self._executor()
-        if live is None:
-            planner = self._shared.planner
-            live = LiveCatalog(planner.ledger.series("_unknown", "_unknown"), self._catalog(EMPTY_CATALOG))
-            self._executor = ref(live)
-        self._shared.executors.used(self.code, live)
-        return live
+    def _lent(self) -> LentTools | None:
+        """The executor, where anybody has it."""
+        return None if self._executor is None else self._executor()
 
     def _publish(self) -> None:
-        live = None if self._executor is None else self._executor()
-        if live is not None:
-            live.publish(self._catalog(live.catalog))
+        lent = self._lent()
+        if lent is not None:
+            lent.lend(self._catalog(lent.own), registered=self.state.registered)
 
     def _catalog(self, before: Catalog) -> Catalog:
         """The session's tools; those of a plugin that is gone are away. What did not change stays the same object."""
@@ -430,9 +434,9 @@ class Session:
         self._switch.open = False
         self.relay.lose(how)
         self.feed.end(how, str(SessionGone(self.code, how)))
-        live = None if self._executor is None else self._executor()
-        if live is not None:
-            live.publish(EMPTY_CATALOG)
+        lent = self._lent()
+        if lent is not None:
+            lent.end()
         self._shared.counters.ended[how] += 1
         self._shared.executors.forget(self.code)
         self._shared.forget(self.code)

@@ -1,0 +1,116 @@
+"""The `toolsets:` and `agents:` sections, with where each entry stands, checked against what they name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from toolplug.config.document import Document
+from toolplug.config.key_path import KeyPath
+from toolplug.config.nearest import name_hint
+from toolplug.errors import Problem
+from toolplug.host.settings import HostSettings
+from toolplug.host.toolset_settings import ToolsetSettings
+from toolplug.toolsets.allowlists import Allowlist
+from toolplug.toolsets.toolset import TOOLSET_ID
+
+AGENT_ID = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"
+AGENT_RULE = "a letter or digit, then up to 127 of A-Z a-z 0-9 _ . -"
+
+_TOOLSET = re.compile(TOOLSET_ID)
+_AGENT = re.compile(AGENT_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsetEntries:
+    """The toolsets of the file by id, in its order, the place of each, and the allowlists of its agents."""
+
+    toolsets: Mapping[str, ToolsetSettings]
+    places: Mapping[str, str]
+    agents: Mapping[str, Allowlist]
+
+    @classmethod
+    def read(
+        cls,
+        document: Document,
+        settings: HostSettings,
+        providers: Collection[str],
+        coded: Mapping[str, str],
+        problems: list[Problem],
+    ) -> ToolsetEntries:
+        """What the settings say; what is wrong is added to the problems.
+
+        `providers` are the keys that a toolset may name; `coded` are the toolsets that the host's code registered, by
+        id with their prefix: agents may name them, and they stand over those of the file.
+        """
+        problems += _wrong_names(document, settings)
+        problems += _wrong_sources(document, settings, providers)
+        problems += _doubled_prefixes(document, settings, coded)
+        problems += _dead_entries(document, settings, coded)
+
+        def place(*path: str) -> str:
+            return f"{document.file}:{document.key_mark(path).line}"
+
+        return cls(
+            toolsets=settings.toolsets,
+            places={name: place("toolsets", name) for name in settings.toolsets},
+            agents={
+                name: Allowlist(agent.toolsets, place("agents", name, "toolsets"))
+                for name, agent in settings.agents.items()
+            },
+        )
+
+
+def is_agent_id(text: str) -> bool:
+    """May an agent be called so."""
+    return bool(_AGENT.fullmatch(text))
+
+
+def _wrong_names(document: Document, settings: HostSettings) -> Iterator[Problem]:
+    rules: list[tuple[str, Collection[str], Callable[[str], object], str]] = [
+        ("toolsets", settings.toolsets, _TOOLSET.fullmatch, "a lower-case letter, then up to 63 of a-z 0-9 _ -"),
+        ("agents", settings.agents, _AGENT.fullmatch, AGENT_RULE),
+    ]
+    for section, names, fits, rule in rules:
+        for name in names:
+            if not fits(name):
+                message = f"{name!r} is no id of one of the {section}; {rule} are allowed"
+                yield document.problem((section, name), code="wrong_key", message=message, at_key=True)
+
+
+def _wrong_sources(document: Document, settings: HostSettings, providers: Collection[str]) -> Iterator[Problem]:
+    for name, toolset in settings.toolsets.items():
+        if toolset.provider not in providers:
+            message = f"there is no provider {toolset.provider!r} under providers"
+            hint = name_hint(toolset.provider, providers)
+            path: KeyPath = ("toolsets", name, "from")
+            yield document.problem(path, code="unknown_provider", message=message, hint=hint)
+
+
+def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> Iterator[Problem]:
+    taken = {prefix: f"{name!r}, which the host's code registered" for name, prefix in coded.items()}
+    for name, toolset in settings.toolsets.items():
+        if name in coded:
+            continue
+        path: KeyPath = ("toolsets", name, "prefix")
+        if toolset.prefix in taken:
+            message = f"the prefix {toolset.prefix!r} is that of toolset {taken[toolset.prefix]}; give another one"
+            yield document.problem(path, code="duplicate_prefix", message=message)
+        else:
+            taken[toolset.prefix] = f"{name!r} in line {document.mark(path).line}"
+
+
+def _dead_entries(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> Iterator[Problem]:
+    known = (*settings.toolsets, *coded)
+    for agent, allowed in settings.agents.items():
+        for index, name in enumerate(allowed.toolsets):
+            if name not in known:
+                message = f"there is no toolset {name!r}"
+                path: KeyPath = ("agents", agent, "toolsets", index)
+                yield document.problem(path, code="unknown_toolset", message=message, hint=name_hint(name, known))
+    default = settings.sessions.default_toolset
+    if default is not None and default not in known:
+        message = f"there is no toolset {default!r}"
+        hint = name_hint(default, known)
+        yield document.problem(("sessions", "default_toolset"), code="unknown_toolset", message=message, hint=hint)
