@@ -21,6 +21,7 @@ from toolplug.sessions.code import is_token_of
 from toolplug.sessions.feed import Feed
 from toolplug.sessions.lent_tools import LentTools
 from toolplug.sessions.log_entry import EVERYBODY, GONE, NOBODY, STATUS, UPDATE, LogEntry, entry_bytes
+from toolplug.sessions.logged_event import LoggedEvent, logged_events
 from toolplug.sessions.negotiation import Registration, ToolChanges, changed, negotiated, read_changes
 from toolplug.sessions.reader import Reader
 from toolplug.sessions.record import SessionState, read_state, record_key, state_bytes
@@ -203,6 +204,14 @@ class Session:
             self.touch()
             if not self.relay.attached:
                 self._begin_grace()
+
+    async def log_page(self, after: int | None) -> tuple[LoggedEvent, ...] | None:
+        """What the log holds after a position, None for all of it; None where it does not hold the position.
+
+        Arguments of requests are left out. Raises `StoreError`.
+        """
+        page = await self._shared.store.events(self._key, after)
+        return logged_events(page.entries) if page.known else None
 
     def tools_wire(self, state: SessionState | None = None) -> bytes:
         """The tools as a JSON array for people and plugins: each with whether it can be called now."""

@@ -75,7 +75,7 @@ class MemoryStore(Store):
         )
         return heapq.nsmallest(limit, wanted)
 
-    async def events(self, key: str, after: int, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
+    async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         check_key(key)
         check_count("limit", limit)
 
@@ -136,11 +136,13 @@ class MemoryStore(Store):
         self._counters = settlement.counters
         self._waiting.wake(settlement.touched)
 
-    def _page(self, key: str, after: int, limit: int) -> Events:
+    def _page(self, key: str, after: int | None, limit: int) -> Events:
         entry = self._live(key)
         if entry is None:
             return Events(known=False)
         log = entry.log
+        if after is None:
+            return Events(known=True, entries=tuple(islice(log, limit)))
         from_the_start = after == entry.head.origin and len(log) == entry.head.appended
         if not (from_the_start or any(event.id == after for event in log)):
             return Events(known=False)

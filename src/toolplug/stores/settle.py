@@ -82,11 +82,10 @@ def settle(changes: Sequence[Change], stored: Mapping[str, Head], counters: Coun
             _remove(settlement, key, head.revision)
     for change in changes:
         head = _current(settlement, stored, change.key)
-        match change:
-            case Commit():
-                settlement.answers.append(_commit(settlement, change, head, now))
-            case Extension():
-                settlement.answers.append(_extend(settlement, change, head, now))
+        if isinstance(change, Commit):
+            settlement.answers.append(_commit(settlement, change, head, now))
+        else:
+            settlement.answers.append(_extend(settlement, change, head, now))
     return settlement
 
 

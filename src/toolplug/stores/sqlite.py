@@ -38,10 +38,11 @@ ORDER BY key LIMIT :limit
 _EVENTS = """
 SELECT event.id, event.data
 FROM records LEFT JOIN (
-    SELECT id, data FROM events WHERE key = :key AND id > :after ORDER BY id LIMIT :limit
+    SELECT id, data FROM events WHERE key = :key AND id > coalesce(:after, -1) ORDER BY id LIMIT :limit
 ) AS event
 WHERE records.key = :key AND (expires_at IS NULL OR expires_at > :now) AND (
-    EXISTS (SELECT 1 FROM events WHERE key = :key AND id = :after)
+    :after IS NULL
+    OR EXISTS (SELECT 1 FROM events WHERE key = :key AND id = :after)
     OR (origin = :after AND appended = (SELECT count(*) FROM events WHERE key = :key))
 )
 ORDER BY event.id
@@ -117,12 +118,12 @@ class SqliteStore(Store):
         )
         return [key for (key,) in rows]
 
-    async def events(self, key: str, after: int, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
+    async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         check_key(key)
         check_count("limit", limit)
 
         async def page() -> Events:
-            if not 0 <= after <= _MAX_INTEGER:
+            if after is not None and not 0 <= after <= _MAX_INTEGER:
                 return Events(known=False)
             rows = await self._rows(_EVENTS, key=key, after=after, limit=min(limit, _MAX_INTEGER))
             entries = tuple(Event(at, data) for at, data in rows if at is not None)
@@ -172,7 +173,7 @@ class SqliteStore(Store):
             raise StoreUnavailable(f"{self.file.path} is not open")
         return self._opened
 
-    async def _rows(self, sql: str, **parameters: str | int) -> list[sqlite3.Row]:
+    async def _rows(self, sql: str, **parameters: str | int | None) -> list[sqlite3.Row]:
         reader = self._now_open().reader
         with told_as_store_errors(self.file.path):
             return await reader.rows(sql, {**parameters, "now": self._clock()})

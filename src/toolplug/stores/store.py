@@ -103,12 +103,12 @@ class Store(Protocol):
         """Return the keys of live records that begin with `prefix` and come after `after`, in code-point order."""
         ...
 
-    async def events(self, key: str, after: int, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
+    async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         """Return the events of a log after a position, oldest first, at most `limit`.
 
-        `after`: a record's `position` or an event's `id`. Where nothing follows it yet, waits up to `wait_s` seconds:
-        a change by this process ends the wait at once, one of another process within 250 ms, and the record's
-        expiry at the latest when the wait is over.
+        `after`: a record's `position` or an event's `id`; `None` is before the oldest event that is kept. Where nothing
+        follows it yet, waits up to `wait_s` seconds: a change by this process ends the wait at once, one of another
+        process within 250 ms, and the record's expiry at the latest when the wait is over.
         """
         ...
 

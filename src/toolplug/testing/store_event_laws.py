@@ -54,6 +54,17 @@ class EventLaws(StoreFixtures):
         assert [event.data for event in kept] == [b"9", b"10", b"11"]
         assert await store.events("key", end - KEPT) == Events(known=False)
 
+    async def test_a_log_can_be_read_from_its_oldest_event_on(self, store: Store) -> None:
+        assert await store.events("key", None) == Events(known=False)
+        await store.commit("key", b"")
+        assert await store.events("key", None) == Events(known=True)
+        for number in range(KEPT + 2):
+            await store.commit("key", b"", events=[str(number).encode()])
+        kept = await store.events("key", None)
+        assert kept.known
+        assert [event.data for event in kept.entries] == [b"2", b"3", b"4", b"5"]
+        assert (await store.events("key", None, limit=2)).entries == kept.entries[:2]
+
     @pytest.mark.parametrize("away", [1, 1000, 2**63, 10**40, -(10**40)])
     async def test_a_position_that_the_log_never_had_is_unknown(self, store: Store, away: int) -> None:
         await store.commit("key", b"", events=[b"event"])
