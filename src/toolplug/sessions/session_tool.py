@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef, check_foreign_tool_name
+from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, ToolRef, check_foreign_tool_name
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
 from toolplug.errors import InvalidDefinition
 from toolplug.sessions.capability import Requirement, read_requirements
@@ -111,7 +111,7 @@ def _schema(raw: object, at: str) -> Schema:
 def _hints(raw: object) -> ToolHints:
     """The hints of MCP's tool annotations; others are kept and mean nothing here."""
     if raw is None:
-        return ToolHints()
+        return NO_HINTS
     if not isinstance(raw, dict) or any(
         isinstance(value, dict | list) for value in cast("dict[str, object]", raw).values()
     ):
@@ -128,4 +128,5 @@ def _wire(given: Mapping[str, object], definition: ToolDefinition) -> bytes:
     kept = {key: given[key] for key in _KEYS if given.get(key) is not None}
     if "description" in kept:
         kept["description"] = definition.description
-    return orjson.dumps(kept)
+    # A copy: the encoder's own bytes keep the room that they were written in, some kilobytes each.
+    return bytes(memoryview(orjson.dumps(kept)))
