@@ -53,7 +53,8 @@ class Schema:
             raise InvalidDefinition(f"the schema has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
         if b'"$' in text:
             References(orjson.loads(text))
-        self.text = text
+        # A copy: the encoder's own bytes keep the room that they were written in, some kilobytes each.
+        self.text = bytes(memoryview(text))
 
     @property
     def value(self) -> dict[str, object]:
