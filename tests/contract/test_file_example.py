@@ -36,17 +36,19 @@ http:      {allowed_hosts: [], allowed_origins: [], max_body: 1MiB}
 limits:    {timeout: 60s}                   # the same knobs, for every tool
 metrics:   {namespace: antwort}
 store:     sqlite:///./.toolplug/state.db   # or memory://, redis://host:6379/0
+toolsets:  {web: {prefix: web, from: provider:web_search, scope: shared}}
+agents:    {researcher: {toolsets: [web]}, default: {toolsets: []}}
+sessions:  {ttl: 1h, grace: 30s, max_tools: 256, max_updates_per_minute: 10, policy: allow, default_toolset: web}
 """  # noqa: E501  the lines are the contract's
 LATER = """\
 egress:    {allow: []}                      # loopback, private, 10.1.0.0/16, *.corp.example
 mcp_servers:
   time: {command: uvx, args: [mcp-server-time], env: {TZ: UTC}, cwd: /, enabled: true, discovery_timeout: 30s, policy: allow, pin: false, tools: {get_time: allow}}
   docs: {url: https://docs.example/mcp, headers: {X-Team: docs}}
-toolsets:  {web: {prefix: web, from: provider:web_search, scope: shared}, clock: {prefix: clock, from: mcp:time, scope: session}}
-agents:    {researcher: {toolsets: [web, clock]}, default: {toolsets: []}}
-sessions:  {ttl: 1h, grace: 30s, max_tools: 256, max_updates_per_minute: 10, policy: allow, default_toolset: web}
 responses: {backend: {base_url: http://model:8000/v1, api_key: "${OPENAI_API_KEY}", model: small}, max_turns: 10}
 """  # noqa: E501
+WEB = "web: {prefix: web, from: provider:web_search, scope: shared}"
+CLOCK = ", clock: {prefix: clock, from: mcp:time, scope: session}"
 ENVIRON = {"TP_KEY": "the key of alice"}
 
 WEB_SEARCH = """
@@ -73,7 +75,7 @@ def web_search(package: Package) -> None:
 @pytest.mark.requirement("C-2-example-loads", "C-2-later-parts", "C-3-policy-ask", "I2-6-ask-refused")
 async def test_each_part_that_is_not_built_is_refused_by_name_and_nothing_else_is(config: Write) -> None:
     with pytest.raises(ConfigError) as caught:
-        async with open_host(config(BUILT + LATER), environ=ENVIRON):
+        async with open_host(config(BUILT.replace(WEB, WEB + CLOCK) + LATER), environ=ENVIRON):
             raise AssertionError("it must not start")
     assert [(problem.path, problem.code, problem.message) for problem in caught.value.problems] == [
         (
@@ -81,9 +83,14 @@ async def test_each_part_that_is_not_built_is_refused_by_name_and_nothing_else_i
             "not_built",
             "policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny",
         ),
+        (
+            "toolsets.clock.from",
+            "not_built",
+            "mcp: needs MCP servers, which this version of toolplug does not have; use provider:KEY",
+        ),
         *(
             (name, "not_built", f"this version of toolplug has no {name}")
-            for name in ("egress", "mcp_servers", "toolsets", "agents", "sessions", "responses")
+            for name in ("egress", "mcp_servers", "responses")
         ),
     ]
 

@@ -201,7 +201,7 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
           Bad-Key: {}
         store: redis://localhost
         limits: {rate: 5/week}
-        sessions: {ttl: 1h}
+        responses: {max_turns: 3}
         metricss: {}
         """
     )
@@ -223,7 +223,7 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
         "providers.yaml:12:8: store: unknown store 'redis'; known: memory://, sqlite:///./state.db,"
         " sqlite:////var/lib/state.db",
         "providers.yaml:13:16: limits.rate: should be a rate such as 5/second, 60/minute or 1000/hour, not '5/week'",
-        "providers.yaml:14:1: sessions: this version of toolplug has no sessions (remove the section)",
+        "providers.yaml:14:1: responses: this version of toolplug has no responses (remove the section)",
         "providers.yaml:15:1: metricss: unknown key 'metricss' (nearest: 'metrics')",
     ]
 

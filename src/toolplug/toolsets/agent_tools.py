@@ -28,7 +28,7 @@ class AgentTools:
     """Makes executors that follow every change of toolsets and allowlists, and opens and closes what sessions need.
 
     A session is any hashable key; `close` ends what was opened for it. All who have the same shared toolsets have the
-    same catalog.
+    same catalog. `some_wait`: is there any toolset that lists nothing before its factory has run.
     """
 
     def __init__(self, around: Around) -> None:
@@ -41,6 +41,7 @@ class AgentTools:
         self._together: dict[tuple[LiveCatalog, ...], Joint] = {}
         self._live: dict[Hashable, WeakValueDictionary[Choice, Joint]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self.some_wait: bool = False
 
     @property
     def toolsets(self) -> Toolsets:
@@ -56,6 +57,7 @@ class AgentTools:
         """Make these hold: the next call of every executor, also of those in use, sees them."""
         self._toolsets = self._toolsets if toolsets is None else toolsets
         self._allowlists = self._allowlists if allowlists is None else allowlists
+        self.some_wait = any(_lists_later(item) for item in self._toolsets.every())
         self._drop_unregistered()
         self._together = {}
         for session, joints in self._live.items():
@@ -173,6 +175,10 @@ class AgentTools:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
+
+
+def _lists_later(toolset: Toolset) -> bool:
+    return isinstance(toolset.source, PerSession) and toolset.source.tools is None
 
 
 def _could_be_of(name: str, prefix: str) -> bool:

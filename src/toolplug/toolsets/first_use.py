@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager
+from types import CoroutineType
+from typing import Any
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
 from toolplug.execution.results import timed_out
-from toolplug.execution.run import run
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 
 Compose = Callable[[Hashable], ToolExecutor]
@@ -43,22 +44,25 @@ class FirstUse:
         """Hear each difference of the catalog."""
         return self._inner.subscribe(listener)
 
-    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+    def execute(self, call: ToolCall, context: CallContext) -> CoroutineType[Any, Any, ToolResult]:
         """Run one call; where nothing listed has its name, after opening what could."""
-        tool = self._inner.catalog.find(call.name)
-        if tool is not None:
-            return await run(tool.plan, call, context)
+        tools = self._tools
+        if tools.some_wait and self._inner.catalog.find(call.name) is None:
+            return self._execute_opened(call, context)
+        return self._inner.execute(call, context)
+
+    async def listed(self) -> Catalog:
+        """What is listed once everything is open."""
+        async with self._opened("", None) as executor:
+            return executor.catalog
+
+    async def _execute_opened(self, call: ToolCall, context: CallContext) -> ToolResult:
         began = asyncio.get_running_loop().time()
         try:
             async with self._opened(call.name, context.deadline) as executor:
                 return await executor.execute(call, context)
         except TimeoutError:
             return timed_out(call, asyncio.get_running_loop().time() - began)
-
-    async def listed(self) -> Catalog:
-        """What is listed once everything is open."""
-        async with self._opened("", None) as executor:
-            return executor.catalog
 
     @asynccontextmanager
     async def _opened(self, name: str, deadline: float | None) -> AsyncGenerator[ToolExecutor]:
