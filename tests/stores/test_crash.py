@@ -127,6 +127,27 @@ async def test_a_process_killed_before_any_statement_leaves_both_or_neither(tmp_
     assert at > 100
 
 
+@pytest.mark.requirement("LAW-7", "I2-2a-atomic")
+async def test_a_rollback_that_fails_is_made_up_for_before_the_next_change(tmp_path: Path) -> None:
+    def blow(sql: str) -> None:
+        fuse.at = 0 if sql == "ROLLBACK" else fuse.seen + 1
+        fail_as(sqlite3.SQLITE_IOERR)(sql)
+
+    file, fuse = tmp_path / "state.db", Fuse(at=0, blow=blow)
+    async with SqliteStore(file, connection=burning(fuse)) as store:
+        await store.commit("key", b"before", events=[b"before"])
+        # BEGIN, counters, heads, record: the event fails, and so does the ROLLBACK.
+        fuse.at = fuse.seen + 5
+        with pytest.raises(StoreUnavailable, match="made to fail: ROLLBACK"):
+            await store.commit("key", b"lost", events=[b"lost"])
+        assert fuse.at == 0
+        assert await store.extend("key", events=[b"after"])
+        record = await store.read("key")
+        assert record is not None
+        assert (record.value, record.revision) == (b"before", 1)
+        assert _log(file, "key") == [b"before", b"after"]
+
+
 async def _commit(store: Store, number: int) -> None:
     await store.commit("key", str(number).encode(), events=[b"a", str(number).encode()])
 
