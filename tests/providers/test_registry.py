@@ -356,3 +356,13 @@ async def test_past_two_thousand_tools_the_metrics_say_how_many_have_no_lines() 
         assert metrics.get_sample_value("antwort_builtin_tool_series_capped") == 2  # one is of unknown names
         labels = {"provider": "many", "tool_name": "tool_2000"}
         assert metrics.get_sample_value("antwort_builtin_tool_in_flight", labels) is None
+
+
+async def test_the_tools_of_one_provider_are_its_own_also_where_an_earlier_one_has_their_names() -> None:
+    async with FunctionRegistry({"first": Echo(), "second": Echo()}) as registry:
+        second = registry.tools_of("second")
+        assert [tool.definition.ref.source for tool in second.catalog.values()] == ["second"] * len(second.catalog)
+        assert list(second.catalog) == list(registry.catalog)
+        assert list(registry.tools_of("nobody").catalog) == []
+        await registry.apply(())
+        assert list(second.catalog) == []

@@ -172,13 +172,9 @@ class HostSettings(Part):
         str, AfterValidator(_store_url), Field(description="sqlite:///./path, sqlite:////path or memory://")
     ] = DEFAULT_STORE
     toolsets: Annotated[
-        dict[str, ToolsetSettings],
-        Field(default_factory=dict[str, ToolsetSettings], description="tools under a prefix, by id"),
-    ]
-    agents: Annotated[
-        dict[str, AgentSettings],
-        Field(default_factory=dict[str, AgentSettings], description="which toolsets each agent may use"),
-    ]
+        dict[str, ToolsetSettings], Field(description="tools under a prefix, by id, in the order of listings")
+    ] = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
+    agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}  # noqa: RUF012  as above
 
 
 LATER_SECTIONS = frozenset({"egress", "mcp_servers", "responses"})

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
-from toolplug.catalog.catalog import Catalog, Conflict, merged
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.catalog.plan import Observer
 from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.execution.lanes import Lanes
@@ -87,6 +87,8 @@ class FunctionRegistry(LiveCatalog):
         self._routes: tuple[MountedRoute, ...] = ()
         self._conflicts: frozenset[tuple[str, str, str]] = frozenset()
         self._hooks: tuple[Observer, ...] = ()
+        self._own: dict[str, Catalog] = {}
+        self._parts: dict[str, LiveCatalog] = {}
         self._changing = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -136,6 +138,13 @@ class FunctionRegistry(LiveCatalog):
     def hooks(self) -> tuple[Observer, ...]:
         """The host-wide hooks of the providers that run now."""
         return self._hooks
+
+    def tools_of(self, key: str) -> LiveCatalog:
+        """The tools of one provider, also those whose names an earlier one has; none while it does not run."""
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = LiveCatalog(self._unknown, self._own.get(key, EMPTY_CATALOG))
+        return part
 
     def running(self) -> dict[str, Generation]:
         """The generation that runs under each key, in order."""
@@ -201,12 +210,15 @@ class FunctionRegistry(LiveCatalog):
         """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
         hooks = self._hooks = observers(generations, self._setup.lanes)
-        parts = [_observed(generation.catalog, hooks) for generation in generations]
+        self._own = {item.entry.key: _observed(item.catalog, hooks) for item in generations}
+        parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
             parts.append(self._setup.tail())
         catalog, conflicts = merged(parts)
         self._warn(conflicts)
         self.publish(catalog)
+        for key, part in self._parts.items():
+            part.publish(self._own.get(key, EMPTY_CATALOG))
 
     def _warn(self, conflicts: Sequence[Conflict]) -> None:
         met: set[tuple[str, str, str]] = set()
