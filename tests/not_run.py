@@ -12,7 +12,11 @@ from collections.abc import Mapping
 
 import pytest
 
-INSTALL: Mapping[str, str] = {"curl": "apt-get install curl", "promtool": "apt-get install prometheus"}
+INSTALL: Mapping[str, str] = {
+    "chromium": "apt-get install chromium",
+    "curl": "apt-get install curl",
+    "promtool": "apt-get install prometheus",
+}
 """Executable that a test needs → the line that installs it."""
 
 _NOT_RUN = pytest.StashKey[list[tuple[str, str]]]()

@@ -9,7 +9,6 @@ from tests.http.conftest import client_of, settings
 from toolplug import open_host
 from toolplug.http import create_app
 
-
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-browser-client")]
 
 LISTED = "https://pages.example"

@@ -459,6 +459,7 @@ class Lending {
           await this.#recover(error, change, tries);
         }
       }
+      this.#reasons.clear();
       return this.#report();
     } finally {
       this.#settling = null;

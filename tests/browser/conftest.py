@@ -1,0 +1,85 @@
+"""A headless Chromium, pages of an origin of their own, and a host started by the real command."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from playwright.async_api import Browser, Page, async_playwright
+from tests.browser.host import BrowserHost
+from tests.cli.process import PATIENCE_S, serving
+from tests.requirement_table import ROOT
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-features=WebMCP",
+]
+GRACE = "1s"
+TABLE = ROOT / "examples" / "data_table"
+
+
+@pytest.fixture(scope="module")
+async def chromium(anyio_backend: str) -> AsyncIterator[Browser]:
+    """The machine's own Chromium."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[str]:
+    """The example page on a static server, another origin than the host's."""
+    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(TABLE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        found = re.search(r"http://[\d.]+:\d+", server.stdout.readline())
+        assert found is not None
+        yield found[0]
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def host(origin: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserHost]:
+    """A host with the checkout's providers.yaml, for pages of that origin; its sessions have a short grace time."""
+    folder = tmp_path_factory.mktemp("host")
+    with serving("-c", str(configuration(folder, origin)), folder=folder) as service:
+        with BrowserHost(service.url, timeout=PATIENCE_S) as client:
+            yield client
+        service.process.terminate()
+        assert service.end() == 0, service.lines
+
+
+@pytest.fixture
+async def page(chromium: Browser, origin: str) -> AsyncIterator[Page]:
+    """A page of that origin in a browser profile of its own; an exception in it fails the test."""
+    context = await chromium.new_context()
+    opened = await context.new_page()
+    failures: list[str] = []
+    opened.on("pageerror", lambda error: failures.append(str(error)))
+    yield opened
+    await context.close()
+    assert failures == []
+
+
+def configuration(folder: Path, origin: str) -> Path:
+    """Write the checkout's providers.yaml for a host in another folder."""
+    settings = yaml.safe_load((ROOT / "providers.yaml").read_text("utf-8"))
+    settings["providers"]["file_search"]["paths"] = [str(ROOT / "docs")]
+    settings["http"]["allowed_origins"] = [origin]
+    settings["sessions"] = {"grace": GRACE}
+    file = folder / "providers.yaml"
+    file.write_text(yaml.safe_dump(settings), "utf-8")
+    return file
