@@ -7,6 +7,7 @@ from types import ModuleType
 from docs.generator.markdown import page
 
 import toolplug
+import toolplug.client
 import toolplug.http
 import toolplug.testing
 
@@ -15,7 +16,7 @@ _HEAD = "Everything that you may import. What is not listed here may change with
 
 def python_page() -> str:
     """The page."""
-    listed = map(_module, (toolplug, toolplug.http, toolplug.testing))
+    listed = map(_module, (toolplug, toolplug.http, toolplug.client, toolplug.testing))
     return page("Python", _HEAD, *listed, *map(_whole, ("toolplug.testing.in_process", "toolplug.errors")))
 
 

@@ -71,8 +71,8 @@ def _mcp(definition: ToolDefinition) -> bytes:
     parts = [start[:-1]]
     if output is not None:
         parts += [b',"outputSchema":', output.text]
-    if annotations := _annotations(hints):
-        parts += [b',"annotations":', orjson.dumps(annotations)]
+    if promises := annotations(hints):
+        parts += [b',"annotations":', orjson.dumps(promises)]
     if definition.wire != definition.name:
         parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
     return b"".join([*parts, b"}"])
@@ -84,7 +84,8 @@ def _head(definition: ToolDefinition) -> bytes:
     return b'{"name":"%b","description":%b' % (definition.wire.encode(), orjson.dumps(text))
 
 
-def _annotations(hints: ToolHints) -> dict[str, bool]:
+def annotations(hints: ToolHints) -> dict[str, bool]:
+    """The hints as Model Context Protocol's tool annotations; empty where nothing is promised."""
     named = {
         "readOnlyHint": hints.read_only,
         "idempotentHint": hints.idempotent,

@@ -1,0 +1,268 @@
+"""An application that lends its functions to a model as tools."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple, Self, TypeVar, overload
+
+from httpx2 import AsyncClient
+
+from toolplug.client.capability import Capability, CapabilityType, Environment
+from toolplug.client.host_requests import HostRequests, base_url
+from toolplug.client.open_session import OpenSession
+from toolplug.client.pace import Pace
+from toolplug.client.session_requests import Introduction, create, end
+from toolplug.client.tool import Function, Requirement, Tool
+from toolplug.errors import HostError
+from toolplug.signatures.scope import names_around
+
+Lent = TypeVar("Lent", bound=Function)
+
+
+class _Address(NamedTuple):
+    code: str
+    token: str
+
+
+class _Entered(NamedTuple):
+    """What is there between entering and leaving."""
+
+    address: _Address
+    session: OpenSession
+    running: asyncio.Task[None]
+    stack: AsyncExitStack
+
+
+class Application:
+    """Lends functions to whoever holds the code of its session, while it is entered (`async with application`).
+
+    Entering creates a session (or joins one: `joining`) and registers the tools; raises `HostError` where that fails.
+    From then on calls are answered in the background, over as many connections as it takes. Leaving cancels what runs
+    and ends the session that was created. Where the session was over before and nobody was told by `serve`, leaving
+    raises why. It may be entered again. All methods belong to the thread of the event loop.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        plugin_type: str,
+        api_key: str | None = None,
+        capabilities: Sequence[Capability] = (),
+        environment: Environment | None = None,
+        ttl_s: int | None = None,
+        max_running: int = 16,
+        http: AsyncClient | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        """`url`: where the host is mounted. `plugin_type`: the kind of application, such as `codap`.
+
+        `ttl_s`: how long the session outlives the last sign of the application. `max_running`: how many functions run
+        at once. `http`: a client of one's own, with certificates or a proxy, which is left open.
+        """
+        self._url = base_url(url)
+        self._introduction = Introduction(
+            plugin_type=plugin_type, capabilities=tuple(capabilities), environment=environment or Environment()
+        )
+        self._api_key = api_key
+        self._ttl_s = ttl_s
+        self._max_running = max_running
+        self._http = http
+        self._pace = pace or Pace()
+        self._joined: _Address | None = None
+        self._tools: dict[str, Tool] = {}
+        self._entered: _Entered | None = None
+        self._told = False
+
+    @classmethod
+    def joining(
+        cls,
+        url: str,
+        *,
+        code: str,
+        token: str,
+        plugin_type: str,
+        capabilities: Sequence[Capability] = (),
+        environment: Environment | None = None,
+        max_running: int = 16,
+        http: AsyncClient | None = None,
+        pace: Pace | None = None,
+    ) -> Self:
+        """An application that goes on with a session of an earlier run, and leaves it alive.
+
+        It sends only what differs from the tools that the session has.
+        """
+        application = cls(
+            url,
+            plugin_type=plugin_type,
+            capabilities=capabilities,
+            environment=environment,
+            max_running=max_running,
+            http=http,
+            pace=pace,
+        )
+        application._joined = _Address(code, token)
+        return application
+
+    @property
+    def code(self) -> str:
+        """The address of the session, for whoever may call its tools. Raises `RuntimeError` unless entered."""
+        return self._open.address.code
+
+    @property
+    def token(self) -> str:
+        """The credential that `joining` takes; keep it secret. Raises `RuntimeError` unless entered."""
+        return self._open.address.token
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """What the application lends now, by name."""
+        return MappingProxyType(self._tools)
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """The tools that the host does not take, each with its reason. Raises `RuntimeError` unless entered."""
+        return self._open.session.lending.refused
+
+    @overload
+    def tool(self, function: Lent, /) -> Lent: ...
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        read_only: bool | None = None,
+        idempotent: bool | None = None,
+        destructive: bool | None = None,
+        requires: Sequence[CapabilityType | Requirement] = (),
+    ) -> Callable[[Lent], Lent]: ...
+    def tool(
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        read_only: bool | None = None,
+        idempotent: bool | None = None,
+        destructive: bool | None = None,
+        requires: Sequence[CapabilityType | Requirement] = (),
+    ) -> object:
+        """Lend the function below, which stays as it is: bare, or with what `Tool` takes."""
+        around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+        def lend(function: Lent) -> Lent:
+            tool = Tool(
+                function,
+                name=name,
+                description=description,
+                read_only=read_only,
+                idempotent=idempotent,
+                destructive=destructive,
+                requires=requires,
+                around=around,
+            )
+            self.add(tool)
+            return function
+
+        return lend if function is None else lend(function)
+
+    def add(self, tool: Tool | Function, *, reason: str | None = None) -> None:
+        """Lend one more tool, or another one of the same name."""
+        around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        lent = _lent(tool, around)
+        self._tools[lent.name] = lent
+        self._changed(reason or f"{lent.name} was added")
+
+    def remove(self, name: str, *, reason: str | None = None) -> None:
+        """Lend this tool no more; calls of it that run go on. Raises `KeyError` where it is not lent."""
+        del self._tools[name]
+        self._changed(reason or f"{name} was removed")
+
+    def replace(self, tools: Iterable[Tool | Function], *, reason: str | None = None) -> None:
+        """Lend these tools and no others; what is equal to what the host has is not sent."""
+        around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        lent = [_lent(tool, around) for tool in tools]
+        self._tools.clear()
+        self._tools.update({tool.name: tool for tool in lent})
+        self._changed(reason or "the tools were replaced")
+
+    async def settled(self) -> None:
+        """Wait until the host has every change that was made so far.
+
+        Raises `HostRefused` where it does not take the change at all; `refused` names single tools that it did not
+        take. Raises `RuntimeError` unless entered.
+        """
+        await self._open.session.lending.settled()
+
+    async def serve(self) -> None:
+        """Wait while calls are answered. Raises `HostError` when the session is over; never returns otherwise.
+
+        Raises `RuntimeError` unless entered.
+        """
+        running = self._open.running
+        self._told = True
+        await asyncio.shield(running)
+
+    async def __aenter__(self) -> Self:
+        if self._entered is not None:
+            raise RuntimeError("the application is entered already")
+        async with AsyncExitStack() as stack:
+            http = self._http or await stack.enter_async_context(AsyncClient())
+            host = HostRequests(http, self._url, self._api_key, self._pace.answer_s)
+            address = self._joined or await self._created(host, stack)
+            session = OpenSession(
+                host.with_credential(address.token),
+                address.code,
+                self._introduction,
+                self.tools,
+                self._pace,
+                self._max_running,
+            )
+            await session.lending.begin(joins=self._joined is not None)
+            running = asyncio.create_task(session.run(), name=f"toolplug session of {self._introduction.plugin_type}")
+            self._entered = _Entered(address, session, running, stack.pop_all())
+        self._told = False
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        (_, _, running, stack), self._entered = self._open, None
+        async with stack:
+            running.cancel()
+            await asyncio.wait([running])
+        over = None if running.cancelled() else running.exception()
+        if over is not None and error is None and not self._told:
+            raise over
+
+    @property
+    def _open(self) -> _Entered:
+        if self._entered is None:
+            raise RuntimeError("the application is not entered; use it inside `async with application:`")
+        return self._entered
+
+    async def _created(self, host: HostRequests, stack: AsyncExitStack) -> _Address:
+        created = await create(host, self._introduction.plugin_type, self._ttl_s)
+        stack.push_async_callback(_ended, host, created.code)
+        return _Address(created.code, created.plugin_token)
+
+    def _changed(self, reason: str) -> None:
+        if self._entered is not None:
+            self._entered.session.lending.changed(reason)
+
+
+def _lent(tool: Tool | Function, around: Mapping[str, object]) -> Tool:
+    return tool if isinstance(tool, Tool) else Tool(tool, around=around)
+
+
+async def _ended(host: HostRequests, code: str) -> None:
+    """End a session as well as one can: one that stays without its application expires."""
+    with suppress(HostError):
+        await end(host, code)

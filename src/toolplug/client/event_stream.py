@@ -1,0 +1,83 @@
+"""The events of one session, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Generic, TypeVar
+
+import orjson
+from httpx2 import EventSource, RequestError, Response, ServerSentEvent
+
+from toolplug.client.host_requests import HostRequests
+from toolplug.client.pace import Pace
+from toolplug.errors import SessionOver
+
+_LOG = logging.getLogger("toolplug.client")
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Twice what all definitions of one session may have together."""
+
+Event = TypeVar("Event")
+Readers = Mapping[str, Callable[[bytes], Event]]
+
+
+class EventStream(Generic[Event]):
+    """Reads what a host tells about one session, and connects again where a connection breaks or falls silent.
+
+    `readers` make a value of an event's data, by the event's name; one that raises `ValueError` says that the data
+    cannot be read. Other events are passed over.
+    """
+
+    def __init__(self, host: HostRequests, path: str, readers: Readers[Event], pace: Pace) -> None:
+        self._host = host
+        self._path = path
+        self._readers = readers
+        self._pace = pace
+        self._last_id = ""
+
+    async def events(self, first: Response | None = None) -> AsyncGenerator[Event]:
+        """Every event once, in order, or a new snapshot where that cannot be. Whoever leaves it closes it.
+
+        `first`: a connection that is `opened` already. Raises `SessionOver`, or `HostRefused` where asking again is no
+        use; never ends otherwise.
+        """
+        while True:
+            response = first or await self._pace.insist(self.opened)
+            first = None
+            async with aclosing(response):
+                try:
+                    async for sent in EventSource(response, MAX_EVENT_BYTES):
+                        event = self._read(sent)
+                        if event is not None:
+                            yield event
+                        self._last_id = sent.id
+                    _LOG.info("the host closed the event stream; connecting again")
+                except RequestError as error:
+                    _LOG.info("the event stream broke (%s); connecting again", str(error) or type(error).__name__)
+                except ValueError as error:
+                    self._last_id = ""
+                    _LOG.warning("an event that cannot be read (%s); asking for a snapshot", error)
+            await asyncio.sleep(random.uniform(0, self._pace.first_s))
+
+    async def opened(self) -> Response:
+        """One connection, which goes on after the last event that was taken."""
+        headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
+        return await self._host.opened(self._path, headers, self._pace.silence_s)
+
+    def _read(self, sent: ServerSentEvent) -> Event | None:
+        data = sent.data.encode()
+        if sent.event == "error":
+            raise _over(data)
+        reader = self._readers.get(sent.event)
+        return None if reader is None else reader(data)
+
+
+def _over(data: bytes) -> SessionOver:
+    said: object = orjson.loads(data)
+    if not isinstance(said, dict):
+        raise ValueError("an error event is no object")
+    return SessionOver(str(said.get("code")), str(said.get("message")))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

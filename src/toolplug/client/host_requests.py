@@ -1,0 +1,106 @@
+"""Requests to one host under one credential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from httpx2 import URL, AsyncClient, InvalidURL, Request, RequestError, Response, Timeout
+from pydantic import BaseModel, ValidationError
+
+from toolplug.client.refusals import no_host, refusal
+from toolplug.errors import HostUnreachable
+from toolplug.signatures.values import as_json
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class HostRequests:
+    """Raises `HostUnreachable` where nobody answers, and what `refusal` says where the answer is no success."""
+
+    def __init__(self, http: AsyncClient, url: str, credential: str | None, timeout_s: float) -> None:
+        self._http = http
+        self._url = base_url(url)
+        self._headers = {} if credential is None else {"Authorization": f"Bearer {credential}"}
+        self._timeout_s = timeout_s
+
+    def with_credential(self, credential: str) -> HostRequests:
+        """The same host, addressed with another credential."""
+        return HostRequests(self._http, self._url, credential, self._timeout_s)
+
+    async def answered(
+        self,
+        method: str,
+        path: str,
+        kind: type[Answer],
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """The answer's body as this kind of value."""
+        response = await self.done(method, path, body, headers)
+        try:
+            return kind.model_validate_json(response.content)
+        except ValidationError:
+            raise no_host(response) from None
+
+    async def done(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """The answer, which is a success. Raises `ValueError` for a body that is not JSON."""
+        given, content = dict(headers or {}), None
+        if body is not None:
+            json = as_json(body)
+            if json is None:
+                raise ValueError("the body is not JSON")
+            content = json.text.encode()
+            given["Content-Type"] = "application/json"
+        response = await self._sent(self._request(method, path, given, Timeout(self._timeout_s), content), stream=False)
+        if not response.is_success:
+            raise refusal(response)
+        return response
+
+    async def opened(self, path: str, headers: Mapping[str, str], silence_s: float) -> Response:
+        """An event stream that breaks after so much silence; whoever takes it closes it."""
+        timeout = Timeout(self._timeout_s, read=silence_s)
+        asking = {"Accept": "text/event-stream", "Cache-Control": "no-store", **headers}
+        response = await self._sent(self._request("GET", path, asking, timeout), stream=True)
+        if response.status_code == 200:
+            return response
+        try:
+            await response.aread()
+        except RequestError as error:
+            raise self._unreachable(error) from error
+        finally:
+            await response.aclose()
+        raise refusal(response)
+
+    def _request(
+        self, method: str, path: str, headers: Mapping[str, str], timeout: Timeout, content: bytes | None = None
+    ) -> Request:
+        given = {**self._headers, **headers}
+        return self._http.build_request(method, self._url + path, content=content, headers=given, timeout=timeout)
+
+    async def _sent(self, request: Request, *, stream: bool) -> Response:
+        try:
+            return await self._http.send(request, stream=stream)
+        except RequestError as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: RequestError) -> HostUnreachable:
+        reason = str(error) or type(error).__name__
+        return HostUnreachable(f"no host answers at {self._url}: {reason}")
+
+
+def base_url(url: str) -> str:
+    """Where a host is mounted, without the slash at its end. Raises `ValueError`."""
+    try:
+        parsed = URL(url)
+    except InvalidURL as error:
+        raise ValueError(f"{url!r} is no URL of a host: {error}") from None
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ValueError(f"{url!r} is no URL of a host; write it as http://127.0.0.1:8080")
+    return url.rstrip("/")

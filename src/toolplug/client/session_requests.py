@@ -1,0 +1,122 @@
+"""What an application asks of its session at the host (CONTRACT.md section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from toolplug.client.answering import Answer
+from toolplug.client.capability import Capability, Environment
+from toolplug.client.changes import OfferedTool
+from toolplug.client.difference import Difference
+from toolplug.client.host_requests import HostRequests
+from toolplug.client.tool import Definition
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+
+
+class Created(_Answer):
+    """A new session; the token is told only here."""
+
+    code: str
+    plugin_token: str
+
+
+class FailedTool(_Answer):
+    """A tool that the host did not take, and why."""
+
+    tool_name: str
+    error: str
+
+
+class Registered(_Answer):
+    """Which tools the session has, and which were not taken."""
+
+    registered_tools: tuple[str, ...]
+    failed_tools: tuple[FailedTool, ...]
+    revision: int
+
+
+class Updated(_Answer):
+    """The session's revision after an update."""
+
+    revision: int
+
+
+class Metadata(_Answer):
+    """What the host has of this application."""
+
+    plugin_type: str | None = None
+    capabilities: list[Any] = []
+    environment: Mapping[str, Any] = {}
+    tools: tuple[OfferedTool, ...]
+    registered: bool
+    revision: int
+
+
+class Introduction(BaseModel):
+    """Who the application is, as every registration says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    plugin_type: str
+    capabilities: tuple[Capability, ...]
+    environment: Environment
+
+    def wire(self) -> dict[str, object]:
+        """The part of a registration that is not its tools."""
+        return {
+            "pluginType": self.plugin_type,
+            "capabilities": [capability.wire() for capability in self.capabilities],
+            "environment": self.environment.wire(),
+        }
+
+
+async def create(host: HostRequests, plugin_type: str, ttl_s: int | None) -> Created:
+    """A new session of the caller's tenant."""
+    body: dict[str, object] = {"pluginType": plugin_type}
+    if ttl_s is not None:
+        body["ttlSeconds"] = ttl_s
+    return await host.answered("POST", "/api/sessions", Created, body)
+
+
+async def end(host: HostRequests, code: str) -> None:
+    """End a session that the caller's tenant has."""
+    await host.done("DELETE", f"/api/sessions/{code}")
+
+
+class SessionRequests:
+    """The session's own routes, under its token."""
+
+    def __init__(self, host: HostRequests, code: str) -> None:
+        self._host = host
+        self._path = f"/api/sessions/{code}"
+
+    @property
+    def stream(self) -> str:
+        """The path of its events."""
+        return f"{self._path}/stream"
+
+    async def metadata(self) -> Metadata:
+        """What the host has now."""
+        return await self._host.answered("GET", f"{self._path}/metadata", Metadata)
+
+    async def register(self, introduction: Introduction, tools: Sequence[Definition]) -> Registered:
+        """Make these the session's whole set."""
+        body = {**introduction.wire(), "tools": list(tools)}
+        return await self._host.answered("POST", f"{self._path}/register-tools", Registered, body)
+
+    async def update(self, difference: Difference, reason: str, revision: int) -> Updated:
+        """Change the set from this revision on."""
+        body = {"toolUpdates": difference.wire(), "reason": reason}
+        match = {"If-Match": str(revision)}
+        return await self._host.answered("POST", f"{self._path}/update-tools", Updated, body, match)
+
+    async def send(self, request_id: str, said: Answer) -> None:
+        """Answer a request, or report its progress."""
+        await self._host.done("POST", f"{self._path}/tool-results", {"id": request_id, **said})

@@ -1,0 +1,103 @@
+"""A Python function as a tool that an application lends."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from toolplug.catalog.call import CallContext
+from toolplug.catalog.definition import ToolDefinition, ToolHints
+from toolplug.catalog.render import annotations
+from toolplug.client.capability import CapabilityLevel, CapabilityType
+from toolplug.errors import InvalidArguments, InvalidDefinition
+from toolplug.signatures.scope import Names, names_around
+from toolplug.signatures.signature import read_function
+
+Function = Callable[..., object]
+Definition = Mapping[str, object]
+"""A tool as requests and events write it: `name`, `description`, `inputSchema` and what else it has."""
+
+
+class Requirement(NamedTuple):
+    """A capability that the application must have declared, at this level or a higher one."""
+
+    type: CapabilityType
+    level: CapabilityLevel
+
+
+class Tool:
+    """A function, or a method of an object, with what a model is told about it; frozen.
+
+    Parameters become the schema and the docstring the descriptions, as for the tools of providers; a parameter that is
+    annotated `CallContext` gets the context. `name`: instead of the function's. `description`: instead of the
+    docstring's first paragraph. `read_only`, `idempotent`, `destructive`: promises about its effects. `requires`:
+    capabilities without which the host refuses it. `around`: the names that annotations may use beside those of the
+    function's module; by default those where the tool is made. Raises `InvalidDefinition`, naming the function.
+    """
+
+    __slots__ = ("_parameters", "_signature", "blocking", "definition", "function", "name")
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        read_only: bool | None = None,
+        idempotent: bool | None = None,
+        destructive: bool | None = None,
+        requires: Sequence[CapabilityType | Requirement] = (),
+        around: Names | None = None,
+    ) -> None:
+        if not (inspect.isfunction(function) or inspect.ismethod(function)):
+            raise InvalidDefinition(f"{function!r} is no function; lend a function, or a method of an object")
+        place = function.__qualname__
+        names = names_around(sys._getframe(1)) if around is None else around  # pyright: ignore[reportPrivateUsage]
+        signature = read_function(function, place, names)
+        try:
+            listed = ToolDefinition(
+                name=function.__name__ if name is None else name,
+                description=signature.summary if description is None else description,
+                parameters=signature.parameters,
+                output_schema=signature.output,
+                hints=ToolHints(read_only, idempotent, destructive),
+            )
+        except InvalidDefinition as error:
+            raise InvalidDefinition(f"{place}: {error}") from None
+        self.function: Function = function
+        self.name: str = listed.name
+        self.definition: Definition = _definition(listed, requires)
+        self.blocking: bool = not inspect.iscoroutinefunction(inspect.unwrap(function))
+        self._parameters = listed.parameters
+        self._signature = signature
+
+    def taken(self, arguments: Mapping[str, object], context: CallContext) -> dict[str, object]:
+        """What the function takes for these arguments, by parameter. Raises `InvalidArguments`."""
+        refusals = self._parameters.refusals(arguments)
+        if refusals:
+            raise InvalidArguments(refusals)
+        convert, wanted = self._signature.convert, self._signature.context
+        given = dict(arguments if convert is None else convert(arguments))
+        if wanted is not None:
+            given[wanted] = context
+        return given
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r})"
+
+
+def _definition(listed: ToolDefinition, requires: Sequence[CapabilityType | Requirement]) -> Definition:
+    definition: dict[str, object] = {
+        "name": listed.name,
+        "description": listed.description,
+        "inputSchema": listed.parameters.value,
+    }
+    if listed.output_schema is not None:
+        definition["outputSchema"] = listed.output_schema.value
+    if hints := annotations(listed.hints):
+        definition["annotations"] = hints
+    if requires:
+        definition["requires"] = [item if isinstance(item, str) else item._asdict() for item in requires]
+    return definition

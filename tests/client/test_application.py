@@ -1,0 +1,135 @@
+"""How an application begins, ends and fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.client.scripted_host import CODE, TOKEN, Said, ScriptedHost, refused
+from tests.client.stage import Row, application, entered, waited
+
+from toolplug.client import Application, HostRefused, HostUnreachable, Pace, SessionOver
+
+pytestmark = pytest.mark.anyio
+
+OVER = {"code": "session_ended", "message": "the session was ended"}
+
+
+@pytest.mark.requirement("C-12-client")
+async def test_entering_creates_a_session_and_registers_functions_as_tools(host: ScriptedHost) -> None:
+    app = application(host, api_key="alice-key", ttl_s=60)
+
+    @app.tool(read_only=True, requires=["storage"])
+    async def add_rows(rows: list[Row]) -> int:
+        """Add rows to the table."""
+        return len(rows)
+
+    async with entered(app, host) as stream:
+        assert (app.code, app.token, app.refused) == (CODE, TOKEN, {})
+        assert stream.heard.headers["authorization"] == f"Bearer {TOKEN}"
+    created, registered, _, ended = host.heard
+    assert (created.body, created.headers["authorization"]) == (
+        {"pluginType": "table", "ttlSeconds": 60},
+        "Bearer alice-key",
+    )
+    assert registered.headers["authorization"] == f"Bearer {TOKEN}"
+    assert registered.body["pluginType"] == "table"
+    (tool,) = registered.body["tools"]
+    assert tool["name"] == "add_rows"
+    assert tool["description"] == "Add rows to the table."
+    assert list(tool["inputSchema"]["properties"]) == ["rows"]
+    assert tool["annotations"] == {"readOnlyHint": True}
+    assert tool["requires"] == ["storage"]
+    assert (ended.method, ended.path, ended.headers["authorization"]) == (
+        "DELETE",
+        f"/api/sessions/{CODE}",
+        "Bearer alice-key",
+    )
+    with pytest.raises(RuntimeError, match="not entered"):
+        app.code  # noqa: B018
+
+
+async def test_the_end_of_the_session_cancels_what_runs(host: ScriptedHost) -> None:
+    app, began, cancelled = application(host), asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with entered(app, host) as stream:
+        await stream.request("r1", "wait")
+        await waited(began)
+        await stream.send("error", OVER, 1)
+        with pytest.raises(SessionOver):
+            await app.serve()
+        assert cancelled.is_set()
+
+
+async def left_when_it_was_over(app: Application, host: ScriptedHost, error: Exception | None = None) -> None:
+    async with entered(app, host) as stream:
+        await stream.send("error", OVER, 1)
+        await stream.left()
+        if error is not None:
+            raise error
+
+
+async def test_leaving_says_why_the_session_was_over_where_nobody_was_told(host: ScriptedHost) -> None:
+    with pytest.raises(SessionOver, match="the session was ended"):
+        await left_when_it_was_over(application(host), host)
+    with pytest.raises(LookupError):
+        await left_when_it_was_over(application(host), host, LookupError())
+
+
+async def test_without_a_host_entering_fails_at_once(host: ScriptedHost) -> None:
+    host.says(
+        "sessions", Said(0), Said(200, b"<html>"), refused(503, "starting", "it starts"), refused(401, "no", "who")
+    )
+    for error, text in [
+        (HostUnreachable, "no host answers at http://127.0.0.1"),
+        (HostUnreachable, "is no toolplug host"),
+        (HostUnreachable, "cannot answer now: it starts"),
+        (HostRefused, "^who$"),
+    ]:
+        with pytest.raises(error, match=text):
+            async with application(host):
+                pass
+    assert len(host.heard) == 4
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://here", "http://", "http://host:port", ""])
+def test_a_url_that_no_host_has_is_told_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match="is no URL of a host"):
+        Application(url, plugin_type="table")
+
+
+async def test_a_registration_that_fails_ends_the_session_that_was_created(host: ScriptedHost) -> None:
+    failed = [{"toolName": "a", "error": "shadows a tool of the host", "recoverable": True}]
+    said = {"error": {"code": "registration_failed", "message": "no tool was taken"}, "failedTools": failed}
+    host.says("register-tools", Said(422, said))
+    with pytest.raises(HostRefused, match="no tool was taken: a: shadows a tool of the host"):
+        async with application(host):
+            pass
+    assert [heard.method for heard in host.heard] == ["POST", "POST", "DELETE"]
+
+
+async def test_it_may_be_entered_again_but_not_twice(host: ScriptedHost) -> None:
+    app = application(host)
+    for _ in range(2):
+        async with entered(app, host):
+            with pytest.raises(RuntimeError, match="entered already"):
+                async with app:
+                    pass
+    assert len(host.asked("sessions")) == 2
+
+
+def test_no_secret_stands_in_what_is_shown_of_it() -> None:
+    app = Application("http://127.0.0.1", plugin_type="table", api_key="secret-key")
+    assert "secret-key" not in repr(app)
+
+
+def test_a_pace_is_honest_by_default() -> None:
+    assert Pace() == Pace(first_s=0.5, longest_s=30.0, silence_s=45.0, gather_s=0.02, answer_s=30.0)
