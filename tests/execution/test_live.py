@@ -300,6 +300,25 @@ async def test_a_derivation_that_fails_is_tried_again_when_next_read(shop: Shop)
     assert list(view.catalog) == ["a"]
 
 
+async def test_a_view_of_a_view_whose_derivation_fails_is_tried_again_when_next_read(shop: Shop) -> None:
+    broken: list[bool] = []
+
+    def derive(catalog: Catalog) -> Catalog:
+        if broken:
+            raise ValueError("not yet")
+        return catalog
+
+    view = shop.live.view(derive).view(lambda catalog: catalog.prefixed("x"))
+    assert len(view.catalog) == 0
+    broken.append(True)
+    shop.sell("a")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not yet"):
+            assert view.catalog
+    broken.clear()
+    assert list(view.catalog) == ["x.a"]
+
+
 @pytest.mark.requirement("DESIGN-in-flight-plan")
 async def test_every_view_of_a_stack_is_a_tool_executor(shop: Shop) -> None:
     view = shop.live.view(lambda catalog: catalog.prefixed("shop"))

@@ -23,6 +23,9 @@ class LiveCatalog:
 
     `unknown` counts the calls of names that are not listed. A source calls `publish`; `view` and `joined` make
     executors that follow others. A session has several: one without listeners and followers is a few hundred bytes.
+
+    Where it is `_fresh`, `_catalog` is current; a view that has been marked is not, until it is read. A fresh view has
+    fresh sources, so whoever is not fresh need not mark again.
     """
 
     __slots__ = (
@@ -45,7 +48,7 @@ class LiveCatalog:
         self._listeners: dict[object, Listener] = {}
         self._pending: list[tuple[CatalogDiff, tuple[object, ...]]] = []
         self._telling = False
-        self._followers: set[ref[_View]] | None = None
+        self._followers: dict[ref[LiveCatalog], None] | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -98,25 +101,26 @@ class LiveCatalog:
         """An executor over a pure function of this one's catalog, which never raises; follows it at once."""
         return _View(self._unknown, (self,), lambda catalogs: derive(catalogs[0]), self._session)
 
-    def followed_by(self, view: _View) -> None:
+    def followed_by(self, view: LiveCatalog) -> None:
         """Mark this view when the catalog changes; forgets it when nobody else holds it."""
         if self._followers is None:
-            self._followers = set()
-        self._followers.add(ref(view, self._followers.discard))
+            self._followers = {}
+        self._followers[ref(view, self._followers.__delitem__)] = None
 
-    def left_by(self, view: _View) -> None:
+    def left_by(self, view: LiveCatalog) -> None:
         """Mark this view no more."""
         if self._followers is not None:
-            self._followers.discard(ref(view))
+            self._followers.pop(ref(view), None)
 
     def mark_followers(self) -> None:
-        """The catalog is not what the views of it were derived from."""
-        if not self._followers:
-            return
-        for follower in tuple(self._followers):
-            view = follower()
-            if view is not None:
-                view.mark()
+        """The catalog is not what the views of it were derived from, nor are those of theirs: one loop over all."""
+        marked: list[LiveCatalog] = [self]
+        for source in marked:
+            for follower in list(source._followers or ()):  # a view may go meanwhile
+                view = follower()
+                if view is not None and view._fresh:
+                    view._fresh = False
+                    marked.append(view)
 
     def _tell(self, diff: CatalogDiff) -> None:
         """Tell whoever listens now, after what they have still to hear."""
@@ -180,12 +184,6 @@ class _View(LiveCatalog):
             self._read_sources()
         return self._catalog
 
-    def mark(self) -> None:
-        """One of the sources changed."""
-        if self._fresh:
-            self._fresh = False
-            self.mark_followers()
-
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Hear each difference of the derived catalog."""
         if not self._listeners:
@@ -211,7 +209,8 @@ class _View(LiveCatalog):
         for source in sources:
             if isinstance(source, LiveCatalog):
                 source.followed_by(self)
-        self.mark()
+        self._fresh = False
+        self.mark_followers()
 
     def _read_sources(self) -> None:
         current = tuple([source.catalog for source in self._sources])
