@@ -14,6 +14,7 @@ from tests.plain_tools import plain_tool
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, Conflict, merged
 from toolplug.catalog.definition import Note, ToolHints
+from toolplug.catalog.layers import layered
 from toolplug.catalog.plan import Tool
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.gates import PolicyGate, ScopeGate, TenantsGate
@@ -169,6 +170,7 @@ RESHAPINGS: Mapping[str, Callable[[Catalog], Catalog]] = {
     "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=plan.timeout_s / 2)),
     "visible_to": lambda catalog: catalog.visible_to(T2),
     "merged": lambda catalog: merged([catalog, Catalog([plain_tool("more", source="more")])])[0],
+    "layered": lambda catalog: layered(catalog, Catalog([plain_tool("more", source="more")])),
 }
 
 NAMES: Mapping[str, Callable[[list[str]], list[str]]] = {
@@ -179,6 +181,7 @@ NAMES: Mapping[str, Callable[[list[str]], list[str]]] = {
     "planned": lambda names: names,
     "visible_to": lambda names: [name for name in names if "write" not in name],
     "merged": lambda names: names if "more" in names else [*names, "more"],
+    "layered": lambda names: names if "more" in names else [*names, "more"],
 }
 
 

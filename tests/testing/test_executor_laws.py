@@ -28,9 +28,12 @@ from toolplug import (
 )
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.catalog.definition import Note
+from toolplug.catalog.layers import layered
+from toolplug.catalog.plan import Tool
 from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.live import LiveCatalog, joined
+from toolplug.execution.results import unavailable
 from toolplug.testing import ContractBroken, check_executor, running
 
 pytestmark = pytest.mark.anyio
@@ -73,12 +76,24 @@ async def a_joined() -> AsyncGenerator[Opened]:
 
 
 @asynccontextmanager
+async def a_session() -> AsyncGenerator[Opened]:
+    """What everybody has, and then the session's own, of which some are away."""
+    async with running(Echo) as registry, opened_lanes() as lanes:
+        own = LiveCatalog(Ledger().series("_unknown", "_unknown"))
+        own.publish(
+            Catalog([plain_tool("draw", lanes=lanes)], away=Catalog([gone("echo", lanes), gone("web.a", lanes)]))
+        )
+        view = joined(Ledger().series("_unknown", "_unknown"), registry, own, session="CODE2345")
+        yield view, "echo", lambda: registry.apply(())
+
+
+@asynccontextmanager
 async def a_caller_of_a_host() -> AsyncGenerator[Opened]:
     async with open_host({"store": "memory://", "providers": {"hello": {"enabled": True}}}, environ={}) as host:
         yield host.executor_for(ADMIN), "hello", lambda: host.disable("hello", by=ADMIN)
 
 
-KINDS = [a_registry, a_view, a_joined, a_caller_of_a_host]
+KINDS = [a_registry, a_view, a_joined, a_session, a_caller_of_a_host]
 ARGUMENTS = {"hello": {"name": "Ann"}}
 
 
@@ -100,28 +115,42 @@ def reshapings() -> dict[str, Callable[[Catalog], Catalog]]:
         "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=4.0)),
         "visible_to": lambda catalog: catalog.visible_to(ADMIN),
         "merged": lambda catalog: merged([catalog, catalog.prefixed("again")])[0],
+        "layered": lambda catalog: layered(catalog, catalog.prefixed("upon")),
     }
+
+
+def gone(name: str, lanes: Lanes) -> Tool:
+    """A tool whose application is away."""
+
+    async def answer(call: ToolCall, context: CallContext) -> ToolResult:
+        return unavailable(call, "plugin_gone")
+
+    tool = plain_tool(name, source="page", lanes=lanes)
+    return Tool(tool.definition, replace(tool.plan, target=answer))
 
 
 PAIRS = list(product(reshapings(), repeat=2))
 
 
 @pytest.mark.requirement("LAW-1", "I2-9-check-executor")
+@pytest.mark.parametrize("listed", [3, 1], ids=["one", "layers"])
 @pytest.mark.parametrize(("inner", "outer"), PAIRS)
 async def test_through_every_pair_of_reshapings_a_listed_name_reaches_its_tool_and_any_other_nobody(
-    inner: str, outer: str
+    inner: str, outer: str, listed: int
 ) -> None:
     async with opened_lanes() as lanes:
         tools = [plain_tool(name, source=source, lanes=lanes) for source, name in TOOLS]
-        live = LiveCatalog(Ledger().series("_unknown", "_unknown"), Catalog(tools))
-        view = live.view(reshapings()[inner]).view(reshapings()[outer])
+        unknown = Ledger().series("_unknown", "_unknown")
+        live = LiveCatalog(unknown, Catalog(tools[:listed], away=Catalog([gone("draw", lanes)])))
+        own = LiveCatalog(unknown, Catalog(tools[listed:], away=Catalog([gone("add", lanes), gone("fs.a", lanes)])))
+        view = joined(unknown, live, own).view(reshapings()[inner]).view(reshapings()[outer])
 
         async def change() -> None:
-            live.publish(Catalog(tools[:1]))
+            live.publish(Catalog())
 
-        for name, listed in view.catalog.items():
+        for name, tool in view.catalog.items():
             reached = await view.execute(ToolCall("c", name), ALLOWED)
-            assert reached.output == f"{listed.definition.ref.source}:{listed.definition.ref.name}"
+            assert reached.output == f"{tool.definition.ref.source}:{tool.definition.ref.name}"
         await check_executor(view, calls={name: {} for name in view.catalog}, change=change, context=ALLOWED)
 
 
@@ -169,6 +198,12 @@ class NoWireNames(Bent):
 class OwnIds(Bent):
     async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
         return (await self.live.execute(call, context))._replace(call_id="mine")
+
+
+class DeniesTheAway(Bent):
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        known = call if self.live.can_execute(call.name) else call._replace(name="nobody")
+        return await self.live.execute(known, context)
 
 
 class Guesses(Bent):
@@ -227,10 +262,11 @@ UPSIDE_DOWN = {"no_tool_has_this_name", "", ".x", "fs.", "fs.no_tool_has_this_na
 ROWS = [
     (NewCatalogs, {"same-catalog"}),
     (TakesAnything, {"can-execute"}),
-    (NoWireNames, {"can-execute", "calls"}),
+    (NoWireNames, {"can-execute", "calls", "away"}),
     (OwnIds, {"calls"}),
-    (Guesses, {"unknown-tool"}),
-    (Raises, {"no-escape"}),
+    (Guesses, {"unknown-tool", "away"}),
+    (DeniesTheAway, {"away"}),
+    (Raises, {"no-escape", "away"}),
     (NoDeadline, {"deadline"}),
     (SwallowsCancellation, {"cancellation"}),
     (TellsNobody, {"subscribe"}),
@@ -249,9 +285,9 @@ async def opened_lanes() -> AsyncGenerator[Lanes]:
 
 @asynccontextmanager
 async def plain() -> AsyncGenerator[LiveCatalog]:
-    """An executor over one tool of no arguments, with a name that is not its wire name."""
+    """An executor over one tool of no arguments, with a name that is not its wire name, and one that is away."""
     async with opened_lanes() as lanes:
-        tools = Catalog([plain_tool("echo", lanes=lanes)]).prefixed("one")
+        tools = Catalog([plain_tool("echo", lanes=lanes)], away=Catalog([gone("draw", lanes)])).prefixed("one")
         yield LiveCatalog(Ledger().series("_unknown", "_unknown"), tools)
 
 

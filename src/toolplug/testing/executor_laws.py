@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
-from toolplug.catalog.catalog import CatalogDiff
+from toolplug.catalog.catalog import EMPTY_CATALOG, CatalogDiff
 from toolplug.execution.executor import ToolExecutor
 from toolplug.testing.broken_rule import BrokenRule, raise_broken
 
 NO_TOOL = "no_tool_has_this_name"
 Change = Callable[[], Awaitable[object]]
 
+_AWAY = frozenset({ToolStatus.UNAVAILABLE, ToolStatus.INVALID_ARGUMENTS})
 _NO_ARGUMENTS: tuple[object, ...] = ("not json", b"\xff", "[1]", "null", {1: 2}, 7)
 
 
@@ -106,16 +107,19 @@ async def _calls(examined: _Examined) -> list[BrokenRule]:
 
 
 async def _nobody(examined: _Examined) -> list[BrokenRule]:
-    """Any other name reaches nobody, whatever the arguments are."""
+    """Any other name reaches nobody, whatever the arguments are; of a tool that is away the caller is told so."""
     broken: list[BrokenRule] = []
+    away = examined.executor.catalog.away or EMPTY_CATALOG
     for name in _unlisted(examined):
         for arguments in ("{}", "not json"):
             result = await examined.call(name, arguments)
-            if not isinstance(result, ToolResult) or result.status is not ToolStatus.UNKNOWN_TOOL:
-                fix = "answer unknown_tool before anything else"
-                broken.append(
-                    BrokenRule("unknown-tool", f"call of {name!r}", f"is no unknown tool: {_said(result)}", fix)
-                )
+            status = result.status if isinstance(result, ToolResult) else None
+            if away.find(name) is None and status is not ToolStatus.UNKNOWN_TOOL:
+                what, fix = f"is no unknown tool: {_said(result)}", "answer unknown_tool before anything else"
+                broken.append(BrokenRule("unknown-tool", f"call of {name!r}", what, fix))
+            elif away.find(name) is not None and status not in _AWAY:
+                what, fix = f"is not said to be away: {_said(result)}", "run the plan that it has among what is away"
+                broken.append(BrokenRule("away", f"call of {name!r}", what, fix))
     return broken
 
 
@@ -182,8 +186,9 @@ async def _change(examined: _Examined, change: Change) -> list[BrokenRule]:
 
 
 def _unlisted(examined: _Examined) -> list[str]:
-    """Names that a caller may try: unknown, empty, dotted, and a listed one written otherwise."""
+    """Names that a caller may try: unknown, empty, dotted, a listed one written otherwise, and those that are away."""
     catalog = examined.executor.catalog
+    away = catalog.away or EMPTY_CATALOG
     tried = [
         NO_TOOL,
         "",
@@ -192,6 +197,8 @@ def _unlisted(examined: _Examined) -> list[str]:
         f"fs.{NO_TOOL}",
         *(f"{name} " for name in catalog),
         *(name.upper() for name in catalog),
+        *away,
+        *(definition.wire for definition in away.definitions()),
     ]
     return [name for name in tried if catalog.find(name) is None]
 
