@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from types import NoneType
 from typing import NoReturn, Protocol, cast
 
 import jsonschema_rs
@@ -23,6 +24,7 @@ KEPT_VALIDATORS = 1_024
 
 # References and `$schema` may lead elsewhere, and a pattern is more than its JSON type.
 _NEEDS_COMPILING = re.compile(rb'"(?:\$|pattern)')
+_LEAVES = (str, int, float, NoneType)
 _SCALAR_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
@@ -171,6 +173,8 @@ def _levels(value: object) -> Iterator[list[object]]:
         yield level
         below: list[object] = []
         for node in level:
+            if isinstance(node, _LEAVES):
+                continue
             if isinstance(node, Mapping):
                 below.extend(node.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
             elif isinstance(node, list | tuple):
