@@ -60,7 +60,7 @@ class Catalog(Mapping[str, Tool]):
     they have is answered by their own plan, which says why. Every reshaping changes them along; None for none.
     """
 
-    __slots__ = ("_etag", "_gates", "_rendered", "_roots", "_tools", "_verdicts", "_wire", "away", "prefixes")
+    __slots__ = ("_etag", "_gates", "_kept_roots", "_rendered", "_tools", "_verdicts", "_wire", "away", "prefixes")
 
     def __init__(
         self, tools: Iterable[Tool] = (), *, prefixes: frozenset[str] = frozenset(), away: Catalog | None = None
@@ -73,7 +73,7 @@ class Catalog(Mapping[str, Tool]):
         self._etag = ""
         self._verdicts: dict[tuple[bool, ...], Catalog] = {}
         self._gates: tuple[Gate, ...] | None = None
-        self._roots: frozenset[str] | None = None
+        self._kept_roots: frozenset[str] | None = None
 
     def __getitem__(self, name: str) -> Tool:
         return self._tools[name]
@@ -201,16 +201,16 @@ class Catalog(Mapping[str, Tool]):
             reordered=kept != [name for name in newer if name in self],
         )
 
-    def roots(self) -> frozenset[str]:
+    def _roots(self) -> frozenset[str]:
         """What stands before the first dot of each listed name."""
-        if self._roots is None:
-            self._roots = _roots_of(self._tools.values())
-        return self._roots
+        if self._kept_roots is None:
+            self._kept_roots = _roots_of(self._tools.values())
+        return self._kept_roots
 
     def _without(self, closed: set[int], away: Catalog | None) -> Catalog:
         """Without the tools behind these gates, and without the prefixes of which nothing is left to see."""
         seen = [tool for tool in self._tools.values() if not any(id(gate) in closed for gate in tool.plan.gates)]
-        return Catalog(seen, prefixes=self.prefixes - (self.roots() - _roots_of(seen)), away=away)
+        return Catalog(seen, prefixes=self.prefixes - (self._roots() - _roots_of(seen)), away=away)
 
     def _with(self, change: Callable[[Tool], Tool], away: Catalog | None) -> Catalog:
         tools = [change(tool) for tool in self._tools.values()]

@@ -105,7 +105,7 @@ class _Layers(Catalog):
     def visible_to(self, principal: Principal) -> Catalog:
         """Each part has its verdicts, kept for all who share it."""
         seen = self._each(lambda part: part.visible_to(principal), self.prefixes)
-        hidden = (self.roots() - seen.roots()) & self.prefixes
+        hidden = (self._roots() - seen._roots()) & self.prefixes
         return _stacked(_flat(seen), self.prefixes - hidden, seen.away) if hidden else seen
 
     def diff(self, newer: Catalog) -> CatalogDiff:
@@ -124,8 +124,8 @@ class _Layers(Catalog):
             reordered=any(diff.reordered for diff in diffs),
         )
 
-    def roots(self) -> frozenset[str]:
-        return frozenset[str]().union(*(part.roots() for part in self.parts))
+    def _roots(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part._roots() for part in self.parts))
 
     def _each(self, change: Callable[[Catalog], Catalog], prefixes: frozenset[str]) -> Catalog:
         """Each part changed, and what is away, where that brings no name of one part into another."""
@@ -142,12 +142,13 @@ def _flat(catalog: Catalog) -> tuple[Catalog, ...]:
 
 def _beside(catalog: Catalog, earlier: Sequence[Catalog]) -> Catalog:
     """What is left of the catalog where the names and wire names of earlier ones are taken."""
-    lost = {
-        id(tool)
-        for tool in catalog.values()
-        if any(part.find(tool.definition.name) or part.find(tool.definition.wire) for part in earlier)
-    }
+    lost = {id(tool) for tool in catalog.values() if _is_taken(tool.definition, earlier)}
     return catalog.where(lambda tool: id(tool) not in lost) if lost else catalog
+
+
+def _is_taken(definition: ToolDefinition, earlier: Sequence[Catalog]) -> bool:
+    name, wire = definition.name, definition.wire
+    return any(part.find(name) is not None or (wire != name and part.find(wire) is not None) for part in earlier)
 
 
 def _stacked(parts: Sequence[Catalog], prefixes: frozenset[str], away: Catalog | None) -> Catalog:
