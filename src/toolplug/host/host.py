@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
@@ -14,6 +14,8 @@ from typing import NamedTuple, Self
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, StoreError
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
@@ -25,6 +27,7 @@ from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.session_setup import session_planner
 from toolplug.host.settings import HostSettings
 from toolplug.host.setup import registry_setup
+from toolplug.host.toolset_desk import ToolsetDesk
 from toolplug.host.views import Views
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.registry import FunctionRegistry
@@ -34,11 +37,14 @@ from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import Sessions
 from toolplug.stores.open import open_store
 from toolplug.stores.store import Store
+from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.registered import Toolsets
+from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
 
-Reader = Callable[[Source, Mapping[str, str], Installed], Configuration]
-"""Reads a configuration; raises `ConfigError`."""
+Reader = Callable[[Source, Mapping[str, str], Installed, Mapping[str, str]], Configuration]
+"""Reads a configuration, given the prefixes of toolsets of the host's code by id; raises `ConfigError`."""
 
 
 class _Open(NamedTuple):
@@ -49,6 +55,7 @@ class _Open(NamedTuple):
     metrics: CollectorRegistry
     store: Store
     views: Views
+    toolsets: ToolsetDesk
     sessions: Sessions
     queued: QueuedCalls
     life: AsyncExitStack
@@ -74,6 +81,7 @@ class Host:
         self._reader = read
         self._open: _Open | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
+        self._coded = Toolsets()
         self._changing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -89,18 +97,22 @@ class Host:
             registry = FunctionRegistry(metrics=metrics, setup=setup)
             await life.enter_async_context(registry)
             await registry.apply(wanted_providers(configuration, {}))
-            views = Views(registry)
+            toolsets = await self._toolsets(configuration, registry, store)
+            life.push_async_callback(toolsets.tools.aclose)
+            views = Views(registry, toolsets.tools, setup.tail)
             sessions = Sessions(
                 store,
                 session_planner(configuration, setup.around, registry),
-                Neighbours(registry, frozenset, lambda _: None),
+                Neighbours(registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)),
                 limits=settings.sessions.limits,
             )
             await life.enter_async_context(sessions)
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
             queued = QueuedCalls(store, time.time, lambda who, code: self.executor_for(who, session=code))
             life.push_async_callback(queued.aclose)
-            self._open = _Open(configuration, registry, metrics, store, views, sessions, queued, life.pop_all())
+            self._open = _Open(
+                configuration, registry, metrics, store, views, toolsets, sessions, queued, life.pop_all()
+            )
         for session in sessions.live:
             await queued.resume(session)
         self._say_what_runs()
@@ -153,6 +165,39 @@ class Host:
     def queued(self) -> QueuedCalls:
         """The calls whose callers come back for the result."""
         return self._entered().queued
+
+    @property
+    def toolsets(self) -> ToolsetDesk:
+        """The toolsets and the allowlists of agents."""
+        return self._entered().toolsets
+
+    def register_toolset(
+        self,
+        id: str,  # noqa: A002  the contract's own name
+        prefix: str,
+        source: ToolExecutor | Factory,
+        tools: Iterable[ToolDefinition] | None = None,
+    ) -> None:
+        """Register a toolset in place of any other of its id, at once; it stays registered when the host is left.
+
+        `source`: an executor that everybody shares and nobody here closes, or a factory that runs once for each session
+        and whose executor is closed with it; without a session, one for each call. `tools` are those that a factory's
+        executor will have: they are listed before it runs. Without them the first call or listing runs it. What the
+        configuration's agents name must be registered before the host is entered. Raises `InvalidDefinition` for an
+        illegal id or prefix, and `ToolsetRefused` for a prefix that another toolset has.
+        """
+        toolset = coded_toolset(id, prefix, source, tools)
+        coded = self._coded.with_coded(toolset)
+        if self._open is not None:
+            self._open.toolsets.register(toolset)
+        self._coded = coded
+
+    async def catalog_for(
+        self, principal: Principal, *, agent: str | None = None, session: str | None = None
+    ) -> Catalog:
+        """What `executor_for` lists, once every toolset that lists nothing before it was opened has been opened."""
+        executor = self.executor_for(principal, agent=agent, session=session)
+        return await executor.listed() if isinstance(executor, FirstUse) else executor.catalog
 
     def executor_for(
         self, principal: Principal, *, agent: str | None = None, session: str | None = None
@@ -226,6 +271,7 @@ class Host:
                 raise
             self._overrides = MappingProxyType({})
             self._open = opened._replace(configuration=configuration)
+            opened.toolsets.configure(configuration)
             around = opened.registry.around
             planner = session_planner(configuration, around, opened.registry)
             opened.sessions.reconfigure(configuration.settings.sessions.limits, planner)
@@ -250,7 +296,17 @@ class Host:
 
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
-        return self._reader(self._source, environ, installed())
+        coded = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
+        return self._reader(self._source, environ, installed(), coded)
+
+    async def _toolsets(self, configuration: Configuration, registry: FunctionRegistry, store: Store) -> ToolsetDesk:
+        """The toolsets of the configuration, of code that registered some before, and of the store."""
+        desk = ToolsetDesk(configuration, registry, store)
+        desk.configure(configuration)
+        for toolset in self._coded.coded.values():
+            desk.register(toolset)
+        await desk.restore()
+        return desk
 
     def _entered(self) -> _Open:
         if self._open is None:

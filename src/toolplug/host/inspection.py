@@ -25,9 +25,11 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
     records say so. Entering raises `ConfigError` only for a document that cannot be read at all.
     """
 
-    def read(source: Source, environ: Mapping[str, str], installed: Installed) -> Configuration:
+    def read(
+        source: Source, environ: Mapping[str, str], installed: Installed, coded: Mapping[str, str]
+    ) -> Configuration:
         found: list[Problem] = []
-        configuration = read_parts(source, environ, installed, found)
+        configuration = read_parts(source, environ, installed, found, coded)
         problems.extend(found)
         return _tolerant(configuration, found)
 

@@ -15,11 +15,11 @@ DefaultTools = Callable[[str], ToolExecutor | None]
 class Neighbours:
     """The names that are taken in a tenant's catalogs, and the tools of a session that has none of its own.
 
-    `prefixes` gives those of the toolsets that are registered now.
+    `prefixes` gives those of the toolsets that a tenant can see now.
     """
 
     def __init__(
-        self, registry: FunctionRegistry, prefixes: Callable[[], frozenset[str]], default_tools: DefaultTools
+        self, registry: FunctionRegistry, prefixes: Callable[[str], frozenset[str]], default_tools: DefaultTools
     ) -> None:
         self._registry = registry
         self._prefixes = prefixes
@@ -32,7 +32,7 @@ class Neighbours:
         if tool is not None:
             return f"provider {tool.definition.ref.source!r}"
         prefix, dot, _ = name.partition(".")
-        if dot and (prefix in self._prefixes() or prefix in catalog.prefixes):
+        if dot and (prefix in self._prefixes(tenant) or prefix in catalog.prefixes):
             return f"the toolset of the prefix {prefix!r}"
         return None
 

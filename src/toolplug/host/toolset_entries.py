@@ -44,17 +44,18 @@ class ToolsetEntries:
         `providers` are the keys that a toolset may name; `coded` are the toolsets that the host's code registered, by
         id with their prefix: agents may name them, and they stand over those of the file.
         """
-        problems += _wrong_names(document, settings)
+        unusable = {**_wrong_names(document, settings), **_doubled_prefixes(document, settings, coded)}
+        problems += unusable.values()
         problems += _wrong_sources(document, settings, providers)
-        problems += _doubled_prefixes(document, settings, coded)
         problems += _dead_entries(document, settings, coded)
+        toolsets = {name: item for name, item in settings.toolsets.items() if ("toolsets", name) not in unusable}
 
         def place(*path: str) -> str:
             return f"{document.file}:{document.key_mark(path).line}"
 
         return cls(
-            toolsets=settings.toolsets,
-            places={name: place("toolsets", name) for name in settings.toolsets},
+            toolsets=toolsets,
+            places={name: place("toolsets", name) for name in toolsets},
             agents={
                 name: Allowlist(agent.toolsets, place("agents", name, "toolsets"))
                 for name, agent in settings.agents.items()
@@ -67,16 +68,23 @@ def is_agent_id(text: str) -> bool:
     return bool(_AGENT.fullmatch(text))
 
 
-def _wrong_names(document: Document, settings: HostSettings) -> Iterator[Problem]:
+_Faults = dict[tuple[str, str], Problem]
+"""What is wrong with an entry, by its section and key."""
+
+
+def _wrong_names(document: Document, settings: HostSettings) -> _Faults:
     rules: list[tuple[str, Collection[str], Callable[[str], object], str]] = [
         ("toolsets", settings.toolsets, _TOOLSET.fullmatch, "a lower-case letter, then up to 63 of a-z 0-9 _ -"),
         ("agents", settings.agents, _AGENT.fullmatch, AGENT_RULE),
     ]
+    found: _Faults = {}
     for section, names, fits, rule in rules:
         for name in names:
             if not fits(name):
+                path = (section, name)
                 message = f"{name!r} is no id of one of the {section}; {rule} are allowed"
-                yield document.problem((section, name), code="wrong_key", message=message, at_key=True)
+                found[path] = document.problem(path, code="wrong_key", message=message, at_key=True)
+    return found
 
 
 def _wrong_sources(document: Document, settings: HostSettings, providers: Collection[str]) -> Iterator[Problem]:
@@ -88,7 +96,8 @@ def _wrong_sources(document: Document, settings: HostSettings, providers: Collec
             yield document.problem(path, code="unknown_provider", message=message, hint=hint)
 
 
-def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> Iterator[Problem]:
+def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> _Faults:
+    found: _Faults = {}
     taken = {prefix: f"{name!r}, which the host's code registered" for name, prefix in coded.items()}
     for name, toolset in settings.toolsets.items():
         if name in coded:
@@ -96,9 +105,10 @@ def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping
         path: KeyPath = ("toolsets", name, "prefix")
         if toolset.prefix in taken:
             message = f"the prefix {toolset.prefix!r} is that of toolset {taken[toolset.prefix]}; give another one"
-            yield document.problem(path, code="duplicate_prefix", message=message)
+            found["toolsets", name] = document.problem(path, code="duplicate_prefix", message=message)
         else:
             taken[toolset.prefix] = f"{name!r} in line {document.mark(path).line}"
+    return found
 
 
 def _dead_entries(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> Iterator[Problem]:

@@ -2,60 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.plan import Series
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.gates import CALL_SCOPE, ScopeGate
 from toolplug.execution.live import LiveCatalog, joined
+from toolplug.host.kept import Kept
 from toolplug.providers.registry import UNKNOWN, FunctionRegistry
 from toolplug.sessions.session import Session
+from toolplug.toolsets.agent_tools import AgentTools, Choice
+from toolplug.toolsets.first_use import FirstUse
 
 _NO_CALLS = ScopeGate(CALL_SCOPE, "the credential")
 
 
 class Views:
-    """The callers' views of one registry."""
+    """The callers' views of one registry and its toolsets. `tail()` is listed last where results are kept."""
 
-    def __init__(self, registry: FunctionRegistry) -> None:
+    def __init__(self, registry: FunctionRegistry, agents: AgentTools, tail: Callable[[], Catalog]) -> None:
         self._registry = registry
-        self._unscoped = (EMPTY_CATALOG, EMPTY_CATALOG)
+        self._agents = agents
+        self._refused = Kept(_refused)
+        self._with_tail = Kept(lambda catalog: _with_tail(catalog, tail))
 
     def executor_for(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
         """The tools of this caller. Raises `AgentRequired` and `AgentNotAllowed`."""
-        base = self._base(principal, acting_agent(principal, agent))
+        acting = acting_agent(principal, agent)
+        if acting is None:
+            return self._in_session(self._seen_by(principal, self._registry), principal, session)
+        choice = Choice(principal.tenant, acting)
+
+        def composed(key: Hashable) -> ToolExecutor:
+            tools = self._agents.executor(choice, key).view(self._with_tail)
+            return self._in_session(self._seen_by(principal, tools), principal, session)
+
+        return FirstUse(self._agents, choice, None if session is None else session.code, composed)
+
+    def default_tools(self, tenant: str, toolset: str | None) -> ToolExecutor | None:
+        """One toolset under its prefix, as a tenant sees it, for sessions that have nothing of their own."""
+        if toolset is None:
+            return None
+        caller = Principal(tenant=tenant)
+        return self._agents.executor(Choice(tenant, None, (toolset,))).view(lambda catalog: catalog.visible_to(caller))
+
+    def _in_session(self, base: LiveCatalog, principal: Principal, session: Session | None) -> LiveCatalog:
         if session is None:
             return base
-        own = session.executor
-        if not principal.has_scope(CALL_SCOPE):
-            own = own.view(_refused)
+        own = session.executor if principal.has_scope(CALL_SCOPE) else session.executor.view(_refused)
         return joined(self._unknown(), base, own, session=session.code)
 
-    def _base(self, principal: Principal, agent: str | None) -> LiveCatalog:
-        """The tools without a session's."""
-        if agent is not None:
-            return LiveCatalog(self._unknown())
+    def _seen_by(self, principal: Principal, tools: LiveCatalog) -> LiveCatalog:
+        """These tools without those that are hidden from the caller; without the scope to call, each refused."""
         if principal.has_scope(CALL_SCOPE):
-            return self._registry.view(lambda catalog: catalog.visible_to(principal))
-        return self._registry.view(lambda catalog: self._listed_only(catalog).visible_to(principal))
+            return tools.view(lambda catalog: catalog.visible_to(principal))
+        return tools.view(lambda catalog: self._refused(catalog).visible_to(principal))
 
     def _unknown(self) -> Series:
         return self._registry.ledger.series(UNKNOWN, UNKNOWN)
 
-    def _listed_only(self, catalog: Catalog) -> Catalog:
-        """The catalog with every call refused, for callers without the scope to call; kept for the newest one."""
-        seen, refused = self._unscoped
-        if seen is not catalog:
-            refused = _refused(catalog)
-            self._unscoped = (catalog, refused)
-        return refused
-
 
 def _refused(catalog: Catalog) -> Catalog:
     return catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
+
+
+def _with_tail(catalog: Catalog, tail: Callable[[], Catalog]) -> Catalog:
+    kept = any(tool.plan.artifacts for tool in catalog.values())
+    return merged((catalog, tail()))[0] if kept else catalog
 
 
 def acting_agent(principal: Principal, agent: str | None) -> str | None:

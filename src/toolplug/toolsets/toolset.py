@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -58,3 +58,17 @@ class Toolset:
                 f"{self.id!r} is no toolset id; a lower-case letter, then up to 63 of a-z 0-9 _ - are allowed"
             )
         EMPTY_CATALOG.prefixed(self.prefix)
+
+
+def coded_toolset(
+    name: str, prefix: str, source: ToolExecutor | Factory, tools: Iterable[ToolDefinition] | None
+) -> Toolset:
+    """What the host's code registers. Raises `InvalidDefinition`, and `TypeError` for what is no source of tools."""
+    if not isinstance(source, type) and isinstance(source, ToolExecutor):
+        if tools is not None:
+            raise TypeError("tools are for a factory; an executor lists its own")
+        return Toolset(id=name, prefix=prefix, source=Shared(executor=source))
+    if not callable(source):
+        raise TypeError(f"a {type(source).__name__} is neither a ToolExecutor nor a factory of one")
+    declared = None if tools is None else tuple(tools)
+    return Toolset(id=name, prefix=prefix, source=PerSession(factory=source, tools=declared))

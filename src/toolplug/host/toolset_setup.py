@@ -1,0 +1,29 @@
+"""What a host gives its toolsets: the memory and the rules around calls of its providers' tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from toolplug.execution.knobs import Layer
+from toolplug.host.configuration import Configuration
+from toolplug.providers.planning import Surroundings
+from toolplug.providers.registry import UNKNOWN
+from toolplug.toolsets.around import Around
+
+
+def toolsets_around(around: Surroundings, configuration: Callable[[], Configuration]) -> Around:
+    """The surroundings of tools that toolsets declare; `configuration()` gives the one that holds now."""
+
+    def limits() -> Layer:
+        now = configuration()
+        return Layer((), now.settings.limits, partial(now.origin, "limits"))
+
+    return Around(
+        unknown=around.ledger.series(UNKNOWN, UNKNOWN),
+        ledger=around.ledger,
+        carrier=around.lanes,
+        limits=limits,
+        replay=around.replay,
+        artifacts=around.artifacts,
+    )
