@@ -20,6 +20,7 @@
     │   ├── HostUnreachable    no host answers, or it cannot answer now
     │   └── HostRefused        the host refuses a request, in its own words
     │       └── SessionOver    the session takes nothing more from this client: final
+    ├── ApprovalRefused        an approval that cannot be decided
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
         ├── StoreUnavailable   busy, full, locked or gone: try again
@@ -272,6 +273,14 @@ class HostRefused(HostError):
 
 class SessionOver(HostRefused):
     """The session has ended or expired, is not there, or does not take this client's credential (any more)."""
+
+
+class ApprovalRefused(ToolplugError):
+    """An approval that is not there or is decided already."""
+
+    def __init__(self, code: Literal["approval_not_found", "approval_decided"], message: str) -> None:
+        self.code: Literal["approval_not_found", "approval_decided"] = code
+        super().__init__(message)
 
 
 class StoreError(ToolplugError):

@@ -105,6 +105,14 @@ class Observer(Protocol):
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
 
 
+class Approval(Protocol):
+    """Calls that a person must approve."""
+
+    async def ask(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
+        """None where this very call has been approved; else the refusal that says how it can be."""
+        ...
+
+
 class Replay(Protocol):
     """Remembers the first result of a call under its caller's idempotency key.
 
@@ -157,6 +165,7 @@ class Plan:
     gates: tuple[Gate, ...] = ()
     limiters: tuple[Limiter, ...] = ()
     retry: Retry | None = None
+    approval: Approval | None = None
     replay: Replay | None = None
     artifacts: Artifacts | None = None
     observers: tuple[Observer, ...] = ()
@@ -164,7 +173,7 @@ class Plan:
     guarded: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        more = self.observers or self.limiters or self.retry or self.artifacts
+        more = self.observers or self.approval or self.limiters or self.retry or self.artifacts
         object.__setattr__(self, "guarded", bool(more))
 
 

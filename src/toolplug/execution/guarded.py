@@ -1,4 +1,4 @@
-"""The steps around the target of a plan that has more than the least: hooks, replay, limiters, retries, artifacts."""
+"""The steps around the target of a plan with more: hooks, approval, replay, limiters, retries, artifacts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAV
 
 
 async def guarded(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> ToolResult:
-    """Hooks, then replay, then limiters, then the target with its retries; the hooks hear the result."""
+    """Hooks, then approval, then replay, then limiters, then the target with its retries; the hooks hear the result."""
     result = await _vetoed(plan, call, inner, context)
+    if result is None and plan.approval is not None:
+        result = await plan.approval.ask(plan, call, context)
     if result is None:
         tries = Tries(plan, call, inner, context, began)
         if plan.replay is None or context.idempotency_key is None:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from toolplug.config.not_built import not_built
 from toolplug.config.units import Duration
 from toolplug.host.part import Part
 from toolplug.sessions.limits import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 
 _DEFAULT = SessionLimits()
 SessionPolicyName = Literal["allow", "ask", "deny"]
-
-
-def _built(policy: SessionPolicyName) -> SessionPolicyName:
-    if policy == "ask":
-        raise not_built("policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny")
-    return policy
 
 
 class SessionSettings(Part):
@@ -39,7 +32,7 @@ class SessionSettings(Part):
     )
     max_sessions: Annotated[int, Field(ge=1, description="sessions of this host")] = _DEFAULT.max_sessions
     policy: Annotated[
-        SessionPolicyName, AfterValidator(_built), Field(description="allow, or deny: listed and refused")
+        SessionPolicyName, Field(description="of session tools: allow; ask: a person approves each call; deny: refused")
     ] = "allow"
     default_toolset: Annotated[
         str | None, Field(description="the toolset that a session shows before anything is registered in it")

@@ -15,11 +15,10 @@ def session_planner(configuration: Configuration, around: Surroundings, registry
         around.ledger,
         around.lanes,
         replay=around.replay,
+        approvals=around.approvals,
         artifacts=around.artifacts,
         hooks=lambda: registry.hooks,
         limits=settings.limits,
         limits_origin=lambda knob: configuration.origin("limits", knob),
-        policy=SessionPolicy(
-            denied=settings.sessions.policy == "deny", origin=configuration.origin("sessions", "policy")
-        ),
+        policy=SessionPolicy(policy=settings.sessions.policy, origin=configuration.origin("sessions", "policy")),
     )

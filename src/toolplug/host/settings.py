@@ -48,8 +48,6 @@ def _built(rule: ToolRule) -> ToolRule:
             "drain_of_tool", "limits.drain is for all tools of a provider together; set it under the provider's limits"
         )
     _acting(rule.limits)
-    if rule.policy == "ask":
-        raise not_built("policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny")
     return rule
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import Artifacts, read_result
 from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
@@ -19,12 +20,14 @@ ARTIFACT_S = 3600.0
 """How long a result that was too long is kept: as long as a session lives by default (CONTRACT.md section 3)."""
 
 
-def registry_setup(configuration: Configuration, store: Store) -> Setup:
+def registry_setup(configuration: Configuration, store: Store, approvals: Approvals) -> Setup:
     """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none."""
     settings = configuration.settings
     ledger, lanes = Ledger(), Lanes()
     artifacts = Artifacts(store, ARTIFACT_S)
-    around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts)
+    around = Surroundings(
+        ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts, approvals=approvals
+    )
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
     return Setup(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from toolplug.catalog.definition import check_provider_tool_name
-from toolplug.catalog.plan import Artifacts, Carrier, Gate, Plan, Replay, Setting, Tool
+from toolplug.catalog.plan import Approval, Artifacts, Carrier, Gate, Plan, Replay, Setting, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ProviderError
 from toolplug.execution.gates import PolicyGate, TenantsGate
@@ -35,6 +35,7 @@ class Surroundings:
     lanes: Carrier
     replay: Replay | None = None
     artifacts: Artifacts | None = None
+    approvals: Approval | None = None
 
 
 def planned_tools(
@@ -153,6 +154,7 @@ class _Planner:
             gates=_gates(rule, partial(entry.origin, *at)),
             limiters=held.limiters,
             retry=held.retry,
+            approval=around.approvals if rule.policy == "ask" else None,
             replay=around.replay,
             artifacts=around.artifacts if held.artifacts else None,
             settings=(policy, *held.settings),

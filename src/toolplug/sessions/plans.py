@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Artifacts, Brake, Carrier, Gate, Observer, Plan, Replay, Setting, Switch, Target, Tool
+from toolplug.catalog.plan import (
+    Approval,
+    Artifacts,
+    Brake,
+    Carrier,
+    Gate,
+    Observer,
+    Plan,
+    Replay,
+    Setting,
+    Switch,
+    Target,
+    Tool,
+)
 from toolplug.execution.gates import PolicyGate
 from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits, effective
 from toolplug.execution.ledger import Ledger
@@ -20,9 +34,9 @@ LONGEST_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPolicy:
-    """`denied`: every session tool is listed and refused; `origin` is the line that says so."""
+    """What holds for every session tool; `origin` is the line that says so. Asking needs approvals."""
 
-    denied: bool = False
+    policy: Literal["allow", "ask", "deny"] = "allow"
     origin: str = DEFAULT_ORIGIN
 
 
@@ -48,6 +62,7 @@ class Planner:
         carrier: Carrier,
         *,
         replay: Replay | None = None,
+        approvals: Approval | None = None,
         artifacts: Artifacts | None = None,
         hooks: Hooks = tuple,
         limits: Limits = NO_LIMITS,
@@ -57,10 +72,11 @@ class Planner:
         self.ledger: Ledger = ledger
         self._carrier = carrier
         self._replay = replay
+        self._approval = approvals if policy.policy == "ask" else None
         self._artifacts = artifacts
         self._observers = (_CurrentHooks(hooks),)
-        self._gates: tuple[Gate, ...] = (PolicyGate(policy.origin),) if policy.denied else ()
-        self._policy = Setting("policy", "deny" if policy.denied else "allow", policy.origin)
+        self._gates: tuple[Gate, ...] = (PolicyGate(policy.origin),) if policy.policy == "deny" else ()
+        self._policy = Setting("policy", policy.policy, policy.origin)
         layers = (Layer((), limits, limits_origin), Layer((KIND, SOURCE), NO_LIMITS, _default_origin))
         self._once, self._repeatable = (
             effective(layers, ledger, wished_timeout_s=DEADLINE_S, blocking=False, repeatable=repeatable)
@@ -85,6 +101,7 @@ class Planner:
             gates=self._gates,
             limiters=held.limiters,
             retry=held.retry,
+            approval=self._approval,
             replay=self._replay,
             artifacts=self._artifacts if held.artifacts else None,
             observers=self._observers,

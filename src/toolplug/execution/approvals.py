@@ -1,0 +1,202 @@
+"""Calls that a person must approve: a ticket for exactly one call of one caller, decided once and used once."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Literal, NamedTuple, TypedDict, cast
+
+import orjson
+
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.plan import Plan, Refusal
+from toolplug.errors import ApprovalRefused, StoreConflict, StoreError
+from toolplug.execution.results import denied, limited, unavailable
+from toolplug.signatures.values import canonical, decoded, encoded
+from toolplug.stores.store import Record, Store
+
+LIFE_S = 300.0
+"""How long a ticket can be decided and used (CONTRACT.md section 3)."""
+MAX_WAITING = 1_000
+"""Tickets of one tenant at a time: a model that calls without end does not fill the store."""
+
+_GATE = "approval"
+_LOG = logging.getLogger("toolplug.execution")
+
+TicketState = Literal["waiting", "approved", "denied", "used"]
+Decision = Literal["approve", "deny"]
+_DECIDED: dict[Decision, TicketState] = {"approve": "approved", "deny": "denied"}
+
+
+class Ticket(NamedTuple):
+    """One call that waits for a person, as that person sees it. `arguments` is the caller's, as JSON."""
+
+    id: str
+    tool: str
+    digest: str
+    arguments: object
+    subject: str
+    agent: str | None
+    session: bool
+    state: TicketState
+    expires_at: str
+    decided_by: str | None
+
+
+class _Kept(TypedDict):
+    tool: str
+    digest: str
+    body: str
+    arguments: object
+    subject: str
+    agent: str | None
+    session: bool
+    state: TicketState
+    decided_by: str | None
+    key: str | None
+
+
+class Approvals:
+    """The tickets of one host. Implements `toolplug.catalog.plan.Approval`. `clock` is the one of the store."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def ask(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
+        """None where this call has been approved; else the refusal, with the ticket that a person can decide."""
+        try:
+            if context.approval is None:
+                return await self._new(plan, call, context)
+            return await self._use(context.approval, plan, call, context)
+        except StoreError as error:
+            _LOG.error("the store of approvals fails: %s", error)
+            return unavailable(call, "its store cannot answer", code="store_unavailable")
+
+    async def waiting(self, tenant: str) -> list[Ticket]:
+        """The tickets of a tenant, the newest last, decided ones too while they can be used. Raises `StoreError`."""
+        tickets: list[Ticket] = []
+        prefix = _key(tenant, "")
+        for key in await self._store.keys(prefix, limit=MAX_WAITING):
+            record = await self._store.read(key)
+            if record is not None:
+                tickets.append(_ticket(key.removeprefix(prefix), record))
+        return sorted(tickets, key=lambda ticket: ticket.expires_at)
+
+    async def decide(self, ticket_id: str, decision: Decision, by: Principal) -> Ticket:
+        """Approve or deny a ticket of this principal's tenant. Raises `ApprovalRefused` and `StoreError`."""
+        key = _key(by.tenant, ticket_id)
+        while True:
+            record = await self._store.read(key) if ticket_id.isalnum() and ticket_id.isascii() else None
+            if record is None:
+                raise ApprovalRefused("approval_not_found", "no such approval, or it has expired")
+            kept = _read(record)
+            if kept["state"] != "waiting":
+                message = f"this approval is {kept['state']} already; a ticket is decided once"
+                raise ApprovalRefused("approval_decided", message)
+            kept["state"], kept["decided_by"] = _DECIDED[decision], by.subject
+            try:
+                await self._write(key, kept, record)
+            except StoreConflict:
+                continue
+            return _ticket(ticket_id, record)._replace(state=kept["state"], decided_by=by.subject)
+
+    async def _new(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
+        tenant = context.principal.tenant
+        if len(await self._store.keys(_key(tenant, ""), limit=MAX_WAITING)) >= MAX_WAITING:
+            return limited(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
+        arguments = decoded(call.arguments)
+        kept: _Kept = {
+            "tool": call.name,
+            "digest": plan.ref.digest,
+            "body": _body(plan, arguments, context),
+            "arguments": arguments,
+            "subject": context.principal.subject,
+            "agent": context.agent,
+            "session": context.session is not None,
+            "state": "waiting",
+            "decided_by": None,
+            "key": None,
+        }
+        ticket_id = token_hex(12)
+        text = encoded(kept)
+        assert text is not None, "arguments that were decoded are JSON"
+        await self._store.commit(_key(tenant, ticket_id), text.encode(), expected=0, ttl_s=LIFE_S)
+        reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
+        return denied(call, _GATE, reason, approval=_shown(ticket_id, kept, self._clock() + LIFE_S))
+
+    async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
+        key = _key(context.principal.tenant, ticket_id)
+        while True:
+            record = await self._store.read(key) if ticket_id.isalnum() and ticket_id.isascii() else None
+            if record is None:
+                return denied(call, _GATE, "there is no such approval, or it has expired; call again without one")
+            kept = _read(record)
+            if kept["body"] != _body(plan, decoded(call.arguments), context):
+                return denied(call, _GATE, "it was given for another call; call again without one")
+            match kept["state"]:
+                case "waiting":
+                    shown = _shown(ticket_id, kept, record.expires_at or 0.0)
+                    return denied(call, _GATE, "nobody has decided yet; try again later", approval=shown)
+                case "denied":
+                    return denied(call, _GATE, f"it was denied by {kept['decided_by']}")
+                case "used" if context.idempotency_key is None or context.idempotency_key != kept["key"]:
+                    return denied(call, _GATE, "it was used already; call again without one")
+                case "used":
+                    return None
+                case "approved":
+                    kept["state"], kept["key"] = "used", context.idempotency_key
+            try:
+                await self._write(key, kept, record)
+            except StoreConflict:
+                continue
+            return None
+
+    async def _write(self, key: str, kept: _Kept, record: Record) -> None:
+        left = (record.expires_at or 0.0) - self._clock()
+        text = encoded(kept)
+        assert text is not None, "what was read is JSON"
+        await self._store.commit(key, text.encode(), expected=record.revision, ttl_s=max(left, 0.001))
+
+
+def _body(plan: Plan, arguments: object, context: CallContext) -> str:
+    """What must be the same when the call is repeated: tool, definition, arguments, and who calls from where."""
+    ref, principal = plan.ref, context.principal
+    said = [*ref, arguments, dict(context.options), principal.subject, context.agent, context.session]
+    return hashlib.sha256(canonical(said)).hexdigest()
+
+
+def _key(tenant: str, ticket_id: str) -> str:
+    return f"approval/{hashlib.sha256(tenant.encode()).hexdigest()[:32]}/{ticket_id}"
+
+
+def _read(record: Record) -> _Kept:
+    return cast("_Kept", orjson.loads(record.value))
+
+
+def _ticket(ticket_id: str, record: Record) -> Ticket:
+    kept = _read(record)
+    return Ticket(
+        ticket_id,
+        kept["tool"],
+        kept["digest"],
+        kept["arguments"],
+        kept["subject"],
+        kept["agent"],
+        kept["session"],
+        kept["state"],
+        _iso(record.expires_at or 0.0),
+        kept["decided_by"],
+    )
+
+
+def _shown(ticket_id: str, kept: _Kept, expires_at: float) -> dict[str, object]:
+    return {"id": ticket_id, "expires_at": _iso(expires_at), "tool": kept["tool"], "digest": kept["digest"]}
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,166 @@
+"""Calls that a person must approve."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import Plan, Tool
+from toolplug.errors import ApprovalRefused
+from toolplug.execution.approvals import LIFE_S, Approvals
+from toolplug.execution.lanes import Lanes
+from toolplug.execution.ledger import Ledger
+from toolplug.execution.live import LiveCatalog
+from toolplug.execution.switch import SourceSwitch
+from toolplug.stores.memory import MemoryStore
+from toolplug.testing import ManualClock
+
+pytestmark = pytest.mark.anyio
+
+ALICE = Principal(subject="alice", tenant="t1", scopes=frozenset({"tools:call"}))
+BOB = Principal(subject="bob", tenant="t1", scopes=frozenset({"tools:call", "approvals:write"}))
+EVE = Principal(subject="eve", tenant="t2", scopes=frozenset({"tools:call", "approvals:write"}))
+
+
+class World:
+    """One tool that asks, and how often it was reached."""
+
+    def __init__(self, store: MemoryStore, clock: ManualClock, lanes: Lanes) -> None:
+        self.store = store
+        self.clock = clock
+        self.approvals = Approvals(store, clock)
+        self.reached: list[object] = []
+        ledger = Ledger()
+        definition = ToolDefinition(name="pay", description="Pay.").owned_by("native", "bank")
+        plan = Plan(
+            ref=definition.ref,
+            target=self._pay,
+            schema=definition.parameters,
+            switch=SourceSwitch(),
+            series=ledger.series("bank", "pay"),
+            brake=ledger.abandoned("native", "bank"),
+            carrier=lanes,
+            timeout_s=60.0,
+            max_result_bytes=1000,
+            approval=self.approvals,
+        )
+        self.executor = LiveCatalog(ledger.series("_unknown", "_unknown"), Catalog([Tool(definition, plan)]))
+
+    async def _pay(self, call: ToolCall, context: CallContext) -> str:
+        self.reached.append(call.arguments)
+        return "paid"
+
+    async def call(
+        self, principal: Principal, arguments: dict[str, object], approval: str | None = None, **more: object
+    ) -> ToolResult:
+        context = CallContext(principal=principal, approval=approval)._replace(**more)
+        return await self.executor.execute(ToolCall("c1", "pay", arguments), context)
+
+    async def asked(self, principal: Principal, arguments: dict[str, object]) -> str:
+        """The id of the ticket of a new call."""
+        result = await self.call(principal, arguments)
+        assert result.status is ToolStatus.DENIED
+        approval = result.metadata["approval"]
+        assert isinstance(approval, dict)
+        return approval["id"]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    clock, lanes = ManualClock(), Lanes()
+    await lanes.open()
+    async with MemoryStore(clock=clock) as store:
+        yield World(store, clock, lanes)
+    await lanes.aclose()
+
+
+@pytest.mark.requirement("C-3-policy-ask")
+async def test_a_call_that_must_be_approved_is_denied_with_what_a_person_can_decide(world: World) -> None:
+    result = await world.call(ALICE, {"amount": 5})
+    approval = result.metadata["approval"]
+    assert isinstance(approval, dict)
+    assert result.status is ToolStatus.DENIED
+    assert result.output.startswith('tool "pay" is not allowed: approval: a person must approve this call first')
+    assert set(approval) == {"id", "expires_at", "tool", "digest"}
+    (ticket,) = await world.approvals.waiting("t1")
+    assert (ticket.id, ticket.tool, ticket.arguments, ticket.subject, ticket.state) == (
+        approval["id"],
+        "pay",
+        {"amount": 5},
+        "alice",
+        "waiting",
+    )
+    assert world.reached == []
+
+
+@pytest.mark.requirement("C-3-policy-ask-decide", "ROUTE-OQ-approval")
+async def test_an_approved_call_runs_once_when_it_is_repeated(world: World) -> None:
+    ticket = await world.asked(ALICE, {"amount": 5})
+    waiting = await world.call(ALICE, {"amount": 5}, ticket)
+    assert waiting.output == 'tool "pay" is not allowed: approval: nobody has decided yet; try again later'
+    decided = await world.approvals.decide(ticket, "approve", BOB)
+    assert (decided.state, decided.decided_by) == ("approved", "bob")
+    assert (await world.call(ALICE, {"amount": 5}, ticket)).output == "paid"
+    again = await world.call(ALICE, {"amount": 5}, ticket)
+    assert again.output == 'tool "pay" is not allowed: approval: it was used already; call again without one'
+    assert world.reached == [{"amount": 5}]
+
+
+async def test_a_denied_call_stays_denied(world: World) -> None:
+    ticket = await world.asked(ALICE, {})
+    await world.approvals.decide(ticket, "deny", BOB)
+    assert (await world.call(ALICE, {}, ticket)).output == 'tool "pay" is not allowed: approval: it was denied by bob'
+    assert world.reached == []
+
+
+@pytest.mark.requirement("C-3-policy-ask-bound")
+@pytest.mark.parametrize(
+    ("principal", "arguments", "more"),
+    [
+        (ALICE, {"amount": 6}, {}),
+        (BOB, {"amount": 5}, {}),
+        (ALICE, {"amount": 5}, {"agent": "other"}),
+        (ALICE, {"amount": 5}, {"session": "ABCDEFGH"}),
+    ],
+)
+async def test_an_approval_is_for_one_call_of_one_caller(
+    world: World, principal: Principal, arguments: dict[str, object], more: dict[str, object]
+) -> None:
+    ticket = await world.asked(ALICE, {"amount": 5})
+    await world.approvals.decide(ticket, "approve", BOB)
+    result = await world.call(principal, arguments, ticket, **more)
+    assert result.output == 'tool "pay" is not allowed: approval: it was given for another call; call again without one'
+    assert world.reached == []
+    assert (await world.call(ALICE, {"amount": 5}, ticket)).output == "paid"
+
+
+async def test_another_tenant_neither_sees_decides_nor_uses_a_ticket(world: World) -> None:
+    ticket = await world.asked(ALICE, {})
+    assert await world.approvals.waiting("t2") == []
+    with pytest.raises(ApprovalRefused) as refused:
+        await world.approvals.decide(ticket, "approve", EVE)
+    assert refused.value.code == "approval_not_found"
+    text = 'tool "pay" is not allowed: approval: there is no such approval, or it has expired; call again without one'
+    assert (await world.call(EVE, {}, ticket)).output == text
+    assert (await world.call(ALICE, {}, "../x")).output == text
+
+
+async def test_a_ticket_expires_whether_or_not_it_was_approved(world: World) -> None:
+    ticket = await world.asked(ALICE, {})
+    world.clock.now += LIFE_S - 1
+    await world.approvals.decide(ticket, "approve", BOB)
+    world.clock.now += 1
+    assert (await world.call(ALICE, {}, ticket)).status is ToolStatus.DENIED
+    assert await world.approvals.waiting("t1") == []
+    assert world.reached == []
+
+
+async def test_a_ticket_is_decided_once(world: World) -> None:
+    ticket = await world.asked(ALICE, {})
+    await world.approvals.decide(ticket, "deny", BOB)
+    with pytest.raises(ApprovalRefused, match="denied already"):
+        await world.approvals.decide(ticket, "approve", BOB)
