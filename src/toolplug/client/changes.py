@@ -12,6 +12,9 @@ PluginStatus = Literal["attached", "waiting", "detached"]
 """The application is connected; is not, but may come back; is gone, and calls of its tools are unavailable."""
 
 
+_PLUGIN_GONE = "plugin_gone"
+
+
 class _Event(BaseModel):
     """Keys that this version does not know are passed over, so that an older client can read a newer host."""
 
@@ -29,6 +32,13 @@ class OfferedTool(_Event):
     requires: tuple[JsonValue, ...] | None = None
     available: bool = True
     reason: str | None = None
+
+    def while_plugin_is(self, status: PluginStatus) -> OfferedTool:
+        """The tool while its application is in this state; what stands in its way otherwise goes on to."""
+        if self.reason not in {None, _PLUGIN_GONE}:
+            return self
+        away = status == "detached"
+        return self.model_copy(update={"available": not away, "reason": _PLUGIN_GONE if away else None})
 
     def definition(self) -> dict[str, JsonValue]:
         """The tool as its application registered it."""
@@ -76,13 +86,15 @@ class Snapshot(_Event):
     def after(self, change: ToolsChanged | StatusChanged) -> Snapshot:
         """The snapshot after a change that follows it."""
         if isinstance(change, StatusChanged):
-            return self.model_copy(update={"plugin_status": change.status})
+            tools = tuple(tool.while_plugin_is(change.status) for tool in self.tools)
+            return self.model_copy(update={"plugin_status": change.status, "tools": tools})
         updates = change.updates
-        gone = {*updates.removed, *(tool.name for tool in updates.added)}
-        tools = {tool.name: tool for tool in self.tools if tool.name not in gone}
-        tools |= {tool.name: tool for tool in (*updates.modified, *updates.added)}
-        told = {"revision": change.revision, "registered": True, "tools": tuple(tools.values())}
-        return self.model_copy(update=told)
+        own = {tool.name: tool for tool in self.tools} if self.registered else {}
+        for name in updates.removed:
+            own.pop(name, None)
+        own |= {tool.name: tool for tool in (*updates.modified, *updates.added)}
+        tools = tuple(tool.while_plugin_is(self.plugin_status) for tool in own.values())
+        return self.model_copy(update={"revision": change.revision, "registered": True, "tools": tools})
 
 
 class Resumed(_Event):
