@@ -32,7 +32,7 @@ class World:
     def __init__(self, store: MemoryStore, clock: ManualClock, lanes: Lanes) -> None:
         self.store = store
         self.clock = clock
-        self.approvals = Approvals(store, clock)
+        self.approvals = Approvals(store)
         self.reached: list[object] = []
         ledger = Ledger()
         definition = ToolDefinition(name="pay", description="Pay.").owned_by("native", "bank")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Literal, NamedTuple, TypedDict, cast
@@ -61,11 +59,10 @@ class _Kept(TypedDict):
 
 
 class Approvals:
-    """The tickets of one host. Implements `toolplug.catalog.plan.Approval`. `clock` is the one of the store."""
+    """The tickets of one host. Implements `toolplug.catalog.plan.Approval`."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
 
     async def ask(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
         """None where this call has been approved; else the refusal, with the ticket that a person can decide."""
@@ -127,7 +124,7 @@ class Approvals:
         assert text is not None, "arguments that were decoded are JSON"
         await self._store.commit(_key(tenant, ticket_id), text.encode(), expected=0, ttl_s=LIFE_S)
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
-        return denied(call, _GATE, reason, approval=_shown(ticket_id, kept, self._clock() + LIFE_S))
+        return denied(call, _GATE, reason, approval=_shown(ticket_id, kept, self._store.now() + LIFE_S))
 
     async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
         key = _key(context.principal.tenant, ticket_id)
@@ -157,7 +154,7 @@ class Approvals:
             return None
 
     async def _write(self, key: str, kept: _Kept, record: Record) -> None:
-        left = (record.expires_at or 0.0) - self._clock()
+        left = (record.expires_at or 0.0) - self._store.now()
         text = encoded(kept)
         assert text is not None, "what was read is JSON"
         await self._store.commit(key, text.encode(), expected=record.revision, ttl_s=max(left, 0.001))

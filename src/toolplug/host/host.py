@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType, TracebackType
@@ -17,6 +16,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, StoreError
+from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.configuration import Configuration, Source, read_configuration
@@ -56,6 +56,7 @@ class _Open(NamedTuple):
     store: Store
     views: Views
     toolsets: ToolsetDesk
+    approvals: Approvals
     sessions: Sessions
     queued: QueuedCalls
     life: AsyncExitStack
@@ -93,7 +94,8 @@ class Host:
         async with AsyncExitStack() as life:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
             metrics = CollectorRegistry()
-            setup = registry_setup(configuration, store)
+            approvals = Approvals(store)
+            setup = registry_setup(configuration, store, approvals)
             registry = FunctionRegistry(metrics=metrics, setup=setup)
             await life.enter_async_context(registry)
             await registry.apply(wanted_providers(configuration, {}))
@@ -108,10 +110,10 @@ class Host:
             )
             await life.enter_async_context(sessions)
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
-            queued = QueuedCalls(store, time.time, lambda who, code: self.executor_for(who, session=code))
+            queued = QueuedCalls(store, lambda who, code: self.executor_for(who, session=code))
             life.push_async_callback(queued.aclose)
             self._open = _Open(
-                configuration, registry, metrics, store, views, toolsets, sessions, queued, life.pop_all()
+                configuration, registry, metrics, store, views, toolsets, approvals, sessions, queued, life.pop_all()
             )
         for session in sessions.live:
             await queued.resume(session)
@@ -155,6 +157,11 @@ class Host:
     def store(self) -> Store:
         """Where the host keeps records."""
         return self._entered().store
+
+    @property
+    def approvals(self) -> Approvals:
+        """The calls that wait for a person."""
+        return self._entered().approvals
 
     @property
     def sessions(self) -> Sessions:

@@ -53,9 +53,8 @@ class _Kept(TypedDict):
 class QueuedCalls:
     """The queued calls of all sessions. Closed before the executors that it calls."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], executor_for: ExecutorFor) -> None:
+    def __init__(self, store: Store, executor_for: ExecutorFor) -> None:
         self._store = store
-        self._clock = clock
         self._executor_for = executor_for
         self._background = Background()
         self._running: Counter[str] = Counter()
@@ -80,7 +79,7 @@ class QueuedCalls:
             "scopes": sorted(principal.scopes),
             "agents": None if principal.agents is None else sorted(principal.agents),
             "trace": context.trace,
-            "deadline": self._clock() + deadline - asyncio.get_running_loop().time(),
+            "deadline": self._store.now() + deadline - asyncio.get_running_loop().time(),
             "kept_s": session.state.ttl_s,
             "result": None,
         }
@@ -137,7 +136,7 @@ class QueuedCalls:
         principal = Principal(
             kept["subject"], kept["tenant"], frozenset(kept["scopes"]), None if agents is None else frozenset(agents)
         )
-        left = kept["deadline"] - self._clock()
+        left = kept["deadline"] - self._store.now()
         deadline = asyncio.get_running_loop().time() + left
         context = CallContext(principal, session.code, deadline=deadline, trace=kept["trace"])
         try:

@@ -84,6 +84,9 @@ class MemoryStore(Store):
 
         return await self._waiting.look(key, wait_s, page)
 
+    def now(self) -> float:
+        return self._clock()
+
     async def aclose(self) -> None:
         self._open = False
         self._waiting.wake_all()

@@ -131,6 +131,9 @@ class SqliteStore(Store):
 
         return await self._waiting.look(key, wait_s, page)
 
+    def now(self) -> float:
+        return self._clock()
+
     async def aclose(self) -> None:
         opened, self._opened = self._opened, None
         if opened is None:

@@ -112,6 +112,10 @@ class Store(Protocol):
         """
         ...
 
+    def now(self) -> float:
+        """Return the time, in seconds since the epoch, on the clock that times to live follow."""
+        ...
+
     async def aclose(self) -> None:
         """Finish the changes that were begun, end the waits and release everything; a second time does nothing."""
         ...
