@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from toolplug.catalog.catalog import Catalog
 from toolplug.execution.live import Joint, LiveCatalog
 from toolplug.toolsets.allowlists import Allowlists
 from toolplug.toolsets.around import Around
@@ -27,8 +28,8 @@ class Choice(NamedTuple):
 class AgentTools:
     """Makes executors that follow every change of toolsets and allowlists, and opens and closes what sessions need.
 
-    A session is any hashable key; `close` ends what was opened for it. All who have the same shared toolsets have the
-    same catalog. `some_wait`: is there any toolset that lists nothing before its factory has run.
+    A session is any hashable key; `end` or `close` closes what was opened for it. All who have the same shared toolsets
+    have the same catalog. `some_wait`: is there any toolset that lists nothing before its factory has run.
     """
 
     def __init__(self, around: Around) -> None:
@@ -38,7 +39,7 @@ class AgentTools:
         self._shared: dict[Toolset, LiveCatalog] = {}
         self._lone: dict[Toolset, LonePart] = {}
         self._sessions: dict[Hashable, dict[Toolset, SessionPart]] = {}
-        self._together: dict[tuple[LiveCatalog, ...], Joint] = {}
+        self._together: dict[tuple[LiveCatalog, ...], LiveCatalog] = {}
         self._live: dict[Hashable, WeakValueDictionary[Choice, Joint]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.some_wait: bool = False
@@ -92,22 +93,23 @@ class AgentTools:
         ]
         await asyncio.gather(*(part.open() for part in waiting))
 
-    async def close(self, session: Hashable) -> None:
-        """Close what was opened for this session, everything at once and each once; also when the caller goes away.
-
-        Executors of the session list nothing any more.
-        """
+    def end(self, session: Hashable) -> list[asyncio.Task[None]]:
+        """Begin to close what was opened for this session, each once; its executors list nothing any more."""
         joints = self._live.pop(session, None)
         for joint in joints.values() if joints is not None else ():
             joint.join()
-        parts = self._sessions.pop(session, {})
-        if parts:
-            await asyncio.shield(asyncio.gather(*(self._retired(part) for part in parts.values())))
+        return [self._retired(part) for part in self._sessions.pop(session, {}).values()]
+
+    async def close(self, session: Hashable) -> None:
+        """The same, and wait for it; it goes on where the caller goes away."""
+        closing = self.end(session)
+        if closing:
+            await asyncio.shield(asyncio.gather(*closing))
 
     async def aclose(self) -> None:
-        """Close what was opened for any session."""
+        """Close what was opened for any session, all at once."""
         for session in list(self._sessions):
-            await self.close(session)
+            self.end(session)
         await asyncio.gather(*self._closing)
 
     def _waiting(self, choice: Choice, session: Hashable, name: str) -> Iterator[tuple[Toolset, PerSession]]:
@@ -134,10 +136,11 @@ class AgentTools:
                 parts.append(self._session_part(toolset, source, session).live)
         return [self._joined(tuple(parts))] if alone and parts else parts
 
-    def _joined(self, parts: tuple[LiveCatalog, ...]) -> Joint:
+    def _joined(self, parts: tuple[LiveCatalog, ...]) -> LiveCatalog:
+        """These parts in one map: it is read by many, and keeps their verdicts."""
         joint = self._together.get(parts)
         if joint is None:
-            joint = self._together[parts] = Joint(self._around.unknown, *parts)
+            joint = self._together[parts] = Joint(self._around.unknown, *parts).view(_flat)
         return joint
 
     def _shared_part(self, toolset: Toolset, source: Shared) -> LiveCatalog:
@@ -175,6 +178,10 @@ class AgentTools:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
+
+
+def _flat(catalog: Catalog) -> Catalog:
+    return Catalog(catalog.values(), prefixes=catalog.prefixes, away=catalog.away)
 
 
 def _lists_later(toolset: Toolset) -> bool:
