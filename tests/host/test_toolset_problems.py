@@ -57,8 +57,8 @@ def test_what_toolsets_and_agents_name_wrongly_is_told_at_once(config: Write) ->
         "providers.yaml:6:3: toolsets.Bad: 'Bad' is no id of one of the toolsets; a lower-case letter, then up to 63 of"
         " a-z 0-9 _ - are allowed",
         "providers.yaml:8:32: agents.researcher.toolsets[1]: there is no toolset 'webb' (nearest: 'web')",
-        "providers.yaml:9:3: agents.\"a b\": 'a b' is no id of one of the agents; a letter or digit, then up to 127 of A-Z"
-        " a-z 0-9 _ . - are allowed",
+        "providers.yaml:9:3: agents.\"a b\": 'a b' is no id of one of the agents; a letter or digit, then up to 127 of"
+        " A-Z a-z 0-9 _ . - are allowed",
         "providers.yaml:10:29: sessions.default_toolset: there is no toolset 'tow' (nearest: 'two')",
     ]
 

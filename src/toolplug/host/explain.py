@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
@@ -12,25 +11,15 @@ from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest
 from toolplug.execution.gates import CALL_SCOPE
 from toolplug.execution.knobs import DEFAULT_ORIGIN
+from toolplug.host.agent_gates import AgentWay
+from toolplug.host.gate_verdict import GateVerdict, verdict
+from toolplug.host.views import CREDENTIAL
 from toolplug.providers.generation import Generation
 from toolplug.providers.state import ProviderRecord, ProviderState
 from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import KIND as LENT
 
-Verdict = Literal["open", "refused"]
-
-_CREDENTIAL = "the credential"
 _RUNNING = frozenset({ProviderState.ACTIVE, ProviderState.SHADOWED})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateVerdict:
-    """What one gate says to this caller; `origin` is the line of the configuration, or the call, that decided."""
-
-    gate: str
-    verdict: Verdict
-    detail: str
-    origin: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +47,30 @@ class Explanation:
 class Explainer:
     """What an explanation is drawn from: the whole catalog, what runs, and what is known of the rest.
 
-    `lines` maps the key of an entry to the line that it stands at. `session` is the one whose tools come last.
+    `lines` maps the key of an entry to the line that it stands at. `agent` is the way of the call through the agent
+    that the caller acts as, None for none; `session` is the one whose tools come last.
     """
 
     catalog: Catalog
     running: Mapping[str, Generation]
     records: Sequence[ProviderRecord]
     lines: Mapping[str, str] = field(default_factory=dict[str, str])
+    agent: AgentWay | None = None
     session: Session | None = None
 
-    def explain(self, name: str, principal: Principal, agent: str | None) -> Explanation:
+    def explain(self, name: str, principal: Principal) -> Explanation:
         """Why this principal can call the tool of this name, or cannot."""
-        tool = self.catalog.find(name) or self._lent(name)
-        before = () if agent is None else (_unknown_agent(agent),)
+        tool = (self.catalog.find(name) if self.agent is None else self.agent.tool) or self._lent(name)
         if tool is None:
+            before = self.agent.gates if self.agent is not None else ()
             gates = (*before, *self._where_it_lives(name))
             return Explanation(name=name, found=False, gates=gates, nearest=self._nearest(name))
-        ref = tool.definition.ref
-        gates = (*before, *self._gates(tool, principal))
         return Explanation(
-            name=tool.definition.name, found=True, provider=ref.source, gates=gates, settings=tool.plan.settings
+            name=tool.definition.name,
+            found=True,
+            provider=tool.definition.ref.source,
+            gates=tuple(self._gates(tool, principal)),
+            settings=tool.plan.settings,
         )
 
     def _gates(self, tool: Tool, principal: Principal) -> Iterator[GateVerdict]:
@@ -86,24 +79,25 @@ class Explainer:
             yield _application(self.session)
         else:
             yield self._switch(plan)
+            yield from self.agent.gates if self.agent is not None else ()
         yield from self._shadowed(tool)
         given = {gate.name: gate for gate in plan.gates}
         yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
         policy = next((item for item in plan.settings if item.knob == "policy"), Setting("policy", "allow", "default"))
         yield _said("policy", given.pop("policy", None), principal, policy.value, policy.origin)
         scope = None if principal.has_scope(CALL_SCOPE) else f"the scope {CALL_SCOPE!r} is missing"
-        yield _verdict("scope", scope, _CREDENTIAL, f"{CALL_SCOPE} is held")
+        yield verdict("scope", scope, CREDENTIAL, f"{CALL_SCOPE} is held")
         for gate in given.values():
             yield _said(gate.name, gate, principal, "admits", gate.origin)
         yield from _counters(plan)
         if plan.observers:
-            yield _verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
+            yield verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
 
     def _switch(self, plan: Plan) -> GateVerdict:
         key = plan.ref.source
         generation = self.running.get(key)
         line = generation.entry.origin("enabled") if generation is not None else DEFAULT_ORIGIN
-        return _verdict("switch", None if plan.switch.open else f"provider {key!r} is switched off", line, "on")
+        return verdict("switch", None if plan.switch.open else f"provider {key!r} is switched off", line, "on")
 
     def _lent(self, name: str) -> Tool | None:
         """The session's tool of this name, also while its application is away."""
@@ -118,7 +112,7 @@ class Explainer:
         for key, generation in self.running.items():
             if key != ref.source and tool.definition.name in generation.catalog:
                 detail = f"provider {ref.source!r} comes first; {key!r} has a tool of this name, too"
-                yield _verdict("conflict", None, generation.entry.origin(), detail)
+                yield verdict("conflict", None, generation.entry.origin(), detail)
 
     def _where_it_lives(self, name: str) -> Iterator[GateVerdict]:
         """A provider that has the tool, or is called like it, and why it does not list it."""
@@ -126,48 +120,34 @@ class Explainer:
             rule = generation.entry.tools.get(name)
             if rule is not None and rule.policy == "disable":
                 detail = f"provider {key!r} has it, and its policy is disable"
-                yield _verdict("policy", detail, generation.entry.origin("tools", name, "policy"), "")
+                yield verdict("policy", detail, generation.entry.origin("tools", name, "policy"), "")
         for record in self.records:
             if record.state not in _RUNNING and name in (record.key, record.type):
                 detail = f"provider {record.key!r} is {record.state}: {record.reason or record.fix}"
-                yield _verdict("provider", detail, self.lines.get(record.key, record.distribution), "")
+                yield verdict("provider", detail, self.lines.get(record.key, record.distribution), "")
 
     def _nearest(self, name: str) -> tuple[str, ...]:
         """The listed name that is most like it, then a provider's that does not run."""
         idle = [record.key for record in self.records if record.state not in _RUNNING and record.key != name]
-        found = (nearest(name, self.catalog), nearest(name, idle))
+        listed = nearest(name, self.catalog) if self.agent is None else self.agent.nearest
+        found = (listed, nearest(name, idle))
         return tuple(dict.fromkeys(item for item in found if item is not None))
 
 
 def _application(session: Session) -> GateVerdict:
     refusal = None if session.reachable else "the application that lends it is not connected (plugin_gone)"
-    return _verdict(
+    return verdict(
         "session", refusal, "POST /api/sessions/{code}/register-tools", f"application {session.plugin_status}"
     )
-
-
-def _unknown_agent(agent: str) -> GateVerdict:
-    detail = f"agent {agent!r} is not configured, so that its allowlist is empty"
-    return _verdict("agent", detail, DEFAULT_ORIGIN, "")
 
 
 def _counters(plan: Plan) -> Iterator[GateVerdict]:
     running, limit = plan.brake.running, plan.brake.limit
     refusal = f"{running} calls were given up and still run" if running >= limit else None
-    yield _verdict("breaker", refusal, DEFAULT_ORIGIN, f"{running} of at most {limit} calls given up and still running")
+    yield verdict("breaker", refusal, DEFAULT_ORIGIN, f"{running} of at most {limit} calls given up and still running")
 
 
 def _said(name: str, gate: Gate | None, principal: Principal, otherwise: str, origin: str) -> GateVerdict:
     if gate is None:
-        return _verdict(name, None, origin, otherwise)
-    return _verdict(name, gate.refusal(principal), gate.origin, "admits this caller")
-
-
-def _verdict(gate: str, refusal: str | None, origin: str, otherwise: str) -> GateVerdict:
-    """Open, unless there is a reason why not."""
-    return GateVerdict(
-        gate=gate,
-        verdict="open" if refusal is None else "refused",
-        detail=otherwise if refusal is None else refusal,
-        origin=origin,
-    )
+        return verdict(name, None, origin, otherwise)
+    return verdict(name, gate.refusal(principal), gate.origin, "admits this caller")

@@ -19,6 +19,7 @@ from toolplug.errors import ConfigError, StoreError
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
+from toolplug.host.agent_gates import agent_way
 from toolplug.host.configuration import Configuration, Source, read_configuration
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.neighbours import Neighbours
@@ -236,12 +237,13 @@ class Host:
         entries = opened.configuration.providers
         explainer = Explainer(
             catalog=opened.registry.catalog,
+            agent=agent_way(opened.toolsets.tools, tool, principal, agent),
             session=found,
             running=opened.registry.running(),
             records=self.records(),
             lines={key: entries.line(key) for key in entries.keys},
         )
-        return explainer.explain(tool, principal, agent)
+        return explainer.explain(tool, principal)
 
     async def ready(self) -> tuple[str, ...]:
         """Why calls cannot be served now; empty when they can."""

@@ -18,7 +18,10 @@ from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.first_use import FirstUse
 
-_NO_CALLS = ScopeGate(CALL_SCOPE, "the credential")
+CREDENTIAL = "the credential"
+"""The origin of what was decided when the key or token was made."""
+
+_NO_CALLS = ScopeGate(CALL_SCOPE, CREDENTIAL)
 
 
 class Views:
