@@ -12,8 +12,9 @@ from tests.http.conftest import ALICE, ROOT, as_holder, client_of, settings
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
-from toolplug.http.call_body import read_call
+from toolplug.http.json_body import read_model
 from toolplug.http.problem import HttpProblem
+from toolplug.http.wire_models import CallBody
 
 pytestmark = pytest.mark.anyio
 
@@ -132,7 +133,7 @@ async def test_what_is_no_request_is_400_and_names_the_field(
 
 async def test_an_unknown_field_is_told_the_nearest_known_one() -> None:
     with pytest.raises(HttpProblem) as caught:
-        read_call(b'{"name": "echo", "timeout_ms": 5}')
+        read_model(b'{"name": "echo", "timeout_ms": 5}', CallBody)
     assert caught.value.message == "the body has no field 'timeout_ms' (nearest: 'timeoutMs')"
 
 
@@ -140,7 +141,7 @@ async def test_an_unknown_field_is_told_the_nearest_known_one() -> None:
 async def test_no_body_is_anything_but_a_call_or_a_400(body: bytes) -> None:
     status = 200
     try:
-        read_call(body)
+        read_model(body, CallBody)
     except HttpProblem as problem:
         status = problem.status
     assert status in {200, 400}

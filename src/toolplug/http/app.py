@@ -13,19 +13,20 @@ from collections.abc import Sequence
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolplug.errors import StoreUnavailable
 from toolplug.host.host import Host
+from toolplug.http.admission import admit
 from toolplug.http.auth.authenticator import Authentication, Authenticator, as_authenticator
-from toolplug.http.auth.chain import insufficient_scope
 from toolplug.http.doors.body import check_declared
+from toolplug.http.doors.cors import answer_preflight, is_preflight
 from toolplug.http.doors.entrance import Entrance
 from toolplug.http.exchange import Exchange
 from toolplug.http.fault_log import log_fault
 from toolplug.http.health import healthz
+from toolplug.http.known_errors import KNOWN, problem_of
 from toolplug.http.other_protocols import answer_other_protocol
 from toolplug.http.own_route import OwnRoute
 from toolplug.http.own_routes import Match, OwnRoutes
-from toolplug.http.problem import HttpProblem, internal, method_not_allowed, route_not_found, store_unavailable
+from toolplug.http.problem import HttpProblem, internal, method_not_allowed, route_not_found
 from toolplug.http.provider_routes import ProviderRoutes
 from toolplug.http.refusals import note_refusal
 from toolplug.http.served_tenant import enter_tenant, leave_tenant
@@ -53,6 +54,7 @@ class _HostApp:
         self._own = OwnRoutes()
         self._provided = ProviderRoutes()
         self._made: Entrance | None = None
+        self._readmits = self._readmit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -60,15 +62,13 @@ class _HostApp:
             await answer_other_protocol(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send)
+        exchange.readmit = self._readmits
         try:
             await self._serve(exchange)
         except HttpProblem as problem:
-            if self._host.entered:
-                target = f"{exchange.method} {exchange.template}"
-                note_refusal(self._host.registry.ledger, exchange, problem, target)
-            await exchange.refuse(problem)
-        except StoreUnavailable:
-            await exchange.refuse(store_unavailable())
+            await self._refuse(exchange, problem)
+        except KNOWN as error:
+            await self._refuse(exchange, problem_of(error, "code" if "code" in exchange.params else "session"))
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001  a named boundary: the client hears that it failed, the log where
@@ -93,23 +93,35 @@ class _HostApp:
             raise route_not_found()
         await self._provided.serve(host.registry, found, exchange, entrance.gatekeeper, entrance.max_body)
 
+    async def _refuse(self, exchange: Exchange, problem: HttpProblem) -> None:
+        if self._host.entered:
+            note_refusal(self._host.registry.ledger, exchange, problem, f"{exchange.method} {exchange.template}")
+        await exchange.refuse(problem)
+
     async def _serve_own(self, match: Match, exchange: Exchange, entrance: Entrance) -> None:
         exchange.template = match.template
         exchange.params = match.params
+        if is_preflight(exchange):
+            await answer_preflight(exchange, match.methods)
+            return
         route = _route(match, exchange.method)
-        exchange.max_body = entrance.max_body
-        check_declared(exchange.headers, entrance.max_body)
-        if route.scope is None:
+        exchange.max_body = max(entrance.max_body, route.max_body)
+        check_declared(exchange.headers, exchange.max_body)
+        if route.is_open:
             await route.handler(self._host, exchange)
             return
-        principal = exchange.principal = await entrance.gatekeeper.principal(exchange)
-        if not principal.has_scope(route.scope):
-            raise insufficient_scope(route.scope)
+        await admit(route, self._host, exchange, entrance.gatekeeper)
         token = enter_tenant(exchange)
         try:
             await route.handler(self._host, exchange)
         finally:
             leave_tenant(token)
+
+    async def _readmit(self, exchange: Exchange) -> None:
+        """Let the request in again, or not, as the configuration is now."""
+        match = self._own.find(exchange.path)
+        if match is not None:
+            await admit(_route(match, exchange.method), self._host, exchange, self._entrance().gatekeeper)
 
     def _entrance(self) -> Entrance:
         """The doors for the configuration as it is now."""
@@ -117,7 +129,10 @@ class _HostApp:
         if made is None or made.settings is not settings:
             was_open = made is not None and made.open
             made = self._made = Entrance(
-                settings, insecure_no_auth=self._insecure_no_auth, authenticators=self._authenticators
+                settings,
+                lambda: self._host.sessions,
+                insecure_no_auth=self._insecure_no_auth,
+                authenticators=self._authenticators,
             )
             if made.open and not was_open:
                 self._say_that_it_is_open()

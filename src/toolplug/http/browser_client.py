@@ -10,20 +10,15 @@ from toolplug.http.exchange import Exchange
 from toolplug.http.if_none_match import has_version
 
 _TYPE = b"text/javascript; charset=utf-8"
-_HEADERS = ((b"cache-control", b"public, no-cache"), (b"x-content-type-options", b"nosniff"), (b"vary", b"origin"))
+_HEADERS = ((b"cache-control", b"public, no-cache"), (b"x-content-type-options", b"nosniff"))
 
 
 async def browser_client(host: Host, exchange: Exchange) -> None:
     """Answer the module, or 304 to a browser that has it."""
     module = files("toolplug.http").joinpath("toolplug.js").read_bytes()
     etag = b'"%s"' % hashlib.sha256(module).hexdigest()[:32].encode()
-    headers = [(b"etag", etag), *_HEADERS, *_readable_by(exchange.headers.get(b"origin"))]
+    headers = [(b"etag", etag), *_HEADERS]
     if has_version(exchange.headers.get(b"if-none-match"), etag):
         await exchange.answer_unchanged(headers)
     else:
         await exchange.answer(200, module, content_type=_TYPE, headers=headers)
-
-
-def _readable_by(origin: bytes | None) -> list[tuple[bytes, bytes]]:
-    """What lets a page of this origin import the module; the door has let it in."""
-    return [] if origin is None else [(b"access-control-allow-origin", origin)]

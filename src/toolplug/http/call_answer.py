@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import orjson
 
-from toolplug.catalog.call import ToolResult, ToolStatus
+from toolplug.catalog.call import CallContext, ToolResult, ToolStatus
+from toolplug.errors import SessionRefused
 from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
+from toolplug.http.known_errors import session_refused
 from toolplug.http.problem import HttpProblem, store_unavailable
 from toolplug.signatures.values import encoded
 
 REPLAYED = "idempotent_replayed"
 STORE_UNAVAILABLE = "store_unavailable"
+TOO_MANY_WAITING = "too_many_waiting_calls"
 
 _SUCCESS = ToolStatus.SUCCESS
 
@@ -47,9 +50,11 @@ def is_replay(result: ToolResult) -> bool:
     return result.metadata.get(REPLAYED) is True
 
 
-def replay_problem(result: ToolResult) -> HttpProblem | None:
+def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | None:
     """The error of a request whose idempotency key cannot be honoured; only for a request that has one."""
     code = result.metadata.get("code")
+    if context.idempotency_key is None or code is None:
+        return None
     if result.status is ToolStatus.DENIED and code == KEY_REUSED:
         message = "this Idempotency-Key was used for another call; use a new one"
         return HttpProblem(422, KEY_REUSED, message, param="Idempotency-Key")
@@ -59,3 +64,11 @@ def replay_problem(result: ToolResult) -> HttpProblem | None:
     if result.status is ToolStatus.UNAVAILABLE and code == STORE_UNAVAILABLE:
         return store_unavailable()
     return None
+
+
+def crowd_problem(result: ToolResult, context: CallContext) -> HttpProblem | None:
+    """The error of a request to a session of which as many calls wait as may."""
+    if result.status is ToolStatus.LIMITED and result.metadata.get("code") == TOO_MANY_WAITING:
+        refused = SessionRefused(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s)
+        return session_refused(refused)
+    return replay_problem(result, context)

@@ -39,12 +39,16 @@ class ClientWatch:
             return False
         return self._task.uncancel() == 0 and kind is asyncio.CancelledError
 
+    def hang_up(self) -> None:
+        """Take the client for gone."""
+        self.gone = True
+        if self._task is not None:
+            self._task.cancel()
+
     def _begin(self) -> None:
         self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="toolplug-client-watch")
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.gone = True
-        if self._task is not None:
-            self._task.cancel()
+        self.hang_up()

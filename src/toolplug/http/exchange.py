@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from urllib.parse import parse_qsl
 
@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.http.problem import Headers, HttpProblem, invalid_request
 from toolplug.http.request_id import request_id
+from toolplug.sessions.session import Session
 
 JSON = b"application/json"
 CLIENT_GONE = 499
@@ -23,13 +24,21 @@ UNKNOWN_PATH = "_unknown"
 _NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 _MAX_QUERY_FIELDS = 32
 
+Readmit = Callable[["Exchange"], Awaitable[None]]
+"""Asks again who the request comes from and whether that caller may do this. Raises `HttpProblem`."""
+
+
+async def _not_let_in(exchange: Exchange) -> None:
+    raise RuntimeError("nobody was asked who this request comes from")
+
 
 class Exchange:
     """A request as the doors, the routes and the metrics see it, and the only way to answer it.
 
     `path` is the decoded path below the place where the application is mounted. `headers` has lower-case names; the
     doors have seen to it that none that matters stands twice. `template` is the path as declared, and `params` what
-    stands in it. `status` is 499 until an answer begins.
+    stands in it. `session` is the one whose plugin sent the request, None for every other caller. `standing` are the
+    headers of every answer to it. `status` is 499 until an answer begins.
     """
 
     __slots__ = (
@@ -40,9 +49,12 @@ class Exchange:
         "params",
         "path",
         "principal",
+        "readmit",
         "receive",
         "request_id",
         "scope",
+        "session",
+        "standing",
         "started",
         "status",
         "template",
@@ -58,7 +70,10 @@ class Exchange:
         self.request_id: str = request_id(self.headers.get(b"x-request-id"))
         self.params: Mapping[str, str] = _NO_PARAMS
         self.template: str = UNKNOWN_PATH
+        self.standing: list[tuple[bytes, bytes]] = [(b"x-request-id", self.request_id.encode())]
         self.principal: Principal = ANONYMOUS
+        self.session: Session | None = None
+        self.readmit: Readmit = _not_let_in
         self.max_body: int = 0
         self.status: int = CLIENT_GONE
         self.started: bool = False
@@ -91,7 +106,7 @@ class Exchange:
         raw = [
             (b"content-type", content_type),
             (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", self.request_id.encode()),
+            *self.standing,
             *headers,
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
@@ -101,17 +116,17 @@ class Exchange:
         """Send a response that is all there, as it would send itself, but in fewer steps."""
         self.status = response.status_code
         self.started = True
-        raw = [*response.raw_headers, (b"x-request-id", self.request_id.encode())]
+        raw = [*response.raw_headers, *self.standing]
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": raw})
         await self._send({"type": "http.response.body", "body": response.body})
 
     async def answer_unchanged(self, headers: Headers) -> None:
         """Say that the client has the newest version."""
-        self.status = 304
-        self.started = True
-        raw = [(b"x-request-id", self.request_id.encode()), *headers]
-        await self._send({"type": "http.response.start", "status": 304, "headers": raw})
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._answer_bare(304, headers)
+
+    async def answer_done(self, headers: Headers = ()) -> None:
+        """Say that it is done, and that there is nothing to tell."""
+        await self._answer_bare(204, headers)
 
     async def refuse(self, problem: HttpProblem) -> None:
         """Answer with an error, unless an answer has begun: then the server sees it end too early and hangs up."""
@@ -119,13 +134,14 @@ class Exchange:
             await self.answer(problem.status, problem.body(self.request_id), headers=problem.headers)
 
     async def begin_stream(self, headers: Headers = ()) -> None:
-        """Begin an event stream; `send_chunk` and `end_stream` follow."""
+        """Begin an event stream, which proxies must not hold back; `send_chunk` and `end_stream` follow."""
         self.status = 200
         self.started = True
         raw = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-store"),
-            (b"x-request-id", self.request_id.encode()),
+            (b"x-accel-buffering", b"no"),
+            *self.standing,
             *headers,
         ]
         await self._send({"type": "http.response.start", "status": 200, "headers": raw})
@@ -143,8 +159,15 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.started = True
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode())]
+            message["headers"] = [*message.get("headers", ()), *self.standing]
         await self._send(message)
+
+    async def _answer_bare(self, status: int, headers: Headers) -> None:
+        self.status = status
+        self.started = True
+        raw = [*self.standing, *headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        await self._send({"type": "http.response.body", "body": b""})
 
 
 def path_below_mount(scope: Scope) -> str:

@@ -6,23 +6,21 @@ from dataclasses import asdict
 
 import orjson
 
-from toolplug.errors import AccessError
 from toolplug.host.host import Host
-from toolplug.http.caller_catalog import no_access
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import invalid_request
 
 
 async def explain(host: Host, exchange: Exchange) -> None:
-    """Answer for the caller's own credential. Raises `HttpProblem`."""
+    """Answer for the caller's own credential. Raises `HttpProblem`, and `AccessError` for the session."""
     query = exchange.query()
     tool = query.get("tool")
     if not tool:
         raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
-    try:
-        found = host.explain(tool, exchange.principal, agent=query.get("agent"), session=query.get("session"))
-    except AccessError as error:
-        raise no_access(error) from None
+    session = query.get("session")
+    if session is not None:
+        await host.sessions.find(session, exchange.principal.tenant)
+    found = host.explain(tool, exchange.principal, agent=query.get("agent"), session=session)
     body = {
         "name": found.name,
         "found": found.found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 
@@ -13,16 +13,23 @@ from pydantic.json_schema import models_json_schema
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
 from toolplug.http.openapi_providers import JsonObject, provider_paths
-from toolplug.http.own_route import OwnRoute, Parameter
+from toolplug.http.own_route import Audience, OwnRoute, Parameter
 from toolplug.http.wire_models import ErrorAnswer
 from toolplug.providers.route_table import MountedRoute
 
 _REF = "#/components/schemas/{model}"
 _TAG = "toolplug"
 _SECURITY: Sequence[JsonObject] = ({"bearer": []}, {"apiKey": []})
+_PLUGIN: Sequence[JsonObject] = ({"pluginToken": []},)
+_AUDIENCES: Mapping[Audience, tuple[Sequence[JsonObject], str]] = {
+    "callers": (_SECURITY, "Needs the scope `{scope}`."),
+    "plugin": (_PLUGIN, "For the session's plugin."),
+    "either": ((*_SECURITY, *_PLUGIN), "For the session's plugin; a caller needs the scope `{scope}`."),
+}
 _SCHEMES: JsonObject = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "an API key, or a JSON Web Token"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "pluginToken": {"type": "http", "scheme": "bearer", "description": "the token that creating a session gave"},
 }
 
 
@@ -61,15 +68,16 @@ def document(routes: Sequence[OwnRoute], mounted: Iterable[MountedRoute], root: 
 
 
 def _operation(route: OwnRoute) -> JsonObject:
+    security, description = _AUDIENCES[route.audience]
     operation: dict[str, object] = {
         "operationId": getattr(route.handler, "__name__", route.path),
         "summary": route.summary,
         "tags": [_TAG],
-        "security": [] if route.scope is None else _SECURITY,
+        "security": [] if route.is_open else security,
         "responses": _responses(route),
     }
-    if route.scope is not None:
-        operation["description"] = f"Needs the scope `{route.scope}`."
+    if not route.is_open:
+        operation["description"] = description.format(scope=route.scope)
     parameters = [*_path_parameters(route.path), *map(_parameter, route.parameters)]
     if parameters:
         operation["parameters"] = parameters
@@ -79,10 +87,10 @@ def _operation(route: OwnRoute) -> JsonObject:
 
 
 def _responses(route: OwnRoute) -> JsonObject:
-    responses: dict[str, object] = {"200": _response(200, route.answer, route.content_types)}
+    responses: dict[str, object] = {str(route.status): _response(route.status, route.answer, route.content_types)}
     for status, model in route.others.items():
         responses[str(status)] = _response(status, model, ("application/json",))
-    errors = {*route.errors, *((401, 403) if route.scope is not None else ())}
+    errors = {*route.errors, *(() if route.is_open else (401, 403))}
     for status in sorted(errors):
         responses[str(status)] = _response(status, ErrorAnswer, ("application/json",))
     responses["default"] = {**_response(400, ErrorAnswer, ("application/json",)), "description": "Any other error"}

@@ -14,6 +14,9 @@ from toolplug.http.exchange import Exchange
 Handler = Callable[[Host, Exchange], Awaitable[None]]
 """Answers through the exchange, or raises `HttpProblem`."""
 
+Audience = Literal["callers", "plugin", "either"]
+"""Callers with credentials of the host, the plugin of the session in the path by its token, or both."""
+
 Answers = Mapping[int, type[BaseModel] | None]
 
 _NO_ANSWERS: Answers = MappingProxyType({})
@@ -30,10 +33,11 @@ class Parameter(NamedTuple):
 
 
 class OwnRoute(NamedTuple):
-    """`scope` None: open to anybody. `path` may hold `{name}` parameters, which are whole segments.
+    """`scope` is what a caller needs; None: a route of callers is open to anybody.
 
-    `answer` is the body of 200, None where it is not JSON; `others` are answers with another status that are no
-    errors of the usual shape; `errors` are statuses of errors that are worth a mention.
+    `path` may hold `{name}` parameters, which are whole segments. `answer` is the body of `status`, None where it is
+    not JSON; `others` are answers with another status that are no errors of the usual shape; `errors` are statuses of
+    errors that are worth a mention. `max_body`: bytes, where the route takes more than others do.
     """
 
     method: str
@@ -47,3 +51,11 @@ class OwnRoute(NamedTuple):
     others: Answers = _NO_ANSWERS
     errors: tuple[int, ...] = ()
     content_types: tuple[str, ...] = ("application/json",)
+    status: int = 200
+    audience: Audience = "callers"
+    max_body: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Is nobody asked who they are."""
+        return self.scope is None and self.audience == "callers"

@@ -15,6 +15,7 @@ from toolplug.http.openapi import Description
 from toolplug.http.own_route import OwnRoute, Parameter
 from toolplug.http.provider_admin import disable_provider, enable_provider, list_providers, reload
 from toolplug.http.scopes import ADMIN, CALL, READ
+from toolplug.http.sessions.routes import SESSION_ROUTES
 from toolplug.http.tool_calls import call_tool
 from toolplug.http.tool_list import DEFAULT_DIALECT, DIALECTS, list_tools
 from toolplug.http.wire_models import (
@@ -87,6 +88,7 @@ ROUTES = (
         parameters=_EXPLAINING,
         errors=(400, 404),
     ),
+    *SESSION_ROUTES,
 )
 
 

@@ -12,6 +12,7 @@ import orjson
 from toolplug.catalog.call import ToolResult
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import Headers
+from toolplug.sessions.frame import frame
 
 MAX_WAITING = 256
 """Progress that a slow reader has not taken yet; the oldest goes first."""
@@ -29,11 +30,11 @@ class ProgressStream:
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Take one report, from any thread; what is not JSON is dropped. Never blocks."""
-        frame = progress_frame(self._call_id, progress, total, message)
-        if frame is None:
+        told = progress_frame(self._call_id, progress, total, message)
+        if told is None:
             return
         try:
-            self._loop.call_soon_threadsafe(self._take, frame)
+            self._loop.call_soon_threadsafe(self._take, told)
         except RuntimeError:  # the loop was closed while the tool ran on: nobody reads any more
             return
 
@@ -54,11 +55,11 @@ class ProgressStream:
         """Send the result and end the stream; the headers go out where nothing has been sent before."""
         if not self._exchange.started:
             await self._exchange.begin_stream(headers)
-        await self._exchange.send_chunk(event("result", body))
+        await self._exchange.send_chunk(frame("result", body))
         await self._exchange.end_stream()
 
-    def _take(self, frame: bytes) -> None:
-        self._waiting.append(frame)
+    def _take(self, told: bytes) -> None:
+        self._waiting.append(told)
         self._wake.set()
 
     async def _flush(self) -> None:
@@ -78,11 +79,6 @@ def progress_frame(call_id: str, progress: float, total: float | None, message: 
     if any(isinstance(value, float) and not math.isfinite(value) for value in fields.values()):
         return None
     try:
-        return event("progress", orjson.dumps(fields))
+        return frame("progress", orjson.dumps(fields))
     except TypeError:
         return None
-
-
-def event(name: str, data: bytes) -> bytes:
-    """One event; `data` is JSON without line breaks, so nobody can write a second event into it."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), data)

@@ -6,5 +6,6 @@ from toolplug.execution.gates import CALL_SCOPE
 
 READ = "tools:read"
 CALL = CALL_SCOPE
+SESSIONS = "sessions:write"
 ADMIN = "admin"
-EVERY_SCOPE = frozenset({READ, CALL, "sessions:write", "approvals:write", ADMIN})
+EVERY_SCOPE = frozenset({READ, CALL, SESSIONS, "approvals:write", ADMIN})

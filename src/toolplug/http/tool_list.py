@@ -18,12 +18,13 @@ _VARY = (b"vary", b"authorization, x-api-key")
 
 
 async def list_tools(host: Host, exchange: Exchange) -> None:
-    """Answer the list, or 304 to a client that has it. Raises `HttpProblem` for an unknown format."""
+    """Answer the list, or 304 to a client that has it. Raises `HttpProblem` and `AccessError`."""
     query = exchange.query()
     dialect = query.get("format", DEFAULT_DIALECT)
     if dialect not in DIALECTS:
         raise invalid_request(f"there is no format {dialect[:40]!r}; there are {', '.join(DIALECTS)}", "format")
-    catalog = executor_of(host, exchange.principal, query.get("agent"), query.get("session")).catalog
+    executor = await executor_of(host, exchange.principal, query.get("agent"), query.get("session"))
+    catalog = executor.catalog
     etag = f'"{catalog.etag}-{dialect}"'.encode()
     headers = [(b"etag", etag), (b"cache-control", b"private, no-cache"), _VARY]
     if has_version(exchange.headers.get(b"if-none-match"), etag):

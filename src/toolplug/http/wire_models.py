@@ -19,7 +19,7 @@ ErrorType = Literal[
 ]
 
 
-def _absent(schema: dict[str, JsonValue]) -> None:
+def absent(schema: dict[str, JsonValue]) -> None:
     """Describe a field that is left out rather than sent as null: it has no default."""
     del schema["default"]
 
@@ -54,12 +54,12 @@ class CallAnswer(BaseModel):
     status: ToolStatus
     structured: Annotated[
         object,
-        Field(description="the JSON value behind the output; absent for plain text", json_schema_extra=_absent),
+        Field(description="the JSON value behind the output; absent for plain text", json_schema_extra=absent),
     ] = None
     metadata: dict[str, object]
     retry_after_s: Annotated[
         float | SkipJsonSchema[None],
-        Field(description="after so many seconds the same call may work", json_schema_extra=_absent),
+        Field(description="after so many seconds the same call may work", json_schema_extra=absent),
     ] = None
 
 

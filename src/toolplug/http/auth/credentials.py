@@ -13,3 +13,8 @@ def bearer(headers: Mapping[bytes, bytes]) -> bytes | None:
     if value is None or value[: len(_SCHEME)].lower() != _SCHEME:
         return None
     return value[len(_SCHEME) :].strip() or None
+
+
+def credential(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The bearer token, else the API key, or None."""
+    return bearer(headers) or headers.get(b"x-api-key")

@@ -1,0 +1,86 @@
+"""The tokens of plugins: each opens one session's own routes, and nothing else (CONTRACT.md section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from toolplug.catalog.call import Principal
+from toolplug.errors import SessionGone, SessionNotFound
+from toolplug.http.auth.chain import ANYBODY, Gatekeeper, authentication_required
+from toolplug.http.auth.credentials import credential
+from toolplug.http.exchange import Exchange
+from toolplug.http.problem import HttpProblem
+from toolplug.sessions.code import check_code, code_of_token, is_plugin_token
+from toolplug.sessions.service import Sessions
+from toolplug.sessions.session import Session
+
+PLUGIN = "plugin"
+"""Who acts where a plugin does."""
+
+
+def plugin_token(headers: Mapping[bytes, bytes]) -> str | None:
+    """The plugin token that the request carries, right or wrong."""
+    given = credential(headers)
+    token = None if given is None else given.decode("latin-1")
+    return token if token is not None and is_plugin_token(token) else None
+
+
+async def session_of_token(sessions: Sessions, token: str, code: str) -> Session:
+    """The session of this code, which the token opens.
+
+    Raises 401 for every token but its own, whether there is such a session or not, `InvalidSessionCode` for a text
+    that no session could have, `SessionGone` for one that is over, and `StoreError`.
+    """
+    own = code_of_token(token)
+    if own is None:
+        raise authentication_required()
+    if own != code:
+        await _opened(sessions, own, token)
+        check_code(code)
+        raise authentication_required()
+    try:
+        session = await sessions.with_token(code, token)
+    except SessionNotFound:
+        session = None
+    if session is None:
+        raise authentication_required()
+    return session
+
+
+class CallersOnly:
+    """Keeps plugins away from what is for callers; asks the host's gatekeeper about everybody else."""
+
+    def __init__(self, gatekeeper: Gatekeeper, sessions: Callable[[], Sessions]) -> None:
+        self._gatekeeper = gatekeeper
+        self._sessions = sessions
+
+    async def principal(self, exchange: Exchange) -> Principal:
+        """The caller. Raises `HttpProblem`: 403 for the token of a live session, 401 for any other."""
+        token = plugin_token(exchange.headers)
+        if token is None:
+            return await self._gatekeeper.principal(exchange)
+        await _opened(self._sessions(), code_of_token(token), token)
+        raise _wrong_audience(
+            "a plugin's token opens the routes of its own session only; use a key or token of a caller"
+        )
+
+    async def refused_as_plugin(self, exchange: Exchange) -> HttpProblem:
+        """Why a request without a plugin's token may not do what only a plugin may."""
+        principal = await self._gatekeeper.principal(exchange)
+        if principal is ANYBODY and credential(exchange.headers) is None:
+            return authentication_required()
+        return _wrong_audience("this route is for the session's plugin; send the token that creating the session gave")
+
+
+async def _opened(sessions: Sessions, code: str | None, token: str) -> None:
+    """Raise 401 unless the token opens a live session."""
+    try:
+        session = None if code is None else await sessions.with_token(code, token)
+    except (SessionNotFound, SessionGone):
+        session = None
+    if session is None:
+        raise authentication_required()
+
+
+def _wrong_audience(message: str) -> HttpProblem:
+    return HttpProblem(403, "wrong_audience", message, param="Authorization")

@@ -1,0 +1,87 @@
+"""Bodies that are JSON objects of a known shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from toolplug.config.nearest import name_hint
+from toolplug.config.wording import own_text, right_shape
+from toolplug.http.doors.body import read_body
+from toolplug.http.exchange import JSON, Exchange
+from toolplug.http.problem import HttpProblem, invalid_request
+
+M = TypeVar("M", bound=BaseModel)
+
+_UNKNOWN = "extra_forbidden"
+_MISSING = "missing"
+_ARGUMENTS = "arguments"
+
+
+async def read_json(exchange: Exchange, model: type[M], *, empty: bytes = b"") -> M:
+    """The request's body; `empty` stands for one that is not there. Raises `HttpProblem`."""
+    given = exchange.headers.get(b"content-type")
+    if given is not None and given.partition(b";")[0].strip().lower() != JSON:
+        message = "the body is read as JSON only; send Content-Type: application/json"
+        raise HttpProblem(415, "unsupported_media_type", message, param="Content-Type")
+    return read_model(await read_body(exchange.receive, exchange.max_body) or empty, model)
+
+
+def read_model(body: bytes, model: type[M]) -> M:
+    """The object as the client wrote it. Raises `HttpProblem` with the first field at fault."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise invalid_request(f"the body is not JSON: {error.msg} at character {error.pos}") from None
+    if not isinstance(value, dict):
+        needed = ", ".join(
+            f'"{_name(key, field)}": …' for key, field in model.model_fields.items() if field.is_required()
+        )
+        raise invalid_request(f"the body is not a JSON object; send {{{needed}}}")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _problem(error, model) from None
+
+
+def _problem(error: ValidationError, model: type[BaseModel]) -> HttpProblem:
+    first = error.errors(include_url=False, include_input=False, include_context=True)[0]
+    where = first["loc"]
+    field = _path(where)
+    if first["type"] == _UNKNOWN:
+        shown = field[:100]
+        near = name_hint(str(where[-1]), _known(model, where[:-1]))
+        return invalid_request(f"the body has no field {shown!r} ({near})", shown)
+    if first["type"] == _MISSING:
+        return invalid_request(f"the body lacks {field!r}", field)
+    if where[:1] == (_ARGUMENTS,):
+        return invalid_request("'arguments' should be an object, or the JSON text of one", _ARGUMENTS)
+    right = right_shape(first)
+    if not field:
+        return invalid_request(own_text(first))
+    return invalid_request(f"{field!r}: {own_text(first)}" if right is None else f"{field!r} should be {right}", field)
+
+
+def _path(where: Iterable[int | str]) -> str:
+    """`toolUpdates.added[3]`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
+
+
+def _known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:
+    """The fields of the part that stands there."""
+    for part in where:
+        fields = {_name(key, field): field.annotation for key, field in model.model_fields.items()}
+        inner = fields.get(str(part))
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return ()
+        model = inner
+    return tuple(_name(key, field) for key, field in model.model_fields.items())
+
+
+def _name(key: str, field: FieldInfo) -> str:
+    """The field as a client writes it."""
+    return field.alias or key

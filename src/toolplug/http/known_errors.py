@@ -1,0 +1,78 @@
+"""The errors of the floors below that a client is to hear about, as it hears them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from toolplug.errors import (
+    AccessError,
+    AgentNotAllowed,
+    AgentRequired,
+    InvalidSessionCode,
+    RefusalCode,
+    SessionGone,
+    SessionRefused,
+    StoreUnavailable,
+)
+from toolplug.http.problem import NOTHING, HttpProblem, store_unavailable
+
+KNOWN = (AccessError, SessionRefused, StoreUnavailable)
+
+_STATUS: Mapping[RefusalCode, int] = {
+    "already_answered": 409,
+    "invalid_capability": 422,
+    "invalid_environment": 422,
+    "invalid_tool": 422,
+    "not_registered": 409,
+    "registration_failed": 422,
+    "request_not_found": 404,
+    "revision_mismatch": 412,
+    "too_late": 410,
+    "too_many_sessions": 429,
+    "too_many_tools": 422,
+    "too_many_updates": 429,
+    "too_many_waiting_calls": 429,
+    "tool_exists": 409,
+    "tool_not_found": 409,
+}
+_SHORTEST_WAIT_S = 1
+
+
+def problem_of(error: AccessError | SessionRefused | StoreUnavailable, session_at: str) -> HttpProblem:
+    """The error of the request; `session_at` is where the request says which session it means."""
+    if isinstance(error, SessionRefused):
+        return session_refused(error)
+    if isinstance(error, AccessError):
+        return _no_access(error, session_at)
+    return store_unavailable()
+
+
+def session_refused(error: SessionRefused) -> HttpProblem:
+    """What a session refuses; a registration that failed lists its tools beside the error."""
+    status = _STATUS[error.code]
+    failed = [{"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in error.failed]
+    return HttpProblem(
+        status,
+        error.code,
+        str(error),
+        param=error.param,
+        headers=[(b"retry-after", b"%d" % _whole(error.retry_after_s))] if status == 429 else (),
+        beside={"failedTools": failed} if error.code == "registration_failed" else NOTHING,
+    )
+
+
+def _whole(seconds: float | None) -> int:
+    return max(math.ceil(seconds or 0), _SHORTEST_WAIT_S)
+
+
+def _no_access(error: AccessError, session_at: str) -> HttpProblem:
+    if isinstance(error, AgentRequired):
+        return HttpProblem(400, "agent_required", str(error), param="agent")
+    if isinstance(error, AgentNotAllowed):
+        return HttpProblem(403, "agent_not_allowed", str(error), param="agent")
+    if isinstance(error, InvalidSessionCode):
+        return HttpProblem(400, "invalid_session_code", str(error), param=session_at)
+    if isinstance(error, SessionGone):
+        return HttpProblem(410, error.state, str(error), param=session_at)
+    return HttpProblem(404, "session_not_found", str(error), param=session_at)

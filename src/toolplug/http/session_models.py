@@ -1,0 +1,301 @@
+"""What goes over the wire under `/api/sessions` as pydantic models: camelCase, as CONTRACT.md section 6 has it."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
+
+from toolplug.http.wire_models import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer, Error, absent
+from toolplug.sessions.limits import MAX_TTL_S, MIN_TTL_S
+from toolplug.sessions.queued_calls import QueuedStatus
+from toolplug.sessions.vocabulary import CapabilityLevel, CapabilityType, PluginStatus
+
+MAX_REASON = 1000
+PLUGIN_TYPE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+PluginType = Annotated[str, Field(pattern=PLUGIN_TYPE, description="the kind of application")]
+JsonObject = dict[str, object]
+
+
+class _Body(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False
+    )
+
+
+class _Answer(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+
+class CreateBody(_Body):
+    """A new session."""
+
+    plugin_type: PluginType | None = None
+    ttl_seconds: Annotated[
+        int | None,
+        Field(ge=MIN_TTL_S, le=MAX_TTL_S, description="how long the session lives after its plugin's last sign"),
+    ] = None
+
+
+class Created(_Answer):
+    """A new session. The token opens the plugin's routes of this session; it is shown this once."""
+
+    code: Annotated[str, Field(description="the session's address; no credential")]
+    plugin_token: str
+    ttl: Annotated[float, Field(description="seconds")]
+    expires_at: str
+    stream_url: str
+    mcp_url: str
+
+
+class CapabilityAnswer(_Answer):
+    """One thing that an application can do."""
+
+    type: CapabilityType
+    level: CapabilityLevel
+    resources: list[object]
+
+
+class SessionAnswer(_Answer):
+    """One live session."""
+
+    code: str
+    plugin_type: str
+    capabilities: list[CapabilityAnswer]
+    registered: bool
+    tool_count: int
+    plugin_status: PluginStatus
+    revision: int
+    streams: Annotated[int, Field(description="open event streams")]
+    expires_at: str
+
+
+class SessionList(_Answer):
+    """The live sessions of the caller's tenant, the oldest first."""
+
+    sessions: list[SessionAnswer]
+
+
+class RegisterBody(_Body):
+    """The whole set of tools that an application lends."""
+
+    plugin_type: PluginType
+    tools: Annotated[
+        list[object],
+        Field(description="each {name, description?, inputSchema, outputSchema?, annotations?, requires?}"),
+    ]
+    capabilities: Annotated[
+        list[object], Field(description="each {type, level, resources?}; negotiated before any tool is taken")
+    ] = []
+    environment: Annotated[JsonObject, Field(description="what the application says of itself; kept as it is")] = {}
+    atomic: Annotated[bool, Field(description="all tools or none")] = False
+
+
+class FailedToolAnswer(_Answer):
+    """A tool that was not taken. `recoverable`: the same definition may be taken another time."""
+
+    tool_name: str
+    error: str
+    recoverable: bool
+
+
+class SessionLimitsAnswer(_Answer):
+    """What the host allows a session."""
+
+    max_tools: int
+    max_updates_per_minute: int
+    max_waiting_calls: int
+
+
+class SessionConfiguration(_Answer):
+    """How the host holds a session."""
+
+    plugin_type: str
+    capabilities: list[CapabilityAnswer]
+    environment: JsonObject
+    limits: SessionLimitsAnswer
+    ttl_seconds: float
+    grace_seconds: float
+    heartbeat_seconds: float
+
+
+class RegisterAnswer(_Answer):
+    """What was registered, and what could not be."""
+
+    success: bool
+    registered_tools: list[str]
+    failed_tools: list[FailedToolAnswer]
+    session_configuration: SessionConfiguration
+    revision: int
+
+
+class ToolUpdates(_Body):
+    """What changes of a set of tools; `modified` names tools by the name in their definition."""
+
+    added: list[object] = []
+    removed: list[str] = []
+    modified: list[object] = []
+
+
+class UpdateBody(_Body):
+    """A change of the tools that an application lends: all of it or nothing."""
+
+    tool_updates: ToolUpdates
+    reason: Annotated[str, Field(max_length=MAX_REASON, description="passed on to every client")] = ""
+
+
+class ToolUpdatesAnswer(_Answer):
+    """What has changed, with the definitions as they are kept."""
+
+    added: list[JsonObject]
+    removed: list[str]
+    modified: list[JsonObject]
+
+
+class UpdateAnswer(_Answer):
+    """What an update changed; nothing: the revision is the one before."""
+
+    success: bool
+    revision: int
+    updates: ToolUpdatesAnswer
+
+
+class Metadata(_Answer):
+    """A session as its clients see it; each tool says whether it is `available`, and if not, the `reason`."""
+
+    api_version: Literal["2.0.0"]
+    session_id: str
+    plugin_type: str
+    plugin_status: PluginStatus
+    capabilities: list[CapabilityAnswer]
+    tools: list[JsonObject]
+    environment: JsonObject
+    tool_count: int
+    revision: int
+    registered: bool
+    last_updated: str
+    expires_at: str
+
+
+class SessionCallBody(_Body):
+    """One call of a tool of the session, or of a provider's."""
+
+    id: Annotated[
+        str | None,
+        Field(
+            max_length=MAX_ID,
+            validation_alias=AliasChoices("id", "requestId"),
+            description="comes back as call_id; made up when absent",
+        ),
+    ] = None
+    tool: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="the tool's canonical or wire name")]
+    arguments: Annotated[
+        JsonObject | str,
+        Field(validation_alias=AliasChoices("arguments", "args"), description="an object, or its JSON text"),
+    ] = "{}"
+    timeout_ms: Annotated[
+        int | None, Field(ge=1, le=MAX_TIMEOUT_MS, description="30,000 for a session's own tool when absent")
+    ] = None
+    wait: Annotated[bool, Field(description="false: answer at once, and give the result to who asks for it")] = True
+
+
+class QueuedAnswer(_Answer):
+    """A call that was taken; `id` is the one to ask for its result with."""
+
+    id: str
+    status: Literal["queued"]
+
+
+class CallState(BaseModel):
+    """How far a call is; `result` is there when it is done."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    id: str
+    call_id: Annotated[str, Field(description="the caller's own id")]
+    status: QueuedStatus
+    result: Annotated[
+        CallAnswer | SkipJsonSchema[None], Field(description="as POST /v1/tool-calls answers", json_schema_extra=absent)
+    ] = None
+
+
+class ResultError(BaseModel):
+    """Why a request could not be done."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    message: str
+
+
+class ResultBody(_Body):
+    """A plugin's answer to a `tool-request`: exactly one of result and error, or how far it is."""
+
+    id: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=MAX_ID,
+            validation_alias=AliasChoices("id", "requestId"),
+            description="the id of the tool-request event",
+        ),
+    ]
+    result: Annotated[object, Field(description="any JSON value; null is one")] = None
+    error: Annotated[str | ResultError | None, Field(description="text for the model")] = None
+    progress: Annotated[float | None, Field(description="how much is done; the call goes on")] = None
+    total: Annotated[float | None, Field(description="how much there is")] = None
+    message: Annotated[str | None, Field(max_length=MAX_REASON, description="what is being done")] = None
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Self:
+        given = self.model_fields_set & {"result", "error", "progress"}
+        if len(given) != 1:
+            raise PydanticCustomError("one_of_three", "send exactly one of 'result', 'error' and 'progress'")
+        kind = given.pop()
+        if kind != "result" and getattr(self, kind) is None:
+            message = "'{kind}' must not be null; a request that gives nothing has a result, which may be"
+            raise PydanticCustomError("no_null", message, {"kind": kind})
+        if kind != "progress" and self.model_fields_set & {"total", "message"}:
+            raise PydanticCustomError("progress_only", "'total' and 'message' stand beside 'progress' only")
+        return self
+
+
+class ResultAnswer(_Answer):
+    """The answer was passed on to the waiting caller."""
+
+    success: bool
+    id: str
+    status: Literal["done", "progress"]
+
+
+class HeartbeatAnswer(_Answer):
+    """When the session expires unless its plugin gives another sign."""
+
+    success: bool
+    expires_at: str
+
+
+class LoggedEvent(_Answer):
+    """One event of the session's log, without the arguments of requests."""
+
+    id: int
+    event: str
+    data: JsonObject
+
+
+class EventsAnswer(_Answer):
+    """The events after a position; `resync`: the log does not hold that position, so something may be missing."""
+
+    events: list[LoggedEvent]
+    position: int
+    resync: bool
+
+
+class RefusedRegistration(BaseModel):
+    """A registration that failed."""
+
+    error: Error
+    failedTools: list[FailedToolAnswer] = []  # noqa: N815  the contract's own name

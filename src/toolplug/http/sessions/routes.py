@@ -1,0 +1,162 @@
+"""The session routes as rows of the host's table."""
+
+from __future__ import annotations
+
+from toolplug.http.own_route import OwnRoute, Parameter
+from toolplug.http.scopes import CALL, READ, SESSIONS
+from toolplug.http.session_models import (
+    CallState,
+    CreateBody,
+    Created,
+    EventsAnswer,
+    HeartbeatAnswer,
+    Metadata,
+    QueuedAnswer,
+    RefusedRegistration,
+    RegisterAnswer,
+    RegisterBody,
+    ResultAnswer,
+    ResultBody,
+    SessionCallBody,
+    SessionList,
+    UpdateAnswer,
+    UpdateBody,
+)
+from toolplug.http.sessions.answers import answer_request
+from toolplug.http.sessions.calls import call_in_session, session_call
+from toolplug.http.sessions.life import create_session, end_session, heartbeat
+from toolplug.http.sessions.overview import list_sessions, session_events, session_metadata
+from toolplug.http.sessions.registration import MAX_BODY, register_tools, update_tools
+from toolplug.http.sessions.stream import session_stream
+from toolplug.http.wire_models import CallAnswer
+
+_SESSIONS = "/api/sessions"
+_ONE = "/api/sessions/{code}"
+_UNKNOWN = (400, 404, 410)
+
+_IF_MATCH = Parameter("If-Match", "the revision that the session must have", place="header")
+_VERSION = Parameter("Accept-Version", "the version of the answer; 2.0.0", place="header")
+_SINCE = Parameter("Last-Event-ID", "the id of the last event that was read", place="header")
+_AFTER = Parameter("after", "the id of an event; everything that is kept when absent")
+_KEY = Parameter("Idempotency-Key", "the same key and body within a day give the first result", place="header")
+
+SESSION_ROUTES = (
+    OwnRoute(
+        "POST",
+        _SESSIONS,
+        SESSIONS,
+        create_session,
+        "Create a session",
+        Created,
+        CreateBody,
+        status=201,
+        errors=(400, 413, 415, 429),
+    ),
+    OwnRoute("GET", _SESSIONS, READ, list_sessions, "The tenant's live sessions", SessionList),
+    OwnRoute("DELETE", _ONE, SESSIONS, end_session, "End a session", status=204, errors=_UNKNOWN),
+    OwnRoute(
+        "POST",
+        f"{_ONE}/register-tools",
+        None,
+        register_tools,
+        "Lend a set of tools in place of the one before",
+        RegisterAnswer,
+        RegisterBody,
+        status=201,
+        audience="plugin",
+        max_body=MAX_BODY,
+        others={422: RefusedRegistration},
+        errors=(*_UNKNOWN, 413, 415, 429),
+    ),
+    OwnRoute(
+        "POST",
+        f"{_ONE}/update-tools",
+        None,
+        update_tools,
+        "Change a part of the set, all of it or nothing",
+        UpdateAnswer,
+        UpdateBody,
+        (_IF_MATCH,),
+        audience="plugin",
+        max_body=MAX_BODY,
+        errors=(*_UNKNOWN, 409, 412, 413, 415, 422, 429),
+    ),
+    OwnRoute(
+        "GET",
+        f"{_ONE}/metadata",
+        READ,
+        session_metadata,
+        "What the session offers now",
+        Metadata,
+        None,
+        (_VERSION,),
+        {304: None},
+        (*_UNKNOWN, 406),
+        audience="either",
+    ),
+    OwnRoute(
+        "GET",
+        f"{_ONE}/stream",
+        READ,
+        session_stream,
+        "The session's events as they happen",
+        parameters=(_SINCE,),
+        errors=_UNKNOWN,
+        content_types=("text/event-stream",),
+        audience="either",
+    ),
+    OwnRoute(
+        "GET",
+        f"{_ONE}/events",
+        READ,
+        session_events,
+        "The session's log",
+        EventsAnswer,
+        None,
+        (_AFTER,),
+        errors=_UNKNOWN,
+    ),
+    OwnRoute(
+        "POST",
+        f"{_ONE}/tool-calls",
+        CALL,
+        call_in_session,
+        "Call a tool with the session's catalog",
+        CallAnswer,
+        SessionCallBody,
+        (_KEY,),
+        {202: QueuedAnswer},
+        (*_UNKNOWN, 409, 413, 415, 422, 429),
+        ("application/json", "text/event-stream"),
+    ),
+    OwnRoute(
+        "GET",
+        f"{_ONE}/tool-calls/{{id}}",
+        READ,
+        session_call,
+        "How far a call is that nobody waited for",
+        CallState,
+        errors=_UNKNOWN,
+    ),
+    OwnRoute(
+        "POST",
+        f"{_ONE}/tool-results",
+        None,
+        answer_request,
+        "Answer a request that the plugin was sent",
+        ResultAnswer,
+        ResultBody,
+        audience="plugin",
+        errors=(*_UNKNOWN, 409, 413, 415),
+    ),
+    OwnRoute(
+        "POST",
+        f"{_ONE}/heartbeat",
+        None,
+        heartbeat,
+        "Keep the session alive",
+        HeartbeatAnswer,
+        audience="plugin",
+        errors=_UNKNOWN,
+    ),
+)
