@@ -39,7 +39,7 @@ class Owner(Protocol):
     def revision(self) -> int: ...
     def now(self) -> float: ...
     def connected(self, record: Record) -> bytes:
-        """The data of `connected` for a snapshot of the record."""
+        """The data of `connected` for a snapshot of the record, which is taken over where it is newer."""
         ...
 
     def resumed(self) -> bytes:
@@ -50,8 +50,8 @@ class Owner(Protocol):
         """Look at the record: another process has changed it."""
         ...
 
-    async def over(self) -> None:
-        """The record is not there any more."""
+    def over(self) -> None:
+        """The record is not there any more: ends this feed."""
         ...
 
     def began_again(self, reader: Reader) -> None:
@@ -71,6 +71,8 @@ class Feed:
         self._position = 0
         self._readers: dict[str, Reader] = {}
         self._following: asyncio.Task[None] | None = None
+        self._over = False
+        self._last_words = b""
 
     @property
     def readers(self) -> tuple[Reader, ...]:
@@ -78,10 +80,15 @@ class Feed:
         return tuple(self._readers.values())
 
     async def open(self, role: StreamRole, last_event_id: str | None) -> Reader:
-        """A new stream: from its last event on where the log holds that, else from a snapshot. Raises `StoreError`."""
+        """A new stream: from its last event on where the log holds that, else from a snapshot. Raises `StoreError`.
+
+        It is closed already where the session ended meanwhile.
+        """
         reader = Reader(role, self._caught_up)
         if last_event_id is None or not await self._resumed(reader, last_event_id):
             await self._begin(reader, None if last_event_id is None else "unknown_event_id")
+        if self._over:
+            self._close(reader)
         return reader
 
     def close(self, reader: Reader) -> None:
@@ -93,10 +100,19 @@ class Feed:
             self._following = None
 
     def end(self, code: str, message: str) -> None:
-        """End every stream with an error."""
-        data = orjson.dumps({"code": code, "message": message})
+        """End every stream with an error, also those that are about to open."""
+        self._last_words = orjson.dumps({"code": code, "message": message})
+        self.stop()
+
+    def stop(self) -> None:
+        """End every stream, also those that are about to open."""
+        self._over = True
         for reader in self.readers:
-            reader.close(frame("error", data, max(self._position, reader.after)))
+            self._close(reader)
+
+    def _close(self, reader: Reader) -> None:
+        said = self._last_words
+        reader.close(frame("error", said, max(self._position, reader.after)) if said else b"")
 
     async def _resumed(self, reader: Reader, last_event_id: str) -> bool:
         if not _POSITION.fullmatch(last_event_id):
@@ -121,7 +137,8 @@ class Feed:
         while True:
             record = await self._store.read(self._key)
             if record is None:
-                await self._owner.over()
+                self._owner.over()
+            if record is None or reader.closed:
                 return
             if self._joined(reader, record.position):
                 break
@@ -149,26 +166,33 @@ class Feed:
         return True
 
     async def _follow(self) -> None:
-        while True:
+        failing = False
+        while not self._over:
             try:
-                page = await self._store.events(self._key, self._position, wait_s=_WAIT_S)
-                if not page.known:
-                    await self._begin_again()
+                await self._follow_on()
+                failing = False
             except StoreError as error:
-                _LOG.warning("the log of a session cannot be read: %s; trying again", error)
+                if not failing:
+                    _LOG.warning("the log of a session cannot be read: %s; trying until it can", error)
+                failing = True
                 await asyncio.sleep(_RETRY_S)
-                continue
-            for event in page.entries:
-                await self._tell(event)
+
+    async def _follow_on(self) -> None:
+        """Tell what the log has to tell next. Where the store fails half-way, the rest is told the next time."""
+        page = await self._store.events(self._key, self._position, wait_s=_WAIT_S)
+        if not page.known:
+            await self._begin_again()
+        for event in page.entries:
+            await self._tell(event)
 
     async def _begin_again(self) -> None:
         """The log does not hold the position any more: every reader begins again."""
         record = await self._store.read(self._key)
         if record is None:
-            await self._owner.over()
+            self._owner.over()
             return
-        self._position = record.position
         await self._owner.refresh()
+        self._position = record.position
         for reader in self.readers:
             reader.lose("log_lost")
 

@@ -16,7 +16,8 @@ class Reader:
     """Takes frames from its feed at once and gives them to whoever writes the stream.
 
     A reader that is too slow is lost: what waited is dropped, and `catch_up` gives it a new beginning when it is next
-    read. `after` is the position up to which it has been given everything that is for it.
+    read. A frame that is too large by itself is not too much: it waits alone. `after` is the position up to which the
+    beginning says everything.
     """
 
     __slots__ = ("_bell", "_catch_up", "_closed", "_frames", "_loop", "_size", "after", "beat", "id", "lost", "role")
@@ -35,6 +36,11 @@ class Reader:
         self._bell: asyncio.Future[None] | None = None
 
     @property
+    def closed(self) -> bool:
+        """Does nothing more come than what waits."""
+        return self._closed
+
+    @property
     def idle(self) -> bool:
         """Does nothing wait."""
         return not self._frames and self.lost is None
@@ -45,19 +51,23 @@ class Reader:
             return
         self._frames.append(frame)
         self._size += len(frame)
-        if len(self._frames) > MAX_WAITING_EVENTS or self._size > MAX_WAITING_BYTES:
+        if len(self._frames) > MAX_WAITING_EVENTS or (self._size > MAX_WAITING_BYTES and len(self._frames) > 1):
             self.lose("slow_reader")
         self._ring()
 
     def begin(self, position: int, chunk: bytes) -> None:
-        """Start, or start again, with these frames, which say everything up to the position."""
+        """Start, or start again, with these frames, which say everything up to the position; not where it has ended."""
+        if self._closed:
+            return
         self.after = position
         self.lost = None
         self._frames = [chunk]
         self._size = len(chunk)
 
     def lose(self, reason: str) -> None:
-        """Drop what waits: the reader begins again."""
+        """Drop what waits: the reader begins again, unless it has ended."""
+        if self._closed:
+            return
         self._frames.clear()
         self._size = 0
         self.lost = reason

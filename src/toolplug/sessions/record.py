@@ -9,7 +9,7 @@ from typing import TypedDict, cast
 
 import orjson
 
-from toolplug.errors import GoneState
+from toolplug.errors import GoneState, InvalidDefinition, SessionRefused, StoreRefused
 from toolplug.sessions.capability import Capability, read_capabilities
 from toolplug.sessions.session_tool import ToolPool
 from toolplug.sessions.tool_set import ToolSet, tool_set
@@ -52,6 +52,18 @@ class SessionState:
     tools: ToolSet = field(default_factory=ToolSet)
     gone: GoneState | None = None
 
+    def ended(self, how: GoneState, at: float) -> SessionState:
+        """What is remembered of the session when it is over."""
+        return SessionState(
+            tenant=self.tenant,
+            token_digest=self.token_digest,
+            ttl_s=self.ttl_s,
+            plugin_type=self.plugin_type,
+            updated_at=at,
+            revision=self.revision,
+            gone=how,
+        )
+
 
 def record_key(code: str) -> str:
     """Where a session's record and log are."""
@@ -77,8 +89,14 @@ def state_bytes(state: SessionState) -> bytes:
 
 
 def read_state(value: bytes, pool: ToolPool) -> SessionState:
-    """The state that these bytes keep."""
-    kept = cast("_Kept", orjson.loads(value))
+    """The state that these bytes keep. Raises `StoreRefused` where this toolplug cannot read them."""
+    try:
+        return _read(cast("_Kept", orjson.loads(value)), pool)
+    except (KeyError, TypeError, ValueError, InvalidDefinition, SessionRefused) as error:
+        raise StoreRefused(f"a session's record cannot be read: {error!r}") from error
+
+
+def _read(kept: _Kept, pool: ToolPool) -> SessionState:
     return SessionState(
         tenant=kept["tenant"],
         token_digest=kept["token"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import perf_counter
@@ -17,16 +17,20 @@ from typing import Literal, Protocol
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
-from toolplug.errors import SessionRefused, StoreError
+from toolplug.errors import GoneState, InvalidArguments, SessionRefused, StoreError
 from toolplug.execution.results import ended, unavailable
 from toolplug.sessions.background import Background
 from toolplug.sessions.counters import SessionCounters
 from toolplug.sessions.log_entry import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.sessions.timestamp import timestamp
+from toolplug.signatures.values import encoded
 
 _REMEMBERED = 1_000
+_TOLERANCE_S = 0.05
+"""Timers of a loop are due by its own clock, which may stand still for one turn and count whole milliseconds."""
 
 _Finish = Literal["answered", "late"]
+Ending = GoneState | Literal["host_stopping"]
 
 
 class Owner(Protocol):
@@ -44,7 +48,7 @@ class Owner(Protocol):
 
     def now(self) -> float: ...
     async def log(self, entry: LogEntry) -> bool:
-        """Append to the session's log; False where the session is over. Raises `StoreError`."""
+        """Append to the session's log; False where the session is over, which ends the relay. Raises `StoreError`."""
         ...
 
 
@@ -52,7 +56,7 @@ class Owner(Protocol):
 class _Request:
     id: str
     tool: str
-    arguments: Mapping[str, object] | str | bytes
+    arguments: orjson.Fragment
     deadline: str
     answer: asyncio.Future[object]
     report: Callable[..., None]
@@ -72,6 +76,7 @@ class Relay:
         self._finished: OrderedDict[str, _Finish] = OrderedDict()
         self._streams: list[str] = []
         self._reserved: set[str] = set()
+        self._ended: Ending | None = None
 
     @property
     def attached(self) -> bool:
@@ -100,18 +105,22 @@ class Relay:
 
     async def request(self, call: ToolCall, context: CallContext) -> object:
         """Send a call to the plugin and wait for its answer: the target of every tool of the session."""
-        if not self._owner.reachable:
-            self._counters.relayed.record("plugin_gone", 0.0)
-            return _gone(call.name, "plugin_gone")
+        gone = self._ended or (None if self._owner.reachable else "plugin_gone")
+        if gone is not None:
+            self._counters.relayed.record(gone, 0.0)
+            return _gone(call.name, gone)
         if self.full:
             self._counters.relayed.record("limited", 0.0)
             return _too_many(call, self._owner.max_waiting)
+        arguments = encoded(call.arguments)
+        if arguments is None:
+            raise InvalidArguments(["/: not JSON"])
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
         request = _Request(
             id=call.id if call.id in self._reserved else _new_id(),
             tool=call.name,
-            arguments=call.arguments,
+            arguments=orjson.Fragment(arguments),
             deadline=timestamp(self._owner.now() + left),
             answer=loop.create_future(),
             report=context.report,
@@ -121,13 +130,9 @@ class Relay:
             if self._streams:
                 await self._send(request)
             return await request.answer
-        except StoreError:
-            self._finish(request, "late", "store_unavailable")
-            return unavailable(call, "its session's store cannot take the request; try again", code="store_unavailable")
-        except asyncio.CancelledError:
-            overdue = context.deadline is not None and loop.time() >= context.deadline
+        finally:
+            overdue = context.deadline is not None and loop.time() >= context.deadline - _TOLERANCE_S
             self._give_up(request, "timeout" if overdue else "cancelled")
-            raise
 
     def attach(self, stream: str) -> None:
         """A stream of the plugin has opened: what waits is sent on it."""
@@ -149,16 +154,19 @@ class Relay:
     def lose(self, reason: str) -> None:
         """Nobody will answer any more: every caller hears so at once."""
         for request in tuple(self._requests.values()):
-            self._finish(request, "late", reason)
-            if not request.answer.done():
-                request.answer.set_result(_gone(request.tool, reason))
+            self._settle(request, "late", reason, _gone(request.tool, reason))
+
+    def end(self, reason: Ending) -> None:
+        """Nobody will answer any call, those that are still to come neither."""
+        self._ended = reason
+        self._streams.clear()
+        self.lose(reason)
 
     def answer(self, request_id: str, value: object) -> None:
         """Give the waiting caller this value, or this `ToolResult`. Raises `SessionRefused`."""
         request = self._waiting(request_id)
         error = isinstance(value, ToolResult) and value.is_error
-        self._finish(request, "answered", "error" if error else "answered")
-        request.answer.set_result(value)
+        self._settle(request, "answered", "error" if error else "answered", value)
 
     def progress(self, request_id: str, progress: float, total: float | None, message: str | None) -> None:
         """Pass the plugin's progress on to the waiting caller. Raises `SessionRefused`."""
@@ -168,7 +176,7 @@ class Relay:
         request = self._requests.get(request_id)
         if request is not None and request.attempt and not request.answer.done():
             return request
-        finish = self._finished.get(request_id)
+        finish = self._finished.get(request_id) if request is None or not request.attempt else "late"
         if finish == "answered":
             raise SessionRefused("already_answered", "this request has been answered; a request takes one answer")
         if finish == "late":
@@ -184,7 +192,7 @@ class Relay:
 
     async def _send_each(self, requests: Iterable[_Request]) -> None:
         for request in requests:
-            if request.stream is None and self._streams and not request.answer.done():
+            if request.stream is None and self._streams and request.id in self._requests:
                 await self._send(request)
 
     async def _send(self, request: _Request) -> None:
@@ -200,24 +208,34 @@ class Relay:
                 "attempt": request.attempt,
             }
         )
-        await self._owner.log(LogEntry(REQUEST, stream, data))
+        try:
+            await self._owner.log(LogEntry(REQUEST, stream, data))
+        except StoreError:
+            self._settle(request, "late", "store_unavailable", _not_taken(request.tool))
 
     def _give_up(self, request: _Request, reason: str) -> None:
-        self._finish(request, "late", reason)
-        if request.attempt:
+        """Nobody waits for the answer any more, unless it is there."""
+        if self._finished_now(request, "late", reason) and request.attempt:
             data = orjson.dumps({"id": request.id, "reason": reason})
             self._background.start(self._log_cancelled(data), "session-relay")
 
     async def _log_cancelled(self, data: bytes) -> None:
         await self._owner.log(LogEntry(CANCELLED, PLUGIN, data))
 
-    def _finish(self, request: _Request, finish: _Finish, outcome: str) -> None:
+    def _settle(self, request: _Request, finish: _Finish, outcome: str, value: object) -> None:
+        """Give the waiting caller this value, unless another was given."""
+        if self._finished_now(request, finish, outcome) and not request.answer.done():
+            request.answer.set_result(value)
+
+    def _finished_now(self, request: _Request, finish: _Finish, outcome: str) -> bool:
+        """Let the request wait no more; False where it does not already."""
         if self._requests.pop(request.id, None) is None:
-            return
+            return False
         self._finished[request.id] = finish
         if len(self._finished) > _REMEMBERED:
             self._finished.popitem(last=False)
         self._counters.relayed.record(outcome, perf_counter() - request.sent if request.sent else 0.0)
+        return True
 
 
 def _new_id() -> str:
@@ -234,6 +252,11 @@ _REASONS = {
 
 def _gone(tool: str, reason: str) -> ToolResult:
     return unavailable(ToolCall("", tool), _REASONS[reason], code=reason)
+
+
+def _not_taken(tool: str) -> ToolResult:
+    reason = "its session's store cannot take the request; try again"
+    return unavailable(ToolCall("", tool), reason, code="store_unavailable")
 
 
 def _too_many(call: ToolCall, limit: int) -> ToolResult:

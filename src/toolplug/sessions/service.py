@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict
+from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
 from toolplug.execution.audit import audit
 from toolplug.sessions.code import check_code, is_token_of, new_code, new_token, shown, token_digest
 from toolplug.sessions.counters import SessionCounters
+from toolplug.sessions.life import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.limits import SessionLimits
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.record import PREFIX, SessionState, read_state, record_key, state_bytes
-from toolplug.sessions.session import REMEMBERED, Session
+from toolplug.sessions.session import Session
 from toolplug.sessions.shared import Neighbours, Shared
-from toolplug.stores.store import Record, Store
+from toolplug.stores.store import Store
+
+_LOG = logging.getLogger("toolplug.sessions")
 
 _PAGE = 500
 _READ_AT_ONCE = 50
@@ -34,7 +37,7 @@ class Created(NamedTuple):
 class Sessions:
     """Every live session of this process; used inside `async with`, on one event loop.
 
-    Entering loads the sessions that the store has: 10,000 take about a second. `clock` is the one of the store.
+    Entering loads the sessions that the store has: 10,000 take about a second.
     """
 
     def __init__(
@@ -44,12 +47,12 @@ class Sessions:
         neighbours: Neighbours,
         *,
         limits: SessionLimits,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._live: dict[str, Session] = {}
+        self._creating = 0
         self._shared = Shared(
             store=store,
-            clock=clock,
+            clock=store.now,
             limits=limits,
             planner=planner,
             neighbours=neighbours,
@@ -72,13 +75,21 @@ class Sessions:
         return tuple(self._live.values())
 
     async def __aenter__(self) -> Self:
-        async for codes in self._stored():
-            await asyncio.gather(*(self._load(code) for code in codes))
+        try:
+            async for codes in self._stored():
+                await asyncio.gather(*(self._load_at_start(code) for code in codes))
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End every stream and every waiting call; the sessions go on where they are loaded next."""
         for session in self.live:
             session.stop()
         await self._shared.background.aclose()
@@ -88,30 +99,18 @@ class Sessions:
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
     ) -> Created:
         """A new session of this principal's tenant. Raises `SessionRefused` (`too_many_sessions`) and `StoreError`."""
-        if len(self._live) >= self.limits.max_sessions:
+        if len(self._live) + self._creating >= self.limits.max_sessions:
             message = f"{self.limits.max_sessions} sessions are open; end one, or wait until one expires"
             audit("session.create", "too_many_sessions", principal, "session", request_id)
             raise SessionRefused("too_many_sessions", message, retry_after_s=60.0)
-        while True:
-            code = new_code()
-            token = new_token(code)
-            state = SessionState(
-                tenant=principal.tenant,
-                token_digest=token_digest(token),
-                ttl_s=self.limits.ttl_s if ttl_s is None else ttl_s,
-                plugin_type=plugin_type,
-                updated_at=self._shared.clock(),
-            )
-            try:
-                record = await self._shared.store.commit(
-                    record_key(code), state_bytes(state), expected=0, ttl_s=state.ttl_s * REMEMBERED
-                )
-            except StoreConflict:
-                continue  # the code is taken
-            session = self._adopt(code, state, record, state.updated_at + state.ttl_s)
-            self.counters.created += 1
-            audit("session.create", "done", principal, shown(code), request_id)
-            return Created(session, token)
+        self._creating += 1
+        try:
+            created = await self._created(principal.tenant, plugin_type, self.limits.ttl_s if ttl_s is None else ttl_s)
+        finally:
+            self._creating -= 1
+        self.counters.created += 1
+        audit("session.create", "done", principal, shown(created.session.code), request_id)
+        return created
 
     async def find(self, code: str, tenant: str) -> Session:
         """The live session of this tenant.
@@ -147,6 +146,28 @@ class Sessions:
         await session.end()
         audit("session.end", "done", principal, shown(session.code), request_id)
 
+    async def _created(self, tenant: str, plugin_type: str, ttl_s: float) -> Created:
+        while True:
+            code = new_code()
+            token = new_token(code)
+            now = self._shared.clock()
+            state = SessionState(
+                tenant=tenant,
+                token_digest=token_digest(token),
+                ttl_s=ttl_s,
+                plugin_type=plugin_type,
+                updated_at=now,
+            )
+            try:
+                record = await self._shared.store.commit(
+                    record_key(code), state_bytes(state), expected=0, ttl_s=ttl_s * REMEMBERED
+                )
+            except StoreConflict:
+                continue  # the code is taken
+            return Created(
+                self._adopt(code, state, record, sign_at=self._shared.clock(), expires_at=now + ttl_s), token
+            )
+
     async def _find(self, code: str, opens: Callable[[SessionState], bool]) -> Session:
         check_code(code)
         session = self._live.get(code) or await self._load(code, opens)
@@ -154,8 +175,16 @@ class Sessions:
             raise SessionNotFound(code)
         if not opens(session.state):
             raise _Foreign(code)
+        await session.expire()
         session.check()
         return session
+
+    async def _load_at_start(self, code: str) -> None:
+        """Load it, unless this toolplug cannot read it: one record keeps no host from starting."""
+        try:
+            await self._load(code)
+        except StoreRefused as error:
+            _LOG.error("%s cannot be loaded: %s", shown(code), error)
 
     async def _load(self, code: str, opens: Callable[[SessionState], bool] | None = None) -> Session | None:
         """The session as the store has it. One that is over raises `SessionGone` for those whom it opens to."""
@@ -163,9 +192,11 @@ class Sessions:
         if record is None:
             return None
         state = read_state(record.value, self._shared.pool)
-        expires_at = _expires_at(record, state)
+        expires_at = latest_expiry(record, state.ttl_s)
         if state.gone is None and expires_at > self._shared.clock():
-            return self._live.get(code) or self._adopt(code, state, record.revision, expires_at)
+            return self._live.get(code) or self._adopt(
+                code, state, record.revision, sign_at=kept_sign(record, state.ttl_s), expires_at=expires_at
+            )
         if opens is not None:
             if not opens(state):
                 raise _Foreign(code)
@@ -182,8 +213,9 @@ class Sessions:
                 return
             after = keys[-1]
 
-    def _adopt(self, code: str, state: SessionState, record: int, expires_at: float) -> Session:
-        session = self._live[code] = Session(code, state, record, expires_at, self._shared)
+    def _adopt(self, code: str, state: SessionState, record: int, *, sign_at: float, expires_at: float) -> Session:
+        session = Session(code, state, record, self._shared, sign_at=sign_at, expires_at=expires_at)
+        self._live[code] = session
         return session
 
     def _forget(self, code: str) -> None:
@@ -192,8 +224,3 @@ class Sessions:
 
 class _Foreign(SessionNotFound):
     """The session is there, and not for this caller."""
-
-
-def _expires_at(record: Record, state: SessionState) -> float:
-    """When the session of a record expires: the record is kept for one more time to live."""
-    return (record.expires_at or 0.0) - state.ttl_s

@@ -1,0 +1,99 @@
+"""A store that takes its time and fails when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from toolplug.errors import StoreUnavailable
+from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
+
+
+class FaultyStore(Store):
+    """Everything goes to `inner`, which its owner opens and closes, and which outlives this one.
+
+    Each operation takes `before` turns of the loop until it is done and `after` more until it is answered. `fails` is
+    asked for each operation by its name and says whether it fails, undone. What is `held` by name waits until it is let
+    go by `go`.
+    """
+
+    def __init__(self, inner: Store, *, before: int = 0, after: int = 0) -> None:
+        self.inner = inner
+        self.before = before
+        self.after = after
+        self.fails: Callable[[str], bool] = lambda _: False
+        self.down = False
+        self.seen = 0
+        self._held: dict[str, asyncio.Event] = {}
+
+    def hold(self, operation: str) -> None:
+        """Let operations of this name wait before they are done."""
+        self._held[operation] = asyncio.Event()
+
+    def go(self, operation: str) -> None:
+        """Let them go on."""
+        self._held.pop(operation).set()
+
+    def now(self) -> float:
+        return self.inner.now()
+
+    async def read(self, key: str) -> Record | None:
+        await self._begin("read")
+        record = await self.inner.read(key)
+        await self._turns(self.after)
+        return record
+
+    async def commit(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int | None = None,
+        ttl_s: float | None = None,
+        events: Sequence[bytes] = (),
+    ) -> int:
+        await self._begin("commit")
+        revision = await self.inner.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        await self._turns(self.after)
+        return revision
+
+    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+        await self._begin("extend")
+        extended = await self.inner.extend(key, events=events, ttl_s=ttl_s)
+        await self._turns(self.after)
+        return extended
+
+    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        await self._begin("keys")
+        return await self.inner.keys(prefix, after=after, limit=limit)
+
+    async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
+        await self._begin("events")
+        events = await self.inner.events(key, after, wait_s=wait_s, limit=limit)
+        await self._turns(self.after)
+        return events
+
+    async def aclose(self) -> None:
+        """Its inner store is its owner's to close."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _begin(self, operation: str) -> None:
+        await self._turns(self.before)
+        if operation in self._held:
+            await self._held[operation].wait()
+        self.seen += 1
+        if self.down or self.fails(operation):
+            raise StoreUnavailable(f"no {operation} now")
+
+    async def _turns(self, count: int) -> None:
+        for _ in range(count):
+            await asyncio.sleep(0)
