@@ -17,7 +17,7 @@ const room = () => MAX_ROWS - table.rows.length;
 
 function addRows(rows) {
   table.rows.push(...rows.map(({ label, value }) => ({ label, value, chosen: false })));
-  changed(`${rows.length} rows were added`);
+  changed(rows.length === 1 ? "a row was added" : `${rows.length} rows were added`);
 }
 
 function keepRows(keep, reason) {
@@ -87,7 +87,7 @@ const ADD_ROWS = {
 
 const DESCRIBE = {
   name: "describe",
-  description: "Tells what is in the table: how many rows, their range, mean, median and sum, what is selected and drawn.",
+  description: "Tells what is in the table: how many rows, their range, mean, median and sum, what is selected.",
   annotations: { readOnlyHint: true },
   handler: describe,
 };
@@ -164,8 +164,8 @@ async function connect(host, attempt) {
     // A module that could not be loaded is not asked for again under the same address.
     toolplug = await import(`${host}/toolplug.js${attempt > 1 ? `?attempt=${attempt}` : ""}`);
   } catch (cause) {
-    const message = `No host answers at ${host}. Is it running, and does its http.allowed_origins list ${location.origin}?`;
-    throw Object.assign(new Error(message, { cause }), { temporary: true });
+    const hint = `Start it with make serve; its http.allowed_origins must list ${location.origin}.`;
+    throw Object.assign(new Error(`No host answers at ${host}. ${hint}`, { cause }), { temporary: true });
   }
   return await toolplug.connect({
     host,
@@ -187,6 +187,7 @@ function follow(session) {
   hear("tools", showTools);
   hear("call", showCall);
   app.replace(tools(), "the page is there");
+  app.settled().then((taken) => session === app && showTools(taken), () => {}); // what the host has had all along
   showSession({ state: app.state });
 }
 
@@ -252,7 +253,8 @@ function showTools({ lent, refused: refusals, error, retryInMs }) {
 }
 
 function toolItem(name, text, className = "") {
-  const item = element("li", { className }, element("strong", { textContent: name }), element("p", { textContent: text }));
+  const [title, described] = [element("strong", { textContent: name }), element("p", { textContent: text })];
+  const item = element("li", { className }, title, described);
   item.dataset.name = name;
   return item;
 }
@@ -305,7 +307,7 @@ function rowOf(row) {
 // The chart: plain SVG, as wide as there is room.
 
 const HEIGHT = 240;
-const [TOP, RIGHT, BOTTOM, LEFT] = [12, 8, 28, 44];
+const [TOP, RIGHT, BOTTOM, LEFT] = [12, 16, 28, 44];
 
 function svg(name, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -331,12 +333,13 @@ function showChart() {
   const chart = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": spoken(rows, kind) });
   for (const tick of ticks) {
     chart.append(
-      svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }),
+      svg("line", { class: tick === 0 ? "grid zero" : "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }),
       svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, compact(tick)),
     );
   }
   if (kind === "line") {
-    chart.append(svg("polyline", { class: "trace", points: rows.map(({ value }, i) => `${x(i)},${y(value)}`).join(" ") }));
+    const points = values.map((value, i) => `${x(i)},${y(value)}`).join(" ");
+    chart.append(svg("polyline", { class: "trace", points }));
   }
   const every = Math.ceil(rows.length / Math.max(1, Math.floor((width - LEFT) / 64)));
   rows.forEach(({ label, value, chosen }, i) => {
@@ -366,8 +369,10 @@ function scale(least, greatest) {
 
 const compact = (value) => value.toLocaleString(undefined, { notation: "compact", maximumSignificantDigits: 3 });
 
-const spoken = (rows, kind) =>
-  `${kind === "bar" ? "Bars" : "A line"} of ${rows.length} values: ${rows.slice(0, 12).map((row) => `${row.label} ${row.value}`).join(", ")}`;
+function spoken(rows, kind) {
+  const first = rows.slice(0, 12).map(({ label, value }) => `${label} ${value}`);
+  return `${kind === "bar" ? "Bars" : "A line"} of ${rows.length} values: ${first.join(", ")}`;
+}
 
 // What a person does.
 

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 from playwright.async_api import Browser, Page, async_playwright
-from tests.browser.host import BrowserHost
-from tests.cli.process import PATIENCE_S, serving
+from tests.browser.host import Caller
+from tests.cli.process import serving
 from tests.requirement_table import ROOT
 
 ARGUMENTS = [
@@ -42,24 +43,25 @@ async def chromium(anyio_backend: str) -> AsyncIterator[Browser]:
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
     """The example page on a static server, another origin than the host's."""
-    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(TABLE)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        assert server.stdout is not None
-        found = re.search(r"http://[\d.]+:\d+", server.stdout.readline())
-        assert found is not None
-        yield found[0]
-        server.kill()
+    with static_server(TABLE) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
-def host(origin: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserHost]:
-    """A host with the checkout's providers.yaml, for pages of that origin; its sessions have a short grace time."""
+def host(origin: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a host listens: with the checkout's providers.yaml, for pages of that origin, and a short grace time."""
     folder = tmp_path_factory.mktemp("host")
     with serving("-c", str(configuration(folder, origin)), folder=folder) as service:
-        with BrowserHost(service.url, timeout=PATIENCE_S) as client:
-            yield client
+        yield service.url
         service.process.terminate()
         assert service.end() == 0, service.lines
+
+
+@pytest.fixture
+async def caller(host: str) -> AsyncIterator[Caller]:
+    """Somebody else at that host."""
+    async with Caller(host) as somebody:
+        yield somebody
 
 
 @pytest.fixture
@@ -83,3 +85,15 @@ def configuration(folder: Path, origin: str) -> Path:
     file = folder / "providers.yaml"
     file.write_text(yaml.safe_dump(settings), "utf-8")
     return file
+
+
+@contextmanager
+def static_server(folder: Path, port: int = 0) -> Iterator[str]:
+    """Python's own server of files, in a process of its own; gives its origin."""
+    command = [sys.executable, "-u", "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        found = re.search(r"http://[\d.]+:\d+", server.stdout.readline())
+        assert found is not None
+        yield found[0]
+        server.kill()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page
-from tests.browser.host import BrowserHost
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium"), pytest.mark.requirement("I3-5-browser-stream")]
 
@@ -27,12 +26,12 @@ async ([module, pieces]) => {
 
 
 @pytest.fixture
-async def reading(page: Page, origin: str, host: BrowserHost) -> Any:
+async def reading(page: Page, origin: str, host: str) -> Any:
     """Give the events that the module reads from these pieces of a stream."""
     await page.goto(f"{origin}/data_table.css")
 
     async def read(*pieces: bytes) -> list[dict[str, str]]:
-        return await page.evaluate(READ, [f"{host.url}/toolplug.js", [list(piece) for piece in pieces]])
+        return await page.evaluate(READ, [f"{host}/toolplug.js", [list(piece) for piece in pieces]])
 
     return read
 

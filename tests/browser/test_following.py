@@ -1,0 +1,109 @@
+"""`follow` of toolplug.js: a page on the model's side sees which tools there are, as they come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.async_api import Page
+from tests.browser.host import Caller
+from tests.browser.lender import Lender
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium"), pytest.mark.requirement("I3-5-browser-follow")]
+
+FOLLOW = """
+async ([module, code]) => {
+    const { follow } = await import(module);
+    window.views = [];
+    window.following = follow({ code }, (view) => views.push(view));
+}
+"""
+NAMES = "views.at(-1).tools.map(({ name }) => name).join()"
+
+
+@pytest.fixture
+async def lender(page: Page, origin: str, host: str) -> Lender:
+    await page.goto(f"{origin}/data_table.css")
+    return Lender(page, host)
+
+
+async def follow(lender: Lender, origin: str, host: str, code: str) -> Page:
+    """Another page, whose `views` are what it has been told."""
+    page = await lender.page.context.new_page()
+    await page.goto(f"{origin}/data_table.css")
+    await page.evaluate(FOLLOW, [f"{host}/toolplug.js", code])
+    return page
+
+
+async def view(page: Page) -> Any:
+    return await page.evaluate("views.at(-1)")
+
+
+async def test_a_page_sees_the_tools_that_are_there_and_every_change(lender: Lender, origin: str, host: str) -> None:
+    code = await lender.connect()
+    await lender.lends("one", "() => 1", description="First.")
+    page = await follow(lender, origin, host, code)
+    await page.wait_for_function(f"{NAMES} === 'one'")
+    await lender.lends("two", "() => 2")
+    await page.wait_for_function(f"{NAMES} === 'one,two'")
+    await lender.does("app.remove('one', 'no longer needed'); await app.settled()")
+    await page.wait_for_function(f"{NAMES} === 'two'")
+    seen = await view(page)
+    assert (seen["state"], seen["pluginStatus"], seen["reason"]) == ("connected", "attached", "no longer needed")
+    assert seen["tools"][0]["name"] == "two"
+
+
+async def test_a_page_hears_that_the_application_went_away_and_came_back(
+    lender: Lender, origin: str, host: str, caller: Caller
+) -> None:
+    code = await lender.connect(kept=True)
+    await lender.lends("one", "() => 1")
+    page = await follow(lender, origin, host, code)
+    await page.wait_for_function("views.at(-1).pluginStatus === 'attached'")
+    await lender.does("app.close()")
+    await page.wait_for_function("views.at(-1).pluginStatus === 'detached'")
+    assert await lender.connect(kept=True) == code
+    await page.wait_for_function("views.at(-1).pluginStatus === 'attached'")
+
+
+async def test_a_stream_that_breaks_off_goes_on_where_it_was(
+    lender: Lender, origin: str, host: str, caller: Caller
+) -> None:
+    code = await lender.connect()
+    await lender.lends("one", "() => 1")
+    page = await follow(lender, origin, host, code)
+    await page.wait_for_function(f"{NAMES} === 'one'")
+    asked: list[str | None] = []
+    page.on("request", lambda request: asked.append(request.headers.get("last-event-id")))
+    await page.evaluate("dispatchEvent(new Event('pagehide'))")
+    await page.wait_for_function("views.at(-1).state === 'waiting'")
+    await lender.lends("two", "() => 2")
+    await page.evaluate("dispatchEvent(new Event('pageshow'))")
+    await page.wait_for_function(f"{NAMES} === 'one,two'")
+    assert len(asked) == 1
+    assert (asked[0] or "").isdigit()
+    states = await page.evaluate("[...new Set(views.map(({ state }) => state))]")
+    assert states == ["connecting", "connected", "waiting"]
+
+
+async def test_following_ends_with_the_reason_where_no_try_could_help(
+    lender: Lender, origin: str, host: str, caller: Caller
+) -> None:
+    page = await follow(lender, origin, host, "AAAAAAAA")
+    await page.wait_for_function("views.at(-1).state === 'closed'")
+    assert await page.evaluate("views.at(-1).error.code") == "session_not_found"
+    code = await lender.connect()
+    ended = await follow(lender, origin, host, code)
+    await ended.wait_for_function("views.at(-1).state === 'connected'")
+    await caller.send("DELETE", f"/api/sessions/{code}")
+    await ended.wait_for_function("views.at(-1).state === 'closed'")
+    assert await ended.evaluate("views.at(-1).error.code") == "session_ended"
+
+
+async def test_a_page_that_stops_following_is_told_nothing_more(lender: Lender, origin: str, host: str) -> None:
+    code = await lender.connect()
+    page = await follow(lender, origin, host, code)
+    await page.wait_for_function("views.at(-1).state === 'connected'")
+    await page.evaluate("following.close()")
+    await page.wait_for_function("views.at(-1).state === 'closed'")
+    assert (await view(page)).get("error") is None
