@@ -10,7 +10,20 @@ from importlib import import_module
 from benchmarks.frame import Figure, Row, measure
 from benchmarks.table import heading, line, summary
 
-FAMILIES = ("call", "listing", "http", "startup", "memory")
+FAMILIES = (
+    "call",
+    "listing",
+    "http",
+    "startup",
+    "memory",
+    "relay",
+    "fan_out",
+    "delivery",
+    "session_load",
+    "session_updates",
+    "session_views",
+    "session_memory",
+)
 
 
 async def run(rows: Sequence[Row]) -> list[Figure]:

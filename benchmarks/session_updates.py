@@ -1,0 +1,54 @@
+"""Updates that are committed to SQLite, of many sessions at once in one process: time on the wall for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import count
+from time import perf_counter
+
+from benchmarks.applications.toolplug_sessions import opened_host
+from benchmarks.frame import MILLISECONDS, Batch, Row
+from benchmarks.plugin import definition, definitions
+from toolplug import Principal
+from toolplug.sessions.negotiation import Registration, ToolChanges
+from toolplug.sessions.session import Session
+
+SESSIONS = 50
+TOOLS = 20
+ALICE = Principal(subject="alice", tenant="t1", scopes=frozenset({"tools:read", "tools:call", "sessions:write"}))
+
+
+@asynccontextmanager
+async def updated() -> AsyncGenerator[Batch]:
+    """Each session updates one of its tools again and again, one update after the other."""
+    async with opened_host() as host:
+        sessions = [(await host.sessions.create(ALICE)).session for _ in range(SESSIONS)]
+        for session in sessions:
+            await session.register(Registration(plugin_type="bench", tools=definitions(TOOLS)))
+        version = count(1)
+
+        async def update(session: Session, times: int) -> None:
+            for _ in range(times):
+                await session.update(ToolChanges(modified=[definition(0, version=next(version))]), "benchmark")
+
+        async def batch(n: int) -> float:
+            begun = perf_counter()
+            await asyncio.gather(*(update(session, -(-n // SESSIONS)) for session in sessions))
+            return (perf_counter() - begun) * n / (-(-n // SESSIONS) * SESSIONS)
+
+        yield batch
+
+
+ROWS = (
+    Row(
+        name="update committed to SQLite, 50 sessions at once (1 ms: 1,000 a second)",
+        ours=updated,
+        hold=1,
+        aim=0.5,
+        unit=MILLISECONDS,
+        pairs=21,
+        batch_s=0.5,
+    ),
+)
