@@ -20,6 +20,7 @@ from toolplug.execution.knobs import (
     Limits,
 )
 from toolplug.host.settings import DEFAULT_STORE, ApiKey, Auth, Http, Jwt, Metrics, ProviderSettings
+from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
 from toolplug.providers.entry import DEFAULT_POLICY, ToolRule
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
@@ -67,6 +68,15 @@ _LIMITS = """
 At the top for every tool, in an entry for its provider, in a tool's rule. What is not set is left to the level above.
 """
 
+_TOOLSETS = """
+One entry for each toolset, by an id of your own. Toolsets are reached through an agent that may use them, and as
+`sessions.default_toolset`.
+"""
+
+_AGENTS = """
+One entry for each agent, by the id that callers name it by. An agent that stands nowhere may use nothing.
+"""
+
 _STORE = f"""
 ## store
 
@@ -93,6 +103,8 @@ def configuration_page() -> str:
         _part("auth.jwt", "", Jwt),
         _part("http", "", Http),
         _part("metrics", "", Metrics),
+        _part("toolsets", _TOOLSETS, ToolsetSettings),
+        _part("agents", _AGENTS, AgentSettings),
         _STORE,
     )
 
@@ -104,7 +116,12 @@ def _part(title: str, text: str, model: type[BaseModel]) -> str:
 
 def _rows(model: type[BaseModel]) -> Iterable[tuple[str, str, str, str]]:
     for name, field in model.model_fields.items():
-        yield code(name), _shape(field.annotation, field.metadata), _default(name, field), field.description or ""
+        yield (
+            code(field.alias or name),
+            _shape(field.annotation, field.metadata),
+            _default(name, field),
+            field.description or "",
+        )
 
 
 def _default(name: str, field: FieldInfo) -> str:

@@ -34,9 +34,7 @@ class ToolsetSettings(Part):
     source: Annotated[
         str, AfterValidator(_source), Field(alias="from", description="provider:KEY, the key of an entry of providers")
     ]
-    scope: Annotated[Scope, Field(description="shared; session is for what is started anew for each session")] = (
-        "shared"
-    )
+    scope: Annotated[Scope, Field(description="shared; session comes with MCP servers")] = "shared"
 
     @model_validator(mode="after")
     def _one_provider_for_all(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolplug.catalog.call import Principal
+from toolplug.catalog.catalog import Catalog
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
 
@@ -12,3 +13,10 @@ async def executor_of(host: Host, principal: Principal, agent: str | None, sessi
     if session is not None:
         await host.sessions.find(session, principal.tenant)
     return host.executor_for(principal, agent=agent, session=session)
+
+
+async def catalog_of(host: Host, principal: Principal, agent: str | None, session: str | None) -> Catalog:
+    """What the caller's executor lists, once every toolset that it needs is open. Raises like `executor_of`."""
+    if session is not None:
+        await host.sessions.find(session, principal.tenant)
+    return await host.catalog_for(principal, agent=agent, session=session)

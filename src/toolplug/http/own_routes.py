@@ -18,6 +18,7 @@ from toolplug.http.scopes import ADMIN, CALL, READ
 from toolplug.http.sessions.routes import SESSION_ROUTES
 from toolplug.http.tool_calls import call_tool
 from toolplug.http.tool_list import DEFAULT_DIALECT, DIALECTS, list_tools
+from toolplug.http.toolsets.routes import TOOLSET_ROUTES
 from toolplug.http.wire_models import (
     CallAnswer,
     CallBody,
@@ -89,6 +90,7 @@ ROUTES = (
         errors=(400, 404),
     ),
     *SESSION_ROUTES,
+    *TOOLSET_ROUTES,
 )
 
 

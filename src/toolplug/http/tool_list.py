@@ -6,7 +6,7 @@ from typing import cast, get_args
 
 from toolplug.catalog.render import Dialect
 from toolplug.host.host import Host
-from toolplug.http.caller_catalog import executor_of
+from toolplug.http.caller_catalog import catalog_of
 from toolplug.http.exchange import Exchange
 from toolplug.http.if_none_match import has_version
 from toolplug.http.problem import invalid_request
@@ -23,8 +23,7 @@ async def list_tools(host: Host, exchange: Exchange) -> None:
     dialect = query.get("format", DEFAULT_DIALECT)
     if dialect not in DIALECTS:
         raise invalid_request(f"there is no format {dialect[:40]!r}; there are {', '.join(DIALECTS)}", "format")
-    executor = await executor_of(host, exchange.principal, query.get("agent"), query.get("session"))
-    catalog = executor.catalog
+    catalog = await catalog_of(host, exchange.principal, query.get("agent"), query.get("session"))
     etag = f'"{catalog.etag}-{dialect}"'.encode()
     headers = [(b"etag", etag), (b"cache-control", b"private, no-cache"), _VARY]
     if has_version(exchange.headers.get(b"if-none-match"), etag):

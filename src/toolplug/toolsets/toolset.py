@@ -55,9 +55,12 @@ class Toolset:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise InvalidDefinition(
-                f"{self.id!r} is no toolset id; a lower-case letter, then up to 63 of a-z 0-9 _ - are allowed"
+                f"{self.id!r} is no toolset id; a lower-case letter, then up to 63 of a-z 0-9 _ - are allowed", at="id"
             )
-        EMPTY_CATALOG.prefixed(self.prefix)
+        try:
+            EMPTY_CATALOG.prefixed(self.prefix)
+        except InvalidDefinition as error:
+            raise InvalidDefinition(str(error), at="prefix") from None
 
 
 def coded_toolset(

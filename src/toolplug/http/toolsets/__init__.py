@@ -1,0 +1,1 @@
+"""Toolsets and agents over HTTP."""
