@@ -62,7 +62,8 @@ def _read(raw: object, at: str) -> Capability:
     given = cast("Mapping[str, object]", raw)
     for key in given:
         if key not in _KEYS:
-            raise _invalid(f"{at} has the unknown key {key!r}; known: type, level, resources", f"{at}.{key}")
+            message = f"{at} has the unknown key {_named(key)}; known: type, level, resources"
+            raise _invalid(message, f"{at}.{key[:80]}")
     type_, level = given.get("type"), given.get("level")
     if type_ not in TYPES:
         raise _invalid(f"{at}.type {_named(type_)} is not known; known: {', '.join(TYPES)}", f"{at}.type")
@@ -84,7 +85,8 @@ def _required(raw: object, at: str) -> Requirement:
     if type_ not in TYPES:
         raise InvalidDefinition(f"{at} {_named(type_)} is not known; known: {', '.join(TYPES)}", at=at)
     if level is not None and level not in LEVELS:
-        raise InvalidDefinition(f"{at}.level {_named(level)} is not known; known: {', '.join(LEVELS)}", at=at)
+        known = ", ".join(LEVELS)
+        raise InvalidDefinition(f"{at}.level {_named(level)} is not known; known: {known}", at=f"{at}.level")
     return Requirement(type_, level)
 
 

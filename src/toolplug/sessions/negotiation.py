@@ -221,7 +221,11 @@ def _check_size(tools: ToolSet) -> None:
 
 
 def _check_environment(asked: Registration) -> None:
-    size = len(orjson.dumps([list(asked.capabilities), dict(asked.environment)]))
+    try:
+        size = len(orjson.dumps([list(asked.capabilities), dict(asked.environment)]))
+    except (TypeError, orjson.JSONEncodeError) as error:
+        message = f"capabilities and environment cannot be kept as JSON: {error}"
+        raise SessionRefused("invalid_environment", message, param="environment") from None
     if size > MAX_ENVIRONMENT_BYTES:
         message = f"capabilities and environment have {size} bytes together, {MAX_ENVIRONMENT_BYTES} are allowed"
         raise SessionRefused("invalid_environment", message, param="environment")

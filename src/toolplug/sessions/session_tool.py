@@ -63,7 +63,7 @@ def _object(raw: object) -> dict[str, object]:
     if not isinstance(raw, dict):
         raise InvalidDefinition("a tool must be an object with name, description and inputSchema")
     given = cast("dict[str, object]", raw)
-    for key in given:
+    for key in map(str, given):
         if key not in _KEYS:
             raise InvalidDefinition(f"unknown key {key[:80]!r}; known: {', '.join(_KEYS)}", at=key[:80])
     return given
@@ -80,13 +80,14 @@ def _read(given: Mapping[str, object]) -> SessionTool:
     parameters = _schema(given.get("inputSchema"), "inputSchema")
     output = None if given.get("outputSchema") is None else _schema(given["outputSchema"], "outputSchema")
     requires = read_requirements(given["requires"]) if given.get("requires") is not None else ()
+    hints = _hints(given.get("annotations"))
     try:
         definition = ToolDefinition(
             name=name,
             description=description or "",
             parameters=parameters,
             output_schema=output,
-            hints=_hints(given.get("annotations")),
+            hints=hints,
         )
     except InvalidDefinition as error:
         raise InvalidDefinition(str(error), at="description") from None
