@@ -6,10 +6,12 @@ import asyncio
 import contextvars
 import logging
 import threading
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.client.scripted_host import CODE, WAIT_S, ScriptedHost
-from tests.client.stage import Row, application, entered, waited
+from tests.client.stage import QUICK, Row, application, entered, waited
 
 from toolplug import CallContext, ToolError
 
@@ -104,6 +106,43 @@ async def test_a_result_that_is_not_json_is_an_error_that_says_so(host: Scripted
     async with entered(app, host) as stream:
         await stream.request("r1", "strange")
         assert await host.result() == {"id": "r1", "error": 'result of tool "strange" is not JSON'}
+
+
+async def test_a_result_whose_own_code_fails_is_masked(host: ScriptedHost) -> None:
+    class Broken(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError("secret")
+
+    app = application(host)
+
+    @app.tool
+    async def broken() -> object:
+        return Broken(a=1)
+
+    async with entered(app, host) as stream:
+        await stream.request("r1", "broken")
+        assert await host.result() == {"id": "r1", "error": 'internal error: tool "broken" failed'}
+
+
+async def test_a_call_that_nobody_can_wait_for_any_more_is_given_up(host: ScriptedHost) -> None:
+    app, cancelled = application(host, pace=replace(QUICK, call_s=0.05)), asyncio.Event()
+
+    @app.tool
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    @app.tool
+    async def ping() -> str:
+        return "pong"
+
+    async with entered(app, host) as stream:
+        await stream.request("r1", "wait")
+        await waited(cancelled)
+        await stream.request("r2", "ping")
+        assert await host.result() == {"id": "r2", "result": "pong"}
 
 
 async def test_a_call_of_a_tool_that_was_removed_meanwhile_is_answered(host: ScriptedHost) -> None:

@@ -116,6 +116,18 @@ async def test_a_registration_that_fails_ends_the_session_that_was_created(host:
     assert [heard.method for heard in host.heard] == ["POST", "POST", "DELETE"]
 
 
+async def test_a_session_that_is_kept_outlives_its_application_but_no_failed_registration(host: ScriptedHost) -> None:
+    app = application(host, keep=True)
+    async with entered(app, host):
+        pass
+    assert "DELETE" not in {heard.method for heard in host.heard}
+    host.says("register-tools", refused(422, "invalid_capability"))
+    with pytest.raises(HostRefused):
+        async with app:
+            pass
+    assert host.heard[-1].method == "DELETE"
+
+
 async def test_it_may_be_entered_again_but_not_twice(host: ScriptedHost) -> None:
     app = application(host)
     for _ in range(2):
@@ -132,4 +144,4 @@ def test_no_secret_stands_in_what_is_shown_of_it() -> None:
 
 
 def test_a_pace_is_honest_by_default() -> None:
-    assert Pace() == Pace(first_s=0.5, longest_s=30.0, silence_s=45.0, gather_s=0.02, answer_s=30.0)
+    assert Pace() == Pace(first_s=0.5, longest_s=30.0, silence_s=45.0, gather_s=0.02, answer_s=30.0, call_s=300.0)

@@ -42,8 +42,8 @@ class Application:
 
     Entering creates a session (or joins one: `joining`) and registers the tools; raises `HostError` where that fails.
     From then on calls are answered in the background, over as many connections as it takes. Leaving cancels what runs
-    and ends the session that was created. Where the session was over before and nobody was told by `serve`, leaving
-    raises why. It may be entered again. All methods belong to the thread of the event loop.
+    and ends the session that was created, unless it is to be kept. Where the session was over before that and nobody
+    was told by `serve`, leaving raises why. It may be entered again. All methods belong to the event loop's thread.
     """
 
     def __init__(
@@ -55,14 +55,16 @@ class Application:
         capabilities: Sequence[Capability] = (),
         environment: Environment | None = None,
         ttl_s: int | None = None,
+        keep: bool = False,
         max_running: int = 16,
         http: AsyncClient | None = None,
         pace: Pace | None = None,
     ) -> None:
         """`url`: where the host is mounted. `plugin_type`: the kind of application, such as `codap`.
 
-        `ttl_s`: how long the session outlives the last sign of the application. `max_running`: how many functions run
-        at once. `http`: a client of one's own, with certificates or a proxy, which is left open.
+        `ttl_s`: how long the session outlives the last sign of the application. `keep`: leaving does not end it, so
+        that a later run can join it. `max_running`: how many functions run at once. `http`: a client of one's own, with
+        certificates or a proxy, which is left open.
         """
         self._url = base_url(url)
         self._introduction = Introduction(
@@ -70,6 +72,7 @@ class Application:
         )
         self._api_key = api_key
         self._ttl_s = ttl_s
+        self._keeps = keep
         self._max_running = max_running
         self._http = http
         self._pace = pace or Pace()
@@ -216,7 +219,7 @@ class Application:
         async with AsyncExitStack() as stack:
             http = self._http or await stack.enter_async_context(AsyncClient())
             host = HostRequests(http, self._url, self._api_key, self._pace.answer_s)
-            address = self._joined or await self._created(host, stack)
+            address = self._joined or await self._created(host)
             session = OpenSession(
                 host.with_credential(address.token),
                 address.code,
@@ -225,7 +228,13 @@ class Application:
                 self._pace,
                 self._max_running,
             )
-            await session.lending.begin(joins=self._joined is not None)
+            async with AsyncExitStack() as ending:
+                if self._joined is None:
+                    ending.push_async_callback(_ended, host, address.code)
+                await session.lending.begin(joins=self._joined is not None)
+                ended = ending.pop_all()
+            if not self._keeps:
+                stack.push_async_exit(ended)
             running = asyncio.create_task(session.run(), name=f"toolplug session of {self._introduction.plugin_type}")
             self._entered = _Entered(address, session, running, stack.pop_all())
         self._told = False
@@ -248,9 +257,8 @@ class Application:
             raise RuntimeError("the application is not entered; use it inside `async with application:`")
         return self._entered
 
-    async def _created(self, host: HostRequests, stack: AsyncExitStack) -> _Address:
+    async def _created(self, host: HostRequests) -> _Address:
         created = await create(host, self._introduction.plugin_type, self._ttl_s)
-        stack.push_async_callback(_ended, host, created.code)
         return _Address(created.code, created.plugin_token)
 
     def _changed(self, reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic.alias_generators import to_camel
@@ -18,7 +18,7 @@ _PLUGIN_GONE = "plugin_gone"
 class _Event(BaseModel):
     """Keys that this version does not know are passed over, so that an older client can read a newer host."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
 
 class OfferedTool(_Event):

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
-import orjson
 from httpx2 import EventSource, RequestError, Response, ServerSentEvent
+from pydantic import BaseModel
 
 from toolplug.client.host_requests import HostRequests
 from toolplug.client.pace import Pace
@@ -23,6 +23,17 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 Event = TypeVar("Event")
 Readers = Mapping[str, Callable[[bytes], Event]]
+
+
+class _Error(BaseModel):
+    """The host's last word."""
+
+    code: str
+    message: str
+
+
+class _Unreadable(Exception):
+    """An event that is not what its name says."""
 
 
 class EventStream(Generic[Event]):
@@ -54,13 +65,13 @@ class EventStream(Generic[Event]):
                         event = self._read(sent)
                         if event is not None:
                             yield event
-                        self._last_id = sent.id
+                        self._last_id = sent.id or self._last_id
                     _LOG.info("the host closed the event stream; connecting again")
                 except RequestError as error:
                     _LOG.info("the event stream broke (%s); connecting again", str(error) or type(error).__name__)
-                except ValueError as error:
+                except _Unreadable as error:
                     self._last_id = ""
-                    _LOG.warning("an event that cannot be read (%s); asking for a snapshot", error)
+                    _LOG.warning("%s; asking for a snapshot", error)
             await asyncio.sleep(random.uniform(0, self._pace.first_s))
 
     async def opened(self) -> Response:
@@ -69,15 +80,13 @@ class EventStream(Generic[Event]):
         return await self._host.opened(self._path, headers, self._pace.silence_s)
 
     def _read(self, sent: ServerSentEvent) -> Event | None:
-        data = sent.data.encode()
-        if sent.event == "error":
-            raise _over(data)
-        reader = self._readers.get(sent.event)
-        return None if reader is None else reader(data)
-
-
-def _over(data: bytes) -> SessionOver:
-    said: object = orjson.loads(data)
-    if not isinstance(said, dict):
-        raise ValueError("an error event is no object")
-    return SessionOver(str(said.get("code")), str(said.get("message")))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        reader = _Error.model_validate_json if sent.event == "error" else self._readers.get(sent.event)
+        if reader is None:
+            return None
+        try:
+            event = reader(sent.data.encode())
+        except ValueError:
+            raise _Unreadable(f"an event {sent.event!r} cannot be read") from None  # its text may hold arguments
+        if isinstance(event, _Error):
+            raise SessionOver(event.code, event.message)
+        return event

@@ -14,6 +14,9 @@ from toolplug.errors import HostError, HostRefused, SessionOver
 
 _LOG = logging.getLogger("toolplug.client")
 
+MAX_REASON = 1_000
+"""Characters that a host takes."""
+
 _STALE = frozenset({"revision_mismatch", "not_registered", "tool_exists", "tool_not_found"})
 """The host has other tools than this client believes."""
 _UNKNOWN = "unknown"
@@ -120,7 +123,7 @@ class Lending:
         reasons = tuple(self._reasons)
         if changes:
             try:
-                updated = await self._session.update(changes, "; ".join(reasons), self._revision)
+                updated = await self._session.update(changes, _one_text(reasons), self._revision)
             except HostRefused as error:
                 if error.code in _STALE | _UNFIT:
                     return error.code
@@ -133,7 +136,7 @@ class Lending:
         wanted = {name: tool.definition for name, tool in self._tools.items()}
         reasons = tuple(self._reasons)
         answer = await self._session.register(self._introduction, list(wanted.values()))
-        failed = {tool.tool_name: tool.error for tool in answer.failed_tools}
+        failed = {tool.tool_name: tool.error for tool in answer.failed_tools if tool.tool_name in wanted}
         for name, error in failed.items():
             _LOG.error("the host does not take the tool %r: %s", name, error)
         self._refused = {name: (wanted[name], error) for name, error in failed.items()}
@@ -156,3 +159,7 @@ class Lending:
     def _done(self, reasons: tuple[str, ...]) -> None:
         for reason in reasons:
             del self._reasons[reason]
+
+
+def _one_text(reasons: tuple[str, ...]) -> str:
+    return "; ".join(reasons)[:MAX_REASON]

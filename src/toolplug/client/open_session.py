@@ -35,7 +35,7 @@ class OpenSession:
         max_running: int,
     ) -> None:
         requests = SessionRequests(host, code)
-        self.lending = Lending(requests, introduction, tools, pace)
+        self.lending: Lending = Lending(requests, introduction, tools, pace)
         self._stream = EventStream(host, requests.stream, _READERS, pace)
         self._running = RunningRequests(tools, requests, code, pace, max_running)
 

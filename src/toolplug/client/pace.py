@@ -27,7 +27,8 @@ class Pace:
     """Seconds. Between two attempts it waits at random: up to `first_s`, then up to twice as long, up to `longest_s`.
 
     A stream on which nothing came for `silence_s` is dead (a host says something every 15 s). Changes of tools within
-    `gather_s` travel together. `answer_s`: how long anybody waits for an answer or for a request of the client's own.
+    `gather_s` travel together. `answer_s`: how long it waits for an answer of the host. `call_s`: a call that takes
+    longer, until the host has its answer, is given up: no caller waits for it any more.
     """
 
     first_s: float = 0.5
@@ -35,6 +36,7 @@ class Pace:
     silence_s: float = 45.0
     gather_s: float = 0.02
     answer_s: float = 30.0
+    call_s: float = 300.0
 
     async def insist(self, attempt: Callable[[], Awaitable[Made]]) -> Made:
         """Try without end while the host is away, and no sooner than it asks where it is busy."""

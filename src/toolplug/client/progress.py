@@ -10,6 +10,9 @@ from toolplug.client.answering import Answer
 from toolplug.errors import HostError
 from toolplug.signatures.values import as_json
 
+MAX_MESSAGE = 1_000
+"""Characters that a host takes."""
+
 
 class Progress:
     """Sends the newest report as soon as the one before it has arrived; what it overtakes is dropped.
@@ -25,7 +28,7 @@ class Progress:
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """As `CallContext.report`; what is not JSON is dropped."""
-        given = {"progress": progress, "total": total, "message": message}
+        given = {"progress": progress, "total": total, "message": message and message[:MAX_MESSAGE]}
         said = {key: value for key, value in given.items() if value is not None}
         if as_json(said) is not None:
             with suppress(RuntimeError):  # the loop was closed meanwhile: nobody listens any more

@@ -10,6 +10,7 @@ from httpx2 import Response
 
 from toolplug.errors import HostError, HostRefused, HostUnreachable, SessionOver
 
+_BUSY_S = 1.0
 _FINAL = frozenset({401, 403, 404, 410})
 _ANSWERS_OF_A_REQUEST = frozenset({"request_not_found", "too_late"})
 """They speak of one tool request: its session goes on."""
@@ -27,7 +28,7 @@ def refusal(response: Response) -> HostError:
         code,
         _said(response),
         param=param if isinstance(param, str) else None,
-        retry_after_s=(asked or 1.0) if response.status_code == 429 else None,
+        retry_after_s=(_BUSY_S if asked is None else asked) if response.status_code == 429 else None,
     )
 
 

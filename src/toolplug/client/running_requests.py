@@ -19,8 +19,6 @@ from toolplug.errors import HostRefused, SessionOver
 
 _LOG = logging.getLogger("toolplug.client")
 
-LONGEST_S = 300.0
-"""No caller waits longer for an answer."""
 REMEMBERED = 1_024
 _NOT_AWAITED = frozenset({"already_answered", "too_late", "request_not_found"})
 
@@ -59,11 +57,11 @@ class RunningRequests:
 
     async def _carry_out(self, request: ToolRequest) -> None:
         try:
-            async with asyncio.timeout(LONGEST_S):
+            async with asyncio.timeout(self._pace.call_s):
                 made = await self._made(request)
                 await self._pace.insist(partial(self._send, request, made))
         except TimeoutError:
-            _LOG.warning("tool %r was not answered within %.0f s", request.tool, LONGEST_S)
+            _LOG.warning("tool %r was not answered within %.0f s", request.tool, self._pace.call_s)
 
     async def _made(self, request: ToolRequest) -> Answer:
         tool = self._tools.get(request.tool)

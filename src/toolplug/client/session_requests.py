@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -17,7 +17,7 @@ from toolplug.client.tool import Definition
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
 
 class Created(_Answer):
@@ -62,7 +62,7 @@ class Metadata(_Answer):
 class Introduction(BaseModel):
     """Who the application is, as every registration says."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     plugin_type: str
     capabilities: tuple[Capability, ...]
