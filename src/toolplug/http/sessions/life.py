@@ -51,7 +51,8 @@ async def heartbeat(host: Host, exchange: Exchange) -> None:
 
 def seconds(given: float) -> float:
     """A number of seconds without a needless fraction."""
-    return int(given) if given.is_integer() else given
+    whole = int(given)
+    return whole if whole == given else given
 
 
 def _origin(exchange: Exchange) -> str:

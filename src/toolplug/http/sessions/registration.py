@@ -22,7 +22,7 @@ from toolplug.sessions.session import Session
 
 MAX_BODY = 8 * 1024 * 1024
 
-_REVISION = re.compile(rb'(?:W/)?"?([0-9]{1,18})(?:-[0-9a-f]{16})?"?')
+_REVISION = re.compile(rb'([0-9]{1,18})|(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]{16})?"')
 """A revision, quoted or not, or the ETag of metadata, which begins with one."""
 
 _DONE = "done"
@@ -109,4 +109,4 @@ def _expected(condition: bytes | None) -> int | None:
     found = _REVISION.fullmatch(condition.strip())
     if found is None:
         raise invalid_request("If-Match should be one revision, such as 3, or the ETag of the metadata", "If-Match")
-    return int(found[1])
+    return int(found[1] or found[2])
