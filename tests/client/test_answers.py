@@ -145,6 +145,7 @@ async def test_a_call_that_nobody_can_wait_for_any_more_is_given_up(host: Script
         assert await host.result() == {"id": "r2", "result": "pong"}
 
 
+@pytest.mark.requirement("DYN-OQ-3")
 async def test_a_call_of_a_tool_that_was_removed_meanwhile_is_answered(host: ScriptedHost) -> None:
     async with entered(application(host), host) as stream:
         await stream.request("r1", "gone")

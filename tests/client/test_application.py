@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 OVER = {"code": "session_ended", "message": "the session was ended"}
 
 
-@pytest.mark.requirement("C-12-client")
+@pytest.mark.requirement("C-12-client", "I3-5-python-client")
 async def test_entering_creates_a_session_and_registers_functions_as_tools(host: ScriptedHost) -> None:
     app = application(host, api_key="alice-key", ttl_s=60)
 

@@ -14,6 +14,7 @@ from toolplug.client import SessionOver
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.requirement("I3-5-python-client")
 async def test_a_request_that_is_sent_again_runs_once_and_is_answered_once(host: ScriptedHost) -> None:
     app, began, may_end, calls = application(host), asyncio.Event(), asyncio.Event(), []
 
@@ -38,6 +39,7 @@ async def test_a_request_that_is_sent_again_runs_once_and_is_answered_once(host:
     assert calls == [1, 2]
 
 
+@pytest.mark.requirement("I3-5-python-client")
 @pytest.mark.parametrize("end", ["cut", "close"])
 async def test_a_stream_that_breaks_is_opened_again_after_its_last_event(host: ScriptedHost, end: str) -> None:
     app = application(host)

@@ -69,7 +69,7 @@ async def running(example: str, url: str, client: AsyncClient) -> AsyncIterator[
             assert await process.wait() == 0
 
 
-@pytest.mark.requirement("DYN-AC-4", "DYN-US-per-app", "DYN-AC-10", "I2-10-examples-run")
+@pytest.mark.requirement("I3-7-side-by-side", "DYN-AC-4", "DYN-US-per-app", "DYN-AC-10")
 async def test_two_kinds_of_application_lend_tools_of_the_same_names_side_by_side(url: str) -> None:
     async with (
         AsyncClient(base_url=url, timeout=WAIT_S) as client,

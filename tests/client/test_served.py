@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,6 +161,7 @@ async def test_an_application_that_comes_back_finds_its_session_as_it_left_it(ur
             assert answer["status"] == "success"
 
 
+@pytest.mark.requirement("I3-4-cancelled")
 async def test_a_call_that_is_given_up_cancels_the_function(url: str, alice: AsyncClient) -> None:
     app, cancelled = table(url), asyncio.Event()
 
@@ -176,6 +178,7 @@ async def test_a_call_that_is_given_up_cancels_the_function(url: str, alice: Asy
         await waited(cancelled)
 
 
+@pytest.mark.requirement("I3-4-progress")
 async def test_progress_reaches_the_caller(url: str, alice: AsyncClient) -> None:
     app, heard = table(url), asyncio.Event()
 
@@ -238,6 +241,39 @@ async def test_a_session_that_somebody_ends_is_over_for_its_application(url: str
         assert raised.value.code == "session_ended"
         with pytest.raises(SessionOver):
             await to_the_end(changes)
+
+
+@pytest.mark.requirement("I3-2-restart", "I3-5-python-client")
+async def test_a_host_that_restarts_finds_its_applications_again_and_they_find_it(tmp_path: Path) -> None:
+    kept = {"store": f"sqlite:///{tmp_path}/state.db", "providers": {}}
+
+    def host(port: int = 0) -> AbstractContextManager[int]:
+        opened = open_host(kept, environ={})
+        return served(opened, create_app(opened), port=port)
+
+    async with AsyncExitStack() as stack:
+        with host() as port:
+            url = f"http://127.0.0.1:{port}"
+            app = table(url, api_key=None)
+            app.tool(name="ping")(ping)
+            await stack.enter_async_context(app)
+            changes = await stack.enter_async_context(aclosing(watch(url, app.code, pace=QUICK)))
+            await anext(changes)
+        app.tool(name="again")(ping)
+        with host(port):
+            await app.settled()
+            async with AsyncClient(base_url=url, timeout=WAIT_S) as client:
+                assert (await called(client, app.code, "ping"))["output"] == "pong"
+            heard = await anext(changes)
+            while isinstance(heard, StatusChanged):
+                heard = await anext(changes)
+            assert isinstance(heard, ToolsChanged)
+            assert [tool.name for tool in heard.updates.added] == ["again"]
+            await stack.aclose()
+
+
+async def ping() -> str:
+    return "pong"
 
 
 @pytest.mark.requirement("DYN-US-isolated", "DYN-AC-10")

@@ -18,10 +18,12 @@ Parser = Literal["h11", "httptools"]
 
 
 @contextmanager
-def served(host: Host, app: ASGIApp, *, http: Parser = "httptools", address: str = "127.0.0.1") -> Iterator[int]:
-    """Serve the application with its host as lifespan; gives the port, until the block ends."""
+def served(
+    host: Host, app: ASGIApp, *, http: Parser = "httptools", address: str = "127.0.0.1", port: int = 0
+) -> Iterator[int]:
+    """Serve the application with its host as lifespan; gives the port (0: a free one), until the block ends."""
     whole = Router(default=app, lifespan=host.lifespan)  # a Mount answers a path with a line feed itself
-    with socket.create_server((address, 0)) as listening:
+    with socket.create_server((address, port)) as listening:
         server = Server(Config(whole, http=http, log_level="critical", access_log=False, timeout_graceful_shutdown=5))
         thread = Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
