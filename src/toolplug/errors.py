@@ -158,7 +158,8 @@ class NoSuchProvider(ToolplugError):
 class ToolsetRefused(ToolplugError):
     """A toolset or an allowlist that cannot be as asked; nothing has changed. `param` is the part to blame.
 
-    `code` is one of `prefix_taken`, `unknown_toolset`, `unknown_provider`, `invalid_agent` and `not_built`.
+    `code` is one of `prefix_taken`, `unknown_toolset`, `unknown_provider`, `provider_is_shared`, `invalid_agent` and
+    `not_built`.
     """
 
     def __init__(self, code: str, message: str, *, param: str) -> None:

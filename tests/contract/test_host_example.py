@@ -36,7 +36,11 @@ async def ask(body: Ask) -> Answer:
     result = await tools.execute(ToolCall(id="c1", name="web.web_search", arguments={"query": "otters"}), CallContext(principal=me))
 """  # noqa: E501  the lines are the contract's
 TAIL = "    return Answer(status=result.status, output=result.output)\n"
-FILE = "providers: {web_search: {enabled: true, backend: searxng, url: http://searxng, max_results: 5}}"
+FILE = """\
+providers: {web_search: {enabled: true, backend: searxng, url: http://searxng, max_results: 5}}
+toolsets: {web: {prefix: web, from: provider:web_search, scope: shared}}
+agents: {researcher: {toolsets: [web]}}
+"""
 
 
 @pytest.fixture
@@ -60,10 +64,9 @@ def answered(
     return ask
 
 
-@pytest.mark.requirement("C-12-example-host", "C-12-host", "FR-010")
-def test_the_documented_host_runs_without_its_agent(answered: Callable[[str], dict[str, str]]) -> None:
-    text = HOST.replace('agent="researcher", ', "").replace("web.web_search", "web_search")
-    assert answered(text) == {
+@pytest.mark.requirement("C-12-example-host", "C-12-host", "FR-010", "C-5-catalog-agent")
+def test_the_documented_host_runs_as_it_stands(answered: Callable[[str], dict[str, str]]) -> None:
+    assert answered(HOST) == {
         "status": "success",
         "output": '{"query":"otters","backend":"searxng","url":"http://searxng","max_results":5}',
     }
@@ -73,4 +76,5 @@ def test_the_documented_host_runs_without_its_agent(answered: Callable[[str], di
 def test_the_documented_host_with_an_agent_that_nobody_configured_finds_no_tool(
     answered: Callable[[str], dict[str, str]],
 ) -> None:
-    assert answered(HOST) == {"status": "unknown_tool", "output": "Toolset not found for web.web_search"}
+    text = HOST.replace("researcher", "nobody")
+    assert answered(text) == {"status": "unknown_tool", "output": "Toolset not found for web.web_search"}

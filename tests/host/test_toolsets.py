@@ -33,6 +33,13 @@ NOTES = """
         async def fail(self) -> str:
             raise ToolError("nothing is written")
 """
+VETOING = """
+    from toolplug import FunctionProvider
+
+    class Vetoing(FunctionProvider):
+        def before_call(self, call, context):
+            return "nobody reads" if call.name == "read" else None
+"""
 FILE = """
     providers:
       notes: {enabled: true}
@@ -217,6 +224,37 @@ async def test_a_session_without_registration_shows_the_default_toolset(config: 
             "first.read",
             "first.fail",
         ]
+
+
+@pytest.mark.requirement("C-12-before-call", "C-12-after-call")
+async def test_host_wide_hooks_hear_the_calls_of_toolsets(config: Write, package: Package) -> None:
+    package("toolplug-vetoing", {"vetoing": "vetoing_mod:Vetoing"}, vetoing_mod=VETOING)
+    text = FILE.replace("providers:", "providers:\n      vetoing: {enabled: true}")
+    async with open_host(config(text), environ={}) as host:
+        host.register_toolset("own", "own", Shop(), READ)
+        await host.toolsets.allow("writer", ("one", "own"), by=ADMIN, request_id="r")
+        agent = host.executor_for(ADMIN, agent="writer")
+        said = [(await run(agent, name)).output for name in ("first.read", "own.read", "first.fail")]
+        assert said == [
+            'tool "first.read" is not allowed: hook: nobody reads',
+            'tool "own.read" is not allowed: hook: nobody reads',
+            "nothing is written",
+        ]
+        await host.disable("vetoing", by=ADMIN)
+        assert (await run(agent, "own.read")).output == "files 1"
+
+
+@pytest.mark.requirement("C-7-factory-once", "C-7-session-kinds")
+async def test_a_session_has_one_executor_of_a_toolset_that_is_made_for_each(config: Write) -> None:
+    shop = Shop()
+    async with open_host(config(FILE), environ={}) as host:
+        host.register_toolset("own", "own", shop, READ)
+        await host.toolsets.allow("writer", ("own",), by=ADMIN, request_id="r")
+        codes = [(await host.sessions.create(ADMIN)).session.code for _ in range(2)]
+        for code in (*codes, *codes):
+            assert (await run(host.executor_for(ADMIN, agent="writer", session=code), "own.read")).status == "success"
+        assert shop.closed == [0, 0]
+    assert shop.closed == [1, 1]
 
 
 @pytest.mark.requirement("C-3-read-result-last", "C-3-artifacts-kept")

@@ -19,6 +19,7 @@ from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.allowlists import Allowlist
+from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.toolset import Shared, Toolset
 
 _LOG = logging.getLogger("toolplug.host")
@@ -41,7 +42,7 @@ class ToolsetDesk:
         self._configuration = configuration
         self._registry = registry
         self._records = ToolsetRecords(store)
-        self._tools = AgentTools(toolsets_around(registry.around, lambda: self._configuration))
+        self._tools = AgentTools(toolsets_around(registry, lambda: self._configuration))
         self._changing = asyncio.Lock()
 
     @property
@@ -62,10 +63,7 @@ class ToolsetDesk:
         """Register what the store has. A toolset whose prefix is taken by now stays in the store, unused."""
         toolsets, allowlists = self._tools.toolsets, self._tools.allowlists
         for kept in await self._records.bindings():
-            try:
-                toolsets = toolsets.with_own(kept.tenant, self._bound(kept))
-            except ToolsetRefused as error:
-                _LOG.warning("toolset %r of tenant %r is not used: %s", kept.id, kept.tenant, error)
+            toolsets = _with_kept(toolsets, kept.tenant, self._bound(kept))
         for record in await self._records.allowlists():
             allowlists = allowlists.with_own(record.tenant, record.agent, _allowed(record))
         self._tools.change(toolsets=toolsets, allowlists=allowlists)
@@ -128,13 +126,13 @@ class ToolsetDesk:
                     tenant=by.tenant, id=name, prefix=binding.prefix, source=binding.source, by=by.subject
                 )
                 toolset = self._bound(record)
-                toolsets = self._tools.toolsets.with_own(by.tenant, toolset)
+                self._tools.toolsets.with_own(by.tenant, toolset)
                 await self._records.keep_binding(record)
             except Exception as error:
                 target = "_unknown" if isinstance(error, InvalidDefinition) else name
                 audit("toolset.bind", "refused", by, target, request_id)
                 raise
-            self._tools.change(toolsets=toolsets)
+            self._tools.change(toolsets=_with_kept(self._tools.toolsets, by.tenant, toolset))
             audit("toolset.bind", "done", by, name, request_id)
             return toolset
 
@@ -165,6 +163,15 @@ class ToolsetDesk:
         source = Shared(executor=self._registry.tools_of(record.source.removeprefix(PROVIDER)))
         origin = f"PUT /api/toolset-bindings/{record.id} by {record.by}"
         return Toolset(id=record.id, prefix=record.prefix, source=source, shown=record.source, origin=origin)
+
+
+def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:
+    """With a toolset that the store has; without it where its prefix has been taken meanwhile."""
+    try:
+        return toolsets.with_own(tenant, toolset)
+    except ToolsetRefused as error:
+        _LOG.warning("toolset %r of tenant %r is not used: %s", toolset.id, tenant, error)
+        return toolsets
 
 
 def _allowed(record: AllowlistRecord) -> Allowlist:

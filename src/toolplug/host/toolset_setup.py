@@ -7,13 +7,13 @@ from functools import partial
 
 from toolplug.execution.knobs import Layer
 from toolplug.host.configuration import Configuration
-from toolplug.providers.planning import Surroundings
-from toolplug.providers.registry import UNKNOWN
+from toolplug.providers.registry import UNKNOWN, FunctionRegistry
 from toolplug.toolsets.around import Around
 
 
-def toolsets_around(around: Surroundings, configuration: Callable[[], Configuration]) -> Around:
+def toolsets_around(registry: FunctionRegistry, configuration: Callable[[], Configuration]) -> Around:
     """The surroundings of tools that toolsets declare; `configuration()` gives the one that holds now."""
+    around = registry.around
 
     def limits() -> Layer:
         now = configuration()
@@ -24,6 +24,7 @@ def toolsets_around(around: Surroundings, configuration: Callable[[], Configurat
         ledger=around.ledger,
         carrier=around.lanes,
         limits=limits,
+        hooks=lambda: registry.hooks,
         replay=around.replay,
         artifacts=around.artifacts,
     )

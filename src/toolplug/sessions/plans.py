@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import (
     Approval,
@@ -14,7 +13,6 @@ from toolplug.catalog.plan import (
     Brake,
     Carrier,
     Gate,
-    Observer,
     Plan,
     Replay,
     Setting,
@@ -22,6 +20,7 @@ from toolplug.catalog.plan import (
     Target,
     Tool,
 )
+from toolplug.execution.current_hooks import CurrentHooks, Hooks
 from toolplug.execution.gates import PolicyGate
 from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits, effective
 from toolplug.execution.ledger import Ledger
@@ -41,8 +40,6 @@ class SessionPolicy:
 
 
 ALLOWED = SessionPolicy()
-Hooks = Callable[[], Sequence[Observer]]
-"""The host-wide hooks that there are now."""
 
 
 def _default_origin(_knob: str) -> str:
@@ -74,7 +71,7 @@ class Planner:
         self._replay = replay
         self._approval = approvals if policy.policy == "ask" else None
         self._artifacts = artifacts
-        self._observers = (_CurrentHooks(hooks),)
+        self._observers = (CurrentHooks(hooks),)
         self._gates: tuple[Gate, ...] = (PolicyGate(policy.origin),) if policy.policy == "deny" else ()
         self._policy = Setting("policy", policy.policy, policy.origin)
         layers = (Layer((), limits, limits_origin), Layer((KIND, SOURCE), NO_LIMITS, _default_origin))
@@ -108,21 +105,3 @@ class Planner:
             settings=(self._policy, *held.settings),
         )
         return Tool(definition, plan)
-
-
-class _CurrentHooks:
-    """The host-wide hooks that there are when a call comes; a session outlives those that were there at first."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-
-    async def before(self, call: ToolCall, context: CallContext) -> str | None:
-        for hook in self._hooks():
-            reason = await hook.before(call, context)
-            if reason is not None:
-                return reason
-        return None
-
-    async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
-        for hook in self._hooks():
-            await hook.after(call, context, result)

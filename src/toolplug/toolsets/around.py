@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from toolplug.catalog.plan import Artifacts, Carrier, Replay
+from toolplug.execution.current_hooks import Hooks
 from toolplug.execution.knobs import Layer
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.series import CallSeries
@@ -15,12 +16,13 @@ from toolplug.execution.series import CallSeries
 class Around:
     """The memory and the rules around calls. `unknown` counts calls of names that nobody lists.
 
-    `limits()` gives the limits for every tool, as they are now.
+    `limits()` gives the limits for every tool, and `hooks()` the host-wide hooks, as they are now.
     """
 
     unknown: CallSeries
     ledger: Ledger
     carrier: Carrier
     limits: Callable[[], Layer]
+    hooks: Hooks = tuple
     replay: Replay | None = None
     artifacts: Artifacts | None = None

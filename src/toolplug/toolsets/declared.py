@@ -9,6 +9,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Plan, Target, Tool
+from toolplug.execution.current_hooks import CurrentHooks
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, effective
 from toolplug.execution.results import unavailable
@@ -70,6 +71,7 @@ def _planned(item: ToolDefinition, toolset: Toolset, around: Around, switch: Sou
         retry=held.retry,
         replay=around.replay,
         artifacts=around.artifacts if held.artifacts else None,
+        observers=(CurrentHooks(around.hooks),),
         settings=held.settings,
     )
     return Tool(definition, plan)
