@@ -11,7 +11,8 @@ from tests.cli.conftest import Run
 
 from toolplug.cli.main import COMMANDS
 
-LINES = [name if name != "keys" else "keys new" for name in COMMANDS]
+GROUPS = {"keys": ["new"], "sessions": ["list", "show", "tail", "call"]}
+LINES = [f"{name} {verb}".strip() for name in COMMANDS for verb in GROUPS.get(name, [""])]
 
 
 @pytest.mark.requirement("I2-7-help", "C-10-json", "C-10-config")
@@ -42,6 +43,8 @@ def test_the_help_lists_every_command(run: Run) -> None:
         (["check", "--no-such-option"], "--no-such-option"),
         (["new-provider", "No Name"], "lower-case"),
         (["keys", "old"], "old"),
+        (["sessions", "end"], "end"),
+        (["sessions", "show"], "Missing argument"),
     ],
 )
 def test_a_wrong_command_line_exits_2_and_says_what_is_right(run: Run, line: list[str], said: str) -> None:

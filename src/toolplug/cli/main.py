@@ -27,6 +27,7 @@ COMMANDS = {
     "diff": "toolplug.cli.diff",
     "schema": "toolplug.cli.schema",
     "new-provider": "toolplug.cli.new_provider",
+    "sessions": "toolplug.cli.sessions.group",
     "keys": "toolplug.cli.keys",
 }
 """The module of each command, in the order of the help. Each module has a Typer application named `app`."""

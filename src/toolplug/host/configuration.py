@@ -65,6 +65,18 @@ def read_configuration(
     return configuration
 
 
+def read_settings(source: Source, environ: Mapping[str, str]) -> HostSettings:
+    """The sections of the host itself, and nothing else: no package is imported.
+
+    Raises `ConfigError` with what is wrong with them.
+    """
+    problems: list[Problem] = []
+    settings = _settings(_document(source), environ, problems)
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
+    return settings
+
+
 def read_parts(
     source: Source,
     environ: Mapping[str, str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -16,15 +16,13 @@ from toolplug.sessions.counters import SessionCounters
 from toolplug.sessions.life import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.limits import SessionLimits
 from toolplug.sessions.plans import Planner
-from toolplug.sessions.record import PREFIX, SessionState, read_state, record_key, state_bytes
+from toolplug.sessions.record import SessionState, read_state, record_key, state_bytes
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import Neighbours, Shared
+from toolplug.sessions.stored import stored_codes
 from toolplug.stores.store import Store
 
 _LOG = logging.getLogger("toolplug.sessions")
-
-_PAGE = 500
-_READ_AT_ONCE = 50
 
 
 class Created(NamedTuple):
@@ -76,7 +74,7 @@ class Sessions:
 
     async def __aenter__(self) -> Self:
         try:
-            async for codes in self._stored():
+            async for codes in stored_codes(self._shared.store):
                 await asyncio.gather(*(self._load_at_start(code) for code in codes))
         except BaseException:
             await self.aclose()
@@ -202,16 +200,6 @@ class Sessions:
                 raise _Foreign(code)
             raise SessionGone(code, state.gone or "session_expired")
         return None
-
-    async def _stored(self) -> AsyncIterator[list[str]]:
-        after = ""
-        while True:
-            keys = await self._shared.store.keys(PREFIX, after=after, limit=_PAGE)
-            for begin in range(0, len(keys), _READ_AT_ONCE):
-                yield [key.removeprefix(PREFIX) for key in keys[begin : begin + _READ_AT_ONCE]]
-            if len(keys) < _PAGE:
-                return
-            after = keys[-1]
 
     def _adopt(self, code: str, state: SessionState, record: int, *, sign_at: float, expires_at: float) -> Session:
         session = Session(code, state, record, self._shared, sign_at=sign_at, expires_at=expires_at)
