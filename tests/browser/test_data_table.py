@@ -134,6 +134,19 @@ async def test_a_page_that_is_left_and_come_back_to_goes_on_with_its_session(
     assert (await caller.call(code, "describe"))["structured"]["sum"] == 100
 
 
+async def test_when_the_session_is_ended_the_page_says_so_and_begins_a_new_one(
+    page: Page, origin: str, host: str, caller: Caller
+) -> None:
+    code = await opened(page, origin, host)
+    await caller.send("DELETE", f"/api/sessions/{code}")
+    await expect(page.locator("#state")).to_have_text("closed")
+    await expect(page.get_by_role("alert")).to_contain_text("was ended")
+    await page.get_by_role("button", name="Start a new session").click()
+    await expect(page.locator("#state")).to_have_text("connected")
+    await expect(page.locator("#code")).not_to_have_text(code)
+    await expect(page.locator("#tools li")).to_have_count(1)
+
+
 async def test_text_from_elsewhere_is_shown_as_text(page: Page, origin: str, host: str, caller: Caller) -> None:
     code = await opened(page, origin, host)
     label = "<img src=x onerror=alert(1)><b>bold"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, Route
 from tests.browser.host import Caller
 from tests.browser.lender import Lender
 
@@ -84,6 +84,38 @@ async def test_a_stream_that_breaks_off_goes_on_where_it_was(
     assert (asked[0] or "").isdigit()
     states = await page.evaluate("[...new Set(views.map(({ state }) => state))]")
     assert states == ["connecting", "connected", "waiting"]
+
+
+async def test_a_stream_that_says_nothing_for_too_long_is_opened_again(lender: Lender, origin: str, host: str) -> None:
+    await lender.page.clock.install()
+    await lender.connect()
+    await lender.until("app.state === 'connected'")
+    await lender.page.clock.run_for(40_000)
+    assert await lender.does("return app.state") == "connected"
+    await lender.page.clock.run_for(30_000)
+    await lender.until("told.some(({ state }) => state === 'waiting')")
+    await lender.until("app.state === 'connected'")
+
+
+async def test_an_event_that_is_no_json_is_made_up_for_by_a_new_snapshot(
+    lender: Lender, origin: str, host: str
+) -> None:
+    code = await lender.connect()
+    await lender.lends("one", "() => 1")
+    page = await lender.page.context.new_page()
+    await page.goto(f"{origin}/data_table.css")
+    asked: list[str | None] = []
+
+    async def garbled(route: Route) -> None:
+        headers = {"Content-Type": "text/event-stream", "Access-Control-Allow-Origin": "*"}
+        await route.fulfill(body="id: 1\nevent: plugin-status\ndata: {oops\n\n", headers=headers)
+
+    page.on("request", lambda request: asked.append(request.headers.get("last-event-id")))
+    await page.route("**/stream", garbled, times=1)
+    await page.evaluate(FOLLOW, [f"{host}/toolplug.js", code])
+    await page.wait_for_function(f"{NAMES} === 'one'")
+    assert await page.evaluate("views.find(({ error }) => error).error.code") == "bad_event"
+    assert set(asked) == {None}
 
 
 async def test_following_ends_with_the_reason_where_no_try_could_help(

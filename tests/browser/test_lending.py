@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ async def lender(page: Page, origin: str, host: str) -> Lender:
     return Lender(page, host)
 
 
+@pytest.mark.requirement("DYN-plugin-diff")
 async def test_what_is_changed_in_one_go_is_one_update_with_only_the_difference(lender: Lender, caller: Caller) -> None:
     code = await lender.connect()
     await lender.does("app.tool({name: 'one'}, () => 1); app.tool({name: 'two'}, () => 2); await app.settled()")
@@ -48,6 +50,7 @@ async def test_what_is_changed_in_one_go_is_one_update_with_only_the_difference(
     assert (await caller.call(code, "one"))["output"] == "other, but not to others"
 
 
+@pytest.mark.requirement("DYN-plugin-diff")
 async def test_nothing_is_sent_when_nothing_has_changed(lender: Lender, caller: Caller) -> None:
     code = await lender.connect()
     await lender.lends("one", "() => 1", inputSchema=NUMBER, annotations={"readOnlyHint": True})
@@ -196,17 +199,41 @@ async def test_too_many_updates_wait_as_long_as_the_host_asks_and_then_go_as_one
 async def test_a_revision_that_has_passed_is_read_again(lender: Lender, caller: Caller) -> None:
     code = await lender.connect()
     await lender.lends("one", "() => 1")
-    read: list[str] = []
+    asked: list[str] = []
 
-    async def mismatch(route: Route) -> None:
+    async def mismatch_once(route: Route) -> None:
+        asked.append(route.request.url.rpartition("/")[2])
+        if len(asked) > 1:
+            await route.continue_()
+            return
         error = {"code": "revision_mismatch", "message": "the session is at revision 2, not 1"}
         await route.fulfill(status=412, json={"error": error}, headers=READABLE)
 
-    lender.page.on("request", lambda request: read.append(request.url.rpartition("/")[2]))
-    await lender.page.route("**/update-tools", mismatch, times=1)
+    await lender.page.route(re.compile("/(update-tools|register-tools|metadata)$"), mismatch_once)
     await lender.lends("two", "() => 2")
-    assert [name for name in read if name != "stream"] == ["update-tools", "metadata", "update-tools"]
+    assert asked == ["update-tools", "metadata", "update-tools"]
     assert {tool["name"] for tool in (await caller.metadata(code))["tools"]} == {"one", "two"}
+
+
+async def test_an_answer_that_the_host_could_not_take_is_given_again(lender: Lender, caller: Caller) -> None:
+    async def unavailable(route: Route) -> None:
+        error = {"code": "store_unavailable", "message": "the store is busy"}
+        await route.fulfill(status=503, json={"error": error}, headers=READABLE)
+
+    code = await lender.connect()
+    await lender.does("window.runs = 0")
+    await lender.lends("count", "() => (runs += 1)")
+    await lender.page.route("**/tool-results", unavailable, times=1)
+    assert (await caller.call(code, "count"))["structured"] == 1
+    assert await lender.does("return runs") == 1
+
+
+async def test_an_answer_that_is_too_large_becomes_an_error_that_says_so(lender: Lender, caller: Caller) -> None:
+    code = await lender.connect()
+    await lender.lends("huge", "() => 'x'.repeat(9 * 1024 * 1024)")
+    result = await caller.call(code, "huge")
+    assert result["status"] == "tool_error"
+    assert result["output"].startswith('the result of tool "huge" was refused: ')
 
 
 async def test_two_pages_with_one_token_end_in_what_the_last_one_said(

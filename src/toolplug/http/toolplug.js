@@ -49,7 +49,8 @@ const MAX_PAUSE_MS = 30_000;
 const FOREVER_MS = 2 ** 31 - 1;
 const MAX_TRIES = 8;
 const KEPT_IDS = 1000;
-const MAX_REASON = 200;
+const MAX_REASON = 1000;
+const MAX_MESSAGE = 1000;
 const FIELDS = ["name", "description", "inputSchema", "outputSchema", "annotations", "requires"];
 const TEMPORARY = ["unreachable", "bad_event"];
 const RETRIED = [408, 425, 429];
@@ -654,7 +655,7 @@ class Report {
 
   /** @type {Call["progress"]} */
   progress = (progress, total, message) => {
-    this.#next = { id: this.#id, progress, total, message };
+    this.#next = { id: this.#id, progress, total, message: message?.slice(0, MAX_MESSAGE) };
     this.#sending ??= this.#send();
   };
 
@@ -712,9 +713,10 @@ class Stream {
         const error = await this.#readOnce(() => (failures = 0));
         if (this.#closed) return;
         if (!error.temporary) throw error;
-        const retryInMs = this.#asleep ? FOREVER_MS : Math.max(backoff((failures += 1)), error.retryAfterMs ?? 0);
+        const retryInMs = Math.max(backoff((failures += 1)), error.retryAfterMs ?? 0);
         this.#heard.state("waiting", { error, retryInMs });
         await this.#alarm.wait(retryInMs);
+        while (this.#asleep && !this.#closed) await this.#alarm.wait(FOREVER_MS);
       }
     } finally {
       away.abort();
