@@ -18,9 +18,9 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture
 def open_store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> OpenStore:
-    if request.param == "memory":
+    if getattr(request, "param", "memory") == "memory":
         return lambda: MemoryStore(clock=clock)
     return lambda: SqliteStore(tmp_path / "state.db", clock=clock)
 

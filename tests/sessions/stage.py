@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import orjson
+import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.execution.executor import ToolExecutor
@@ -23,12 +24,14 @@ from toolplug.sessions.session import Session
 from toolplug.stores.store import Store
 
 T1, T2 = Principal(subject="alice", tenant="t1"), Principal(subject="bob", tenant="t2")
+BOTH_STORES = pytest.mark.parametrize("open_store", ["memory", "sqlite"], indirect=True)
+"""For tests that the store has a part in."""
 LIMITS = SessionLimits(max_updates_per_minute=1_000)
 """The contract's, but for the rate, which a test would meet before what it is about."""
 
 
 class OpenStore(Protocol):
-    """Makes a store, not yet open; two of one test share what they keep where that can be."""
+    """Makes a store, not yet open."""
 
     def __call__(self) -> Store: ...
 

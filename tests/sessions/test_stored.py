@@ -14,7 +14,7 @@ from toolplug.sessions.stored import StoredSessions
 from toolplug.stores.store import Store
 from toolplug.testing import ManualClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I3-6-debug")]
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I3-6-cli")]
 
 LENT = Registration(plugin_type="table", tools=[definition("describe")])
 

@@ -162,9 +162,10 @@ def _clash(
     if missing is not None:
         return missing
     wire = tool.definition.wire
-    other = names.get(tool.name) or names.get(wire)
+    met = tool.name if tool.name in names else wire
+    other = names.get(met)
     if other is not None:
-        return "the name stands twice" if other == tool.name else f"its wire name {wire!r} is that of {other!r}"
+        return "the name stands twice" if other == tool.name else f"{met!r} stands for {other!r} in a model's calls"
     owner = shared.neighbours.taken(tenant, tool.name) or shared.neighbours.taken(tenant, wire)
     if owner is not None:
         return f"the name belongs to {owner}; a session's tools need names of their own"
