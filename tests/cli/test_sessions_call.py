@@ -110,7 +110,7 @@ async def test_a_key_of_the_environment_or_of_a_file_opens_the_session(
             assert told.err.endswith(")\n")
 
 
-@pytest.mark.requirement("C-2-secrets-masked")
+@pytest.mark.requirement("C-2-secrets-hidden")
 async def test_a_file_that_holds_no_key_is_refused_without_being_shown(run: Run, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("one\ntwo")
     done = await ran(run, "ABCDEFGH", "write", "--key-file", "key")

@@ -62,7 +62,7 @@ def test_a_tenant_without_sessions_is_told_how_one_is_made(run: Run, config: Pat
     assert run("sessions", "list", "--json").json == {"sessions": []}
 
 
-@pytest.mark.requirement("C-10-sessions", "I3-6-debug")
+@pytest.mark.requirement("C-10-sessions", "I3-6-cli")
 def test_everything_of_a_session_is_shown_but_its_token(run: Run, config: Path) -> None:
     code = lent(config)
     done = run("sessions", "show", code)

@@ -60,7 +60,7 @@ async def line_of(process: Process) -> str:
     return (await process.stdout.readline()).decode().rstrip("\n")
 
 
-@pytest.mark.requirement("C-10-sessions", "I3-6-debug", "DYN-UX-debug")
+@pytest.mark.requirement("C-10-sessions", "I3-6-cli", "DYN-UX-debug")
 def test_the_log_of_a_session_that_is_over_is_told_with_its_end(run: Run, config: Path) -> None:
     code = lent(config, changes=CHANGES, reason="two\nlines\x1b[2J\u202e", end=True)
     done = run("sessions", "tail", code)
@@ -102,7 +102,7 @@ def test_a_position_that_the_log_does_not_hold_is_said(run: Run, config: Path) -
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("C-10-sessions", "I3-6-debug", "DYN-UX-debug")
+@pytest.mark.requirement("C-10-sessions", "I3-6-cli", "DYN-UX-debug")
 async def test_events_are_told_as_they_come_until_the_session_ends(config: Path, tmp_path: Path) -> None:
     async with ended_by_others(), lending(config) as diary, tailing(tmp_path, diary.code) as process:
         assert "+diary.write +fails (registered)" in await line_of(process)
