@@ -125,7 +125,7 @@ class ScriptedHost:
                 said = self._script[route].popleft() if self._script.get(route) else self._default(heard)
                 if said.status == 0:
                     writer.transport.abort()
-                elif heard.path.endswith("/stream") and said.status == 200:
+                elif route == "stream" and said == Said(200):
                     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
                     self._streams.put_nowait(Stream(heard, reader, writer))
                     return

@@ -98,7 +98,13 @@ async def test_a_stream_that_falls_silent_is_opened_again(host: ScriptedHost) ->
 
 @pytest.mark.parametrize(
     "answer",
-    [Said(0), Said(503, b"busy"), refused(503, "busy", Retry_After="soon"), refused(429, "too_many", Retry_After="0")],
+    [
+        Said(0),
+        Said(200, b"<html>"),
+        Said(503, b"busy"),
+        refused(503, "busy", Retry_After="soon"),
+        refused(429, "too_many", Retry_After="0"),
+    ],
 )
 async def test_a_host_that_is_away_or_busy_is_asked_again(host: ScriptedHost, answer: Said) -> None:
     app = application(host)

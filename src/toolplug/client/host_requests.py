@@ -68,7 +68,7 @@ class HostRequests:
         timeout = Timeout(self._timeout_s, read=silence_s)
         asking = {"Accept": "text/event-stream", "Cache-Control": "no-store", **headers}
         response = await self._sent(self._request("GET", path, asking, timeout), stream=True)
-        if response.status_code == 200:
+        if response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
             return response
         try:
             await response.aread()
@@ -76,7 +76,7 @@ class HostRequests:
             raise self._unreachable(error) from error
         finally:
             await response.aclose()
-        raise refusal(response)
+        raise no_host(response) if response.is_success else refusal(response)
 
     def _request(
         self, method: str, path: str, headers: Mapping[str, str], timeout: Timeout, content: bytes | None = None

@@ -48,6 +48,12 @@ class Updated(_Answer):
     revision: int
 
 
+class Taken(_Answer):
+    """The host has what was said of this request."""
+
+    id: str
+
+
 class Metadata(_Answer):
     """What the host has of this application."""
 
@@ -119,4 +125,4 @@ class SessionRequests:
 
     async def send(self, request_id: str, said: Answer) -> None:
         """Answer a request, or report its progress."""
-        await self._host.done("POST", f"{self._path}/tool-results", {"id": request_id, **said})
+        await self._host.answered("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **said})
