@@ -11,13 +11,6 @@ import pytest
 from toolplug import client
 
 OWN = {f"toolplug.{part}" for part in ("catalog", "client", "config", "errors", "exports", "signatures")}
-    "toolplug.catalog",
-    "toolplug.client",
-    "toolplug.config",
-    "toolplug.errors",
-    "toolplug.exports",
-    "toolplug.signatures",
-}
 
 
 @pytest.mark.requirement("C-12-client")
