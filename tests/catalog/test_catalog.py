@@ -165,6 +165,7 @@ def test_the_etag_is_equal_for_equal_listings_and_changes_with_what_is_listed() 
 RESHAPINGS: Mapping[str, Callable[[Catalog], Catalog]] = {
     "prefixed": lambda catalog: catalog.prefixed("fs"),
     "where": lambda catalog: catalog.where(lambda tool: tool.definition.ref.name != "search"),
+    "ordered": lambda catalog: catalog.ordered([*list(catalog)[1:], "elsewhere"]),
     "annotated": lambda catalog: catalog.annotated({name: [Note("units", "Metric.")] for name in catalog}),
     "renamed": lambda catalog: catalog.renamed({name: f"{name}-again" for name in catalog}),
     "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=plan.timeout_s / 2)),
@@ -176,6 +177,7 @@ RESHAPINGS: Mapping[str, Callable[[Catalog], Catalog]] = {
 NAMES: Mapping[str, Callable[[list[str]], list[str]]] = {
     "prefixed": lambda names: [f"fs.{name}" for name in names],
     "where": lambda names: [name for name in names if "search" not in name],
+    "ordered": lambda names: [*names[1:], *names[:1]],
     "annotated": lambda names: names,
     "renamed": lambda names: [f"{name}-again" for name in names],
     "planned": lambda names: names,
@@ -220,6 +222,7 @@ def test_a_reshaping_leaves_the_catalog_that_it_was_made_from_as_it_was(reshapin
     "reshaping",
     [
         lambda catalog: catalog.where(lambda _: True),
+        lambda catalog: catalog.ordered(["elsewhere", "read", "write"]),
         lambda catalog: catalog.annotated({}),
         lambda catalog: catalog.annotated({"elsewhere": [Note("a", "b")], "read": []}),
         lambda catalog: catalog.renamed({}),
@@ -242,6 +245,14 @@ def test_a_reshaping_keeps_the_tools_that_it_does_not_change_as_objects() -> Non
     assert annotated["write"] is WRITE
     assert CATALOG.renamed({"read": "load"})["search"] is SEARCH
     assert CATALOG.where(lambda tool: tool is SEARCH)["search"] is SEARCH
+
+
+@pytest.mark.requirement("I2-2-algebra")
+def test_an_order_names_the_first_and_leaves_the_others_in_theirs() -> None:
+    assert list(CATALOG.ordered(["search", "nowhere", "write", "search"])) == ["search", "write", "read"]
+    away = Catalog([SEARCH], away=Catalog([READ, WRITE])).ordered(["write"]).away
+    assert away is not None
+    assert list(away) == ["write", "read"]
 
 
 @pytest.mark.requirement("I2-2-algebra")

@@ -38,6 +38,7 @@ RESHAPINGS: Mapping[str, Callable[[Catalog], Catalog]] = {
     "prefixed": lambda catalog: catalog.prefixed("p"),
     "where": lambda catalog: catalog.where(lambda tool: not tool.definition.ref.name.endswith("b")),
     "nothing": lambda catalog: catalog.where(lambda tool: tool.definition.ref.source == "nobody"),
+    "ordered": lambda catalog: catalog.ordered(["fs.b", "nobody", "a", "fs.b"]),
     "annotated": lambda catalog: catalog.annotated({"a": [Note("units", "Metric.")], "fs.a": [Note("b", "c")]}),
     "renamed": lambda catalog: catalog.renamed({"a": "a2", "fs.a": "a2", "b": "a", "p.a": "a22"}),
     "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=plan.timeout_s / 2)),
@@ -161,6 +162,7 @@ def test_layers_of_one_part_that_is_not_empty_are_that_part() -> None:
     "reshaping",
     [
         lambda catalog: catalog.where(lambda _: True),
+        lambda catalog: catalog.ordered(["read", "elsewhere"]),
         lambda catalog: catalog.annotated({}),
         lambda catalog: catalog.renamed({"elsewhere": "x"}),
         lambda catalog: catalog.planned(lambda _, plan: plan),

@@ -2,6 +2,7 @@
 
     prefixed(prefix)      every name as `prefix.name`
     where(keep)           the tools that a predicate keeps
+    ordered(names)        some tools first, in this order
     annotated(notes)      notes by name
     renamed(names)        other names for some
     planned(change)       another plan for each
@@ -153,6 +154,13 @@ class Catalog(Mapping[str, Tool]):
             return self
         return Catalog(kept, prefixes=self.prefixes, away=away)
 
+    def ordered(self, names: Sequence[str]) -> Catalog:
+        """The tools of these names first, in this order, then the others in theirs."""
+        first = [self[name] for name in dict.fromkeys(names) if name in self]
+        moved = {tool.definition.name for tool in first}
+        tools = [*first, *(tool for tool in self.values() if tool.definition.name not in moved)]
+        return self._as_if(tools, self.away and self.away.ordered(names))
+
     def annotated(self, notes: Mapping[str, Sequence[Note]]) -> Catalog:
         """The same tools with these notes (by canonical name) in place of their own."""
         return self._with(lambda tool: _annotated(tool, notes), self.away and self.away.annotated(notes))
@@ -213,8 +221,11 @@ class Catalog(Mapping[str, Tool]):
         return Catalog(seen, prefixes=self.prefixes - (self._roots() - _roots_of(seen)), away=away)
 
     def _with(self, change: Callable[[Tool], Tool], away: Catalog | None) -> Catalog:
-        tools = [change(tool) for tool in self._tools.values()]
-        if away is self.away and all(new is old for new, old in zip(tools, self._tools.values(), strict=True)):
+        return self._as_if([change(tool) for tool in self._tools.values()], away)
+
+    def _as_if(self, tools: Sequence[Tool], away: Catalog | None) -> Catalog:
+        """With these, as many as there are, in place of its own."""
+        if away is self.away and all(new is old for new, old in zip(tools, self.values(), strict=True)):
             return self
         return Catalog(tools, prefixes=self.prefixes, away=away)
 

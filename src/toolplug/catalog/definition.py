@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import orjson
 
-from toolplug.catalog.cleaning import cleaned
+from toolplug.catalog.cleaning import cleaned_description
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.wire import wire_name
 from toolplug.errors import InvalidDefinition
@@ -76,8 +76,9 @@ class ToolDefinition:
 
     `name` is what this catalog calls it, `ref` what it is. Provider authors give name, description and parameters (a
     JSON Schema of type object, as `Schema` or as a mapping); the registry fills in the rest of `ref`. `timeout_s` is
-    the author's own wish, which configuration overrides. What nobody can see is taken out of the description. Raises
-    `InvalidDefinition` for a bad schema and for a description that is no Unicode text or over 8 KiB.
+    the author's own wish, which configuration overrides. What nobody can see, and a heading of notes, is taken out of
+    the description. Raises `InvalidDefinition` for a bad schema and for a description that is no Unicode text or over
+    8 KiB.
     """
 
     name: str
@@ -106,7 +107,7 @@ class ToolDefinition:
         timeout_s: float | None = None,
     ) -> None:
         _check_description(name, description)
-        description = cleaned(description)
+        description = cleaned_description(description)
         schema = parameters if isinstance(parameters, Schema) else Schema(parameters)
         output = Schema(output_schema) if isinstance(output_schema, Mapping) else output_schema
         put = object.__setattr__

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Literal
 
 import orjson
 
+from toolplug.catalog.cleaning import NOTES_HEADING, in_one_line
 from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints
 
 Dialect = Literal["chat", "responses", "anthropic", "mcp"]
-
-NOTES_HEADING = "### Additional Tool Notes"
-
-_LINE_BREAKS = re.compile("[\r\n\v\f\u0085\u2028\u2029]+")
 
 
 def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
@@ -42,7 +38,7 @@ def described(definition: ToolDefinition) -> str:
     """The description as the model reads it: the author's, then the notes, one line each (CONTRACT.md section 7)."""
     if not definition.notes:
         return definition.description
-    lines = "\n".join(f"• **{note.name}**: {_LINE_BREAKS.sub(' ', note.text).strip()}" for note in definition.notes)
+    lines = "\n".join(f"• **{note.name}**: {in_one_line(note.text)}" for note in definition.notes)
     section = f"{NOTES_HEADING}\n\n{lines}"
     return f"{definition.description}\n\n{section}" if definition.description else section
 
