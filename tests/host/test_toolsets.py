@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.host.conftest import Package
-from tests.toolsets.desk import READ, Files, Shop
+from tests.toolsets.desk import READ, Files, Shop, settled
 
 from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExecutor, ToolResult, open_host
 from toolplug.catalog.catalog import CatalogDiff
@@ -250,11 +250,14 @@ async def test_a_session_has_one_executor_of_a_toolset_that_is_made_for_each(con
     async with open_host(config(FILE), environ={}) as host:
         host.register_toolset("own", "own", shop, READ)
         await host.toolsets.allow("writer", ("own",), by=ADMIN, request_id="r")
-        codes = [(await host.sessions.create(ADMIN)).session.code for _ in range(2)]
-        for code in (*codes, *codes):
-            assert (await run(host.executor_for(ADMIN, agent="writer", session=code), "own.read")).status == "success"
-        assert shop.closed == [0, 0]
-    assert shop.closed == [1, 1]
+        sessions = [(await host.sessions.create(ADMIN)).session for _ in range(3)]
+        executors = [host.executor_for(ADMIN, agent="writer", session=item.code) for item in (*sessions, *sessions)]
+        outputs = [(await run(executor, "own.read")).output for executor in executors]
+        assert outputs == ["files 1", "files 2", "files 3"] * 2
+        await host.sessions.end(sessions[1], ADMIN)
+        await settled()
+        assert ((await run(executors[1], "own.read")).status, shop.closed) == ("unknown_tool", [0, 1, 0])
+    assert shop.closed == [1, 1, 1]
 
 
 @pytest.mark.requirement("C-3-read-result-last", "C-3-artifacts-kept")

@@ -17,7 +17,10 @@ from toolplug.toolsets.toolset import Toolset
 
 
 class AgentWay(NamedTuple):
-    """The way of a call through an agent: the tool that a toolset has, allowed or not, and the gates before it."""
+    """The way of a call through an agent: the tool that a toolset has, allowed or not, and the gates before it.
+
+    `nearest` is the name that was probably meant where no toolset has the tool.
+    """
 
     tool: Tool | None
     gates: tuple[GateVerdict, ...]
@@ -32,18 +35,18 @@ def agent_way(tools: AgentTools, name: str, principal: Principal, agent: str | N
         return AgentWay(None, (verdict("agent", str(error), CREDENTIAL, ""),))
     if acting is None:
         return None
-    listed = tools.executor(Choice(principal.tenant, acting)).catalog
     gates = [verdict("agent", None, CREDENTIAL, f"it may act as agent {acting!r}")]
     found = next(_owners(tools, name, principal.tenant), None)
     if found is None:
         gates.append(_no_toolset(tools, name, principal.tenant))
-        return AgentWay(None, tuple(gates), nearest(name, listed))
+        return AgentWay(None, tuple(gates), _nearest(tools, name, principal.tenant, acting))
     toolset, tool = found
     shown = f"toolset {toolset.id!r} has the prefix {toolset.prefix!r}, its tools are those of {toolset.shown}"
     missing = f"{shown}, and none of them is called so" if tool is None else None
     gates.append(verdict("toolset", missing, toolset.origin, shown))
     gates.append(_allowed(tools, toolset, principal.tenant, acting))
-    return AgentWay(tool, tuple(gates), nearest(name, listed))
+    near = _nearest(tools, name, principal.tenant, acting) if tool is None else None
+    return AgentWay(tool, tuple(gates), near)
 
 
 def _owners(tools: AgentTools, name: str, tenant: str) -> Iterator[tuple[Toolset, Tool | None]]:
@@ -57,6 +60,11 @@ def _owners(tools: AgentTools, name: str, tenant: str) -> Iterator[tuple[Toolset
     for toolset in near:
         if name.startswith(f"{toolset.prefix}."):
             yield toolset, None
+
+
+def _nearest(tools: AgentTools, name: str, tenant: str, agent: str) -> str | None:
+    """The name among those that the agent may call that is most like it."""
+    return nearest(name, tools.executor(Choice(tenant, agent)).catalog)
 
 
 def _no_toolset(tools: AgentTools, name: str, tenant: str) -> GateVerdict:

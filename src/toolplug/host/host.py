@@ -108,6 +108,7 @@ class Host:
                 session_planner(configuration, setup.around, registry),
                 Neighbours(registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)),
                 limits=settings.sessions.limits,
+                over=toolsets.tools.end,
             )
             await life.enter_async_context(sessions)
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))

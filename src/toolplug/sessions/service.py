@@ -32,8 +32,14 @@ class Created(NamedTuple):
     token: str
 
 
+def _unheard(code: str) -> None:
+    """Tell nobody that a session is over."""
+
+
 class Sessions:
     """Every live session of this process; used inside `async with`, on one event loop.
+
+    `over` hears the code of each that is over.
 
     Entering loads the sessions that the store has: 10,000 take about a second.
     """
@@ -45,7 +51,9 @@ class Sessions:
         neighbours: Neighbours,
         *,
         limits: SessionLimits,
+        over: Callable[[str], object] = _unheard,
     ) -> None:
+        self._over = over
         self._live: dict[str, Session] = {}
         self._creating = 0
         self._shared = Shared(
@@ -208,6 +216,7 @@ class Sessions:
 
     def _forget(self, code: str) -> None:
         self._live.pop(code, None)
+        self._over(code)
 
 
 class _Foreign(SessionNotFound):

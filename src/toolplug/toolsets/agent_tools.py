@@ -138,6 +138,8 @@ class AgentTools:
 
     def _joined(self, parts: tuple[LiveCatalog, ...]) -> LiveCatalog:
         """These parts in one map: it is read by many, and keeps their verdicts."""
+        if len(parts) == 1:
+            return parts[0]
         joint = self._together.get(parts)
         if joint is None:
             joint = self._together[parts] = Joint(self._around.unknown, *parts).view(_flat)
