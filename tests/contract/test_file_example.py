@@ -72,17 +72,12 @@ def web_search(package: Package) -> None:
     package("toolplug-web-search", {"web_search": "web_mod:WebSearch"}, web_mod=WEB_SEARCH)
 
 
-@pytest.mark.requirement("C-2-example-loads", "C-2-later-parts", "C-3-policy-ask", "I2-6-ask-refused")
+@pytest.mark.requirement("C-2-example-loads", "C-2-later-parts")
 async def test_each_part_that_is_not_built_is_refused_by_name_and_nothing_else_is(config: Write) -> None:
     with pytest.raises(ConfigError) as caught:
         async with open_host(config(BUILT.replace(WEB, WEB + CLOCK) + LATER), environ=ENVIRON):
             raise AssertionError("it must not start")
     assert [(problem.path, problem.code, problem.message) for problem in caught.value.problems] == [
-        (
-            "providers.file_search.tools.file_search",
-            "not_built",
-            "policy 'ask' needs approvals, which this version of toolplug does not have; use allow or deny",
-        ),
         (
             "toolsets.clock.from",
             "not_built",
@@ -97,7 +92,7 @@ async def test_each_part_that_is_not_built_is_refused_by_name_and_nothing_else_i
 
 @pytest.mark.requirement("C-2-example-loads")
 async def test_the_other_parts_are_understood(config: Write) -> None:
-    async with open_host(config(BUILT.replace("policy: ask", "policy: deny")), environ=ENVIRON) as host:
+    async with open_host(config(BUILT), environ=ENVIRON) as host:
         states = [(record.key, record.state, record.tools) for record in host.records()][:2]
         assert states == [
             ("web_search", ProviderState.ACTIVE, ("web_search",)),

@@ -183,7 +183,6 @@ async def test_a_provider_that_is_not_enabled_is_not_even_imported(config: Write
     "C-2-store-url",
     "C-3-policy-ask",
     "C-2-later-parts",
-    "I2-6-ask-refused",
 )
 async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_right_thing(config: Write) -> None:
     path = config(
@@ -210,8 +209,6 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
         "providers.yaml:5:23: providers.notes.limits.timeout: should be a duration such as 500ms, 20s, 5m or 1h, or a"
         " number of seconds, not 'soon'",
         "providers.yaml:5:29: providers.notes.limits.retrys: unknown key 'retrys' (nearest: 'retries')",
-        "providers.yaml:6:19: providers.notes.tools.read: policy 'ask' needs approvals, which this version of toolplug"
-        " does not have; use allow or deny",
         "providers.yaml:7:3: providers.nots: unknown provider type 'nots' (nearest: 'notes')",
         "providers.yaml:8:19: providers.made.enabled: should be true or false (without quotes), not 'false'",
         "providers.yaml:9:3: providers.web_search: unknown provider type 'web_search' (pip install"

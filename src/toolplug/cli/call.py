@@ -33,6 +33,9 @@ def call(
             show_default=False,
         ),
     ] = None,
+    approval: Annotated[
+        str | None, typer.Option("--approval", metavar="ID", help="The approval under which the call is repeated.")
+    ] = None,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     as_json: JsonOption = False,
@@ -45,17 +48,17 @@ def call(
     '{"query": "otters"}'
     """
     log_warnings()
-    raise typer.Exit(run_to_end(_called(name, arguments or [], config_file(config), tenant, as_json)))
+    raise typer.Exit(run_to_end(_called(name, arguments or [], approval, config_file(config), tenant, as_json)))
 
 
-async def _called(name: str, words: list[str], config: Path, tenant: str, as_json: bool) -> int:
+async def _called(name: str, words: list[str], approval: str | None, config: Path, tenant: str, as_json: bool) -> int:
     caller = operator(tenant)
-    async with entered(open_host(config)) as host:
+    async with entered(open_host(config, serving=False)) as host:
         executor = host.executor_for(caller)
         tool = executor.catalog.find(name)
         given = arguments_from(words, tool.definition.parameters.value if tool is not None else {})
         made = ToolCall(id="cli", name=name, arguments=given)
-        result = await executor.execute(made, CallContext(principal=caller, report=_report))
+        result = await executor.execute(made, CallContext(principal=caller, approval=approval, report=_report))
         if as_json:
             typer.echo(orjson.dumps(orjson.loads(call_answer(result)), option=orjson.OPT_INDENT_2).decode())
         else:

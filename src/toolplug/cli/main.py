@@ -28,6 +28,7 @@ COMMANDS = {
     "schema": "toolplug.cli.schema",
     "new-provider": "toolplug.cli.new_provider",
     "sessions": "toolplug.cli.sessions.group",
+    "approvals": "toolplug.cli.approvals",
     "keys": "toolplug.cli.keys",
 }
 """The module of each command, in the order of the help. Each module has a Typer application named `app`."""

@@ -58,7 +58,7 @@ def tools(
 
 
 async def _listed(config: Path, tenant: str, dialect: Format | None) -> int:
-    async with entered(open_host(config)) as host:
+    async with entered(open_host(config, serving=False)) as host:
         catalog = host.executor_for(operator(tenant)).catalog
         if dialect is not None:
             print_json({"tools": json.loads(catalog.render(dialect.value))})

@@ -20,6 +20,7 @@ from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import KIND as LENT
 
 _RUNNING = frozenset({ProviderState.ACTIVE, ProviderState.SHADOWED})
+_POLICIES = {"ask": "ask: a person must approve each call"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,9 @@ class Explainer:
         given = {gate.name: gate for gate in plan.gates}
         yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
         policy = next((item for item in plan.settings if item.knob == "policy"), Setting("policy", "allow", "default"))
-        yield _said("policy", given.pop("policy", None), principal, policy.value, policy.origin)
+        yield _said(
+            "policy", given.pop("policy", None), principal, _POLICIES.get(policy.value, policy.value), policy.origin
+        )
         scope = None if principal.has_scope(CALL_SCOPE) else f"the scope {CALL_SCOPE!r} is missing"
         yield verdict("scope", scope, CREDENTIAL, f"{CALL_SCOPE} is held")
         for gate in given.values():

@@ -63,12 +63,15 @@ class _Open(NamedTuple):
     life: AsyncExitStack
 
 
-def open_host(config: Source = "providers.yaml", *, environ: Mapping[str, str] | None = None) -> Host:
+def open_host(
+    config: Source = "providers.yaml", *, environ: Mapping[str, str] | None = None, serving: bool = True
+) -> Host:
     """A host for a configuration file, or for a mapping of the same shape. Nothing is read before it is entered.
 
     `environ` is what `${NAME}` in the configuration means; None: the environment of the process when it is entered.
+    `serving` False is for a look beside the process that serves: sessions and queued calls of the store are its own.
     """
-    return Host(config, environ, read_configuration)
+    return Host(config, environ, read_configuration, serving=serving)
 
 
 class Host:
@@ -77,10 +80,13 @@ class Host:
     Entering raises `ConfigError` with every problem at once, and `StoreError` where the store cannot be opened.
     """
 
-    def __init__(self, config: Source, environ: Mapping[str, str] | None, read: Reader) -> None:
+    def __init__(
+        self, config: Source, environ: Mapping[str, str] | None, read: Reader, *, serving: bool = True
+    ) -> None:
         self._source = config
         self._environ = environ
         self._reader = read
+        self._serving = serving
         self._open: _Open | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
@@ -109,6 +115,7 @@ class Host:
                 Neighbours(registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)),
                 limits=settings.sessions.limits,
                 over=toolsets.tools.end,
+                serving=self._serving,
             )
             await life.enter_async_context(sessions)
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))

@@ -25,9 +25,7 @@ def registry_setup(configuration: Configuration, store: Store, approvals: Approv
     settings = configuration.settings
     ledger, lanes = Ledger(), Lanes()
     artifacts = Artifacts(store, ARTIFACT_S)
-    around = Surroundings(
-        ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts, approvals=approvals
-    )
+    around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts, approvals=approvals)
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
     return Setup(

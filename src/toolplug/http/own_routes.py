@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from toolplug.http.approvals.routes import APPROVAL_ROUTES
 from toolplug.http.browser_client import browser_client
 from toolplug.http.explain import explain
 from toolplug.http.health import healthz, readyz
@@ -89,6 +90,7 @@ ROUTES = (
         parameters=_EXPLAINING,
         errors=(400, 404),
     ),
+    *APPROVAL_ROUTES,
     *SESSION_ROUTES,
     *TOOLSET_ROUTES,
 )

@@ -8,4 +8,5 @@ READ = "tools:read"
 CALL = CALL_SCOPE
 SESSIONS = "sessions:write"
 ADMIN = "admin"
-EVERY_SCOPE = frozenset({READ, CALL, SESSIONS, "approvals:write", ADMIN})
+APPROVALS = "approvals:write"
+EVERY_SCOPE = frozenset({READ, CALL, SESSIONS, APPROVALS, ADMIN})

@@ -41,7 +41,8 @@ class Sessions:
 
     `over` hears the code of each that is over.
 
-    Entering loads the sessions that the store has: 10,000 take about a second.
+    Entering loads the sessions that the store has (10,000 take about a second), unless another process serves them:
+    then each is loaded when it is asked for.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Sessions:
         *,
         limits: SessionLimits,
         over: Callable[[str], object] = _unheard,
+        serving: bool = True,
     ) -> None:
+        self._serving = serving
         self._over = over
         self._live: dict[str, Session] = {}
         self._creating = 0
@@ -81,6 +84,8 @@ class Sessions:
         return tuple(self._live.values())
 
     async def __aenter__(self) -> Self:
+        if not self._serving:
+            return self
         try:
             async for codes in stored_codes(self._shared.store):
                 await asyncio.gather(*(self._load_at_start(code) for code in codes))
