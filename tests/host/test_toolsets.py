@@ -261,11 +261,15 @@ async def test_a_session_has_one_executor_of_a_toolset_that_is_made_for_each(con
 
 
 @pytest.mark.requirement("C-3-read-result-last", "C-3-artifacts-kept")
-async def test_an_agent_can_read_kept_results(config: Write) -> None:
-    text = f"{FILE}\n    limits: {{artifacts: true, max_result_bytes: 3}}"
+async def test_who_can_have_a_result_kept_can_read_it_with_the_last_tool(config: Write) -> None:
+    text = f"{FILE}\n    limits: {{artifacts: true, max_result_bytes: 3}}\n    sessions: {{default_toolset: two}}"
     async with open_host(config(text), environ={}) as host:
         agent = host.executor_for(ADMIN, agent="writer")
         assert list(agent.catalog) == ["first.read", "first.fail", "read_result"]
         cut = await run(agent, "first.read")
         call = ToolCall("c", "read_result", {"handle": cut.metadata["truncated"]["handle"]})  # type: ignore[index]  # pyright: ignore[reportIndexIssue, reportUnknownVariableType]
         assert (await agent.execute(call, CallContext(principal=ADMIN))).output == "notes"
+        code = (await host.sessions.create(ADMIN)).session.code
+        for name, base in (("writer", ["first.read", "first.fail"]), (None, ["read", "fail"]), ("idle", [])):
+            executor = host.executor_for(ADMIN, agent=name, session=code)
+            assert list(executor.catalog) == [*base, "second.read", "read_result"]

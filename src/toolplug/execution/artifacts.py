@@ -20,7 +20,8 @@ MAX_CHARACTERS = 100_000
 READ_TIMEOUT_S = 10.0
 READ_RESULT = "read_result"
 
-_SOURCE = "_artifacts"
+SOURCE = "_artifacts"
+"""The source of `read_result`: no provider can have this key."""
 _UTF8_MAX = 4
 
 
@@ -95,7 +96,7 @@ def read_result(artifacts: Artifacts, ledger: Ledger, carrier: Carrier) -> Catal
             "additionalProperties": False,
         },
         hints=ToolHints(read_only=True, idempotent=True, destructive=False),
-    ).owned_by("native", _SOURCE)
+    ).owned_by("native", SOURCE)
 
     async def target(call: ToolCall, context: CallContext) -> ToolResult:
         given = cast("_Arguments", call.arguments)  # the schema has checked them
@@ -110,8 +111,8 @@ def read_result(artifacts: Artifacts, ledger: Ledger, carrier: Carrier) -> Catal
         target=target,
         schema=definition.parameters,
         switch=SourceSwitch(),
-        series=ledger.series(_SOURCE, READ_RESULT),
-        brake=ledger.abandoned("native", _SOURCE),
+        series=ledger.series(SOURCE, READ_RESULT),
+        brake=ledger.abandoned("native", SOURCE),
         carrier=carrier,
         timeout_s=READ_TIMEOUT_S,
         max_result_bytes=MAX_CHARACTERS * _UTF8_MAX,

@@ -6,13 +6,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import Catalog, merged
+from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Series
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.gates import CALL_SCOPE, ScopeGate
 from toolplug.execution.live import LiveCatalog, joined
 from toolplug.host.kept import Kept
+from toolplug.host.reader_last import ReaderLast
 from toolplug.providers.registry import UNKNOWN, FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
@@ -25,24 +26,23 @@ _NO_CALLS = ScopeGate(CALL_SCOPE, CREDENTIAL)
 
 
 class Views:
-    """The callers' views of one registry and its toolsets. `tail()` is listed last where results are kept."""
+    """The callers' views of one registry and its toolsets. `tail()` is the tool that reads kept results."""
 
     def __init__(self, registry: FunctionRegistry, agents: AgentTools, tail: Callable[[], Catalog]) -> None:
         self._registry = registry
         self._agents = agents
         self._refused = Kept(_refused)
-        self._with_tail = Kept(lambda catalog: _with_tail(catalog, tail))
+        self._order = ReaderLast(tail)
 
     def executor_for(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
         """The tools of this caller. Raises `AgentRequired` and `AgentNotAllowed`."""
         acting = acting_agent(principal, agent)
         if acting is None:
-            return self._in_session(self._seen_by(principal, self._registry), principal, session)
+            return self._in_session(self._registry, principal, session)
         choice = Choice(principal.tenant, acting)
 
         def composed(key: Hashable) -> ToolExecutor:
-            tools = self._agents.executor(choice, key).view(self._with_tail)
-            return self._in_session(self._seen_by(principal, tools), principal, session)
+            return self._in_session(self._agents.executor(choice, key), principal, session)
 
         return FirstUse(self._agents, choice, None if session is None else session.code, composed)
 
@@ -53,11 +53,14 @@ class Views:
         caller = Principal(tenant=tenant)
         return self._agents.executor(Choice(tenant, None, (toolset,))).view(lambda catalog: catalog.visible_to(caller))
 
-    def _in_session(self, base: LiveCatalog, principal: Principal, session: Session | None) -> LiveCatalog:
+    def _in_session(self, tools: LiveCatalog, principal: Principal, session: Session | None) -> LiveCatalog:
+        """These tools, then the session's, then what reads the results that are kept of any of them."""
+        order = self._order
         if session is None:
-            return base
-        own = session.executor if principal.has_scope(CALL_SCOPE) else session.executor.view(_refused)
-        return joined(self._unknown(), base, own, session=session.code)
+            return self._seen_by(principal, tools if tools is self._registry else tools.view(order.whole))
+        own = session.executor
+        parts = (tools.view(order.body), own, tools.view(order.tail), own.view(order.reader_for))
+        return joined(self._unknown(), *(self._seen_by(principal, part) for part in parts), session=session.code)
 
     def _seen_by(self, principal: Principal, tools: LiveCatalog) -> LiveCatalog:
         """These tools without those that are hidden from the caller; without the scope to call, each refused."""
@@ -71,11 +74,6 @@ class Views:
 
 def _refused(catalog: Catalog) -> Catalog:
     return catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
-
-
-def _with_tail(catalog: Catalog, tail: Callable[[], Catalog]) -> Catalog:
-    kept = any(tool.plan.artifacts for tool in catalog.values())
-    return merged((catalog, tail()))[0] if kept else catalog
 
 
 def acting_agent(principal: Principal, agent: str | None) -> str | None:
