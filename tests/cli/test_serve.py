@@ -332,3 +332,36 @@ def _until_refused(service: Serving) -> None:
         except httpx2.TransportError:
             return
     pytest.fail("connections are still taken")
+
+
+@pytest.mark.requirement("C-10-signals", "C-6-stream-roles")
+def test_open_streams_and_calls_on_their_way_to_an_application_keep_no_signal_waiting(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    write("providers: {hello: {enabled: true}}")
+    with (
+        serving(folder=tmp_path) as service,
+        httpx2.Client(base_url=service.url) as client,
+        ThreadPoolExecutor(1) as caller,
+    ):
+        created = client.post("/api/sessions").json()
+        place = f"/api/sessions/{created['code']}"
+        token = {"Authorization": f"Bearer {created['pluginToken']}"}
+        tools = [{"name": "add", "inputSchema": {"type": "object"}}]
+        client.post(f"{place}/register-tools", headers=token, json={"pluginType": "table", "tools": tools})
+        with (
+            client.stream("GET", f"{place}/stream") as reader,
+            client.stream("GET", f"{place}/stream", headers=token) as stream,
+        ):
+            events = stream.iter_lines()
+            assert next(line for line in events if line.startswith("event:")) == "event: connected"
+            call = {"tool": "add", "id": "c1"}
+            answer = caller.submit(httpx2.post, f"{service.url}{place}/tool-calls", json=call)
+            assert next(line for line in events if line == "event: tool-request")
+            service.send(signal.SIGTERM)
+            assert answer.result().json()["metadata"] == {"code": "host_stopping"}
+            told = [line for line in reader.iter_lines() if line.startswith("event:")]
+            assert told[:2] == ["event: connected", "event: plugin-status"]
+            assert "event: error" not in list(events)
+        assert service.end() == 0
+        assert not [line for line in service.lines if "ERROR" in line or "Traceback" in line], service.lines

@@ -97,6 +97,8 @@ class Service:
         self._server.should_exit = True
         if self._starting is not None:
             self._starting.reschedule(0)
+        elif self._host.entered:
+            self._host.sessions.stop()
 
     def _note_drain(self) -> None:
         """How long the most patient provider waits for its calls, for whoever ends the service."""

@@ -99,6 +99,14 @@ class Feed:
             self._following.cancel()
             self._following = None
 
+    def dismiss(self, reader: Reader, code: str, message: str) -> None:
+        """End one stream with an error.
+
+        The error has no id where the reader has missed something: it may come back and must not go on behind that.
+        """
+        position = None if reader.lost is not None else max(self._position, reader.after)
+        reader.close(frame("error", orjson.dumps({"code": code, "message": message}), position))
+
     def end(self, code: str, message: str) -> None:
         """End every stream with an error, also those that are about to open."""
         self._last_words = orjson.dumps({"code": code, "message": message})

@@ -99,10 +99,14 @@ class Sessions:
     ) -> None:
         await self.aclose()
 
-    async def aclose(self) -> None:
-        """End every stream and every waiting call; the sessions go on where they are loaded next."""
+    def stop(self) -> None:
+        """End every stream and every waiting call now: a server that waits for its connections would wait for them."""
         for session in self.live:
             session.stop()
+
+    async def aclose(self) -> None:
+        """End every stream and every waiting call; the sessions go on where they are loaded next."""
+        self.stop()
         await self._shared.background.aclose()
         self._live.clear()
 

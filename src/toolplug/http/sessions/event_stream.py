@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-
-import orjson
+from contextlib import suppress
 
 from toolplug.errors import AccessError, StoreError
 from toolplug.http.client_watch import ClientWatch
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import HttpProblem
-from toolplug.sessions.frame import frame
 from toolplug.sessions.reader import Reader
+from toolplug.sessions.session import Session
 
 RECHECK_S = 60.0
 """How often a stream's credential is looked at again."""
@@ -22,16 +21,16 @@ _IDLE = -1
 
 
 class EventStream:
-    """Writes what a reader is given of a session of this tenant.
+    """Writes what a reader of this session is given.
 
     Between two events it holds one future, one timer and the watch for a client that hangs up.
     """
 
-    __slots__ = ("_check", "_exchange", "_loop", "_reader", "_sending", "_tenant", "_timer", "_watch")
+    __slots__ = ("_check", "_exchange", "_loop", "_reader", "_sending", "_session", "_timer", "_watch")
 
-    def __init__(self, exchange: Exchange, reader: Reader, tenant: str) -> None:
+    def __init__(self, exchange: Exchange, session: Session, reader: Reader) -> None:
         self._exchange = exchange
-        self._tenant = tenant
+        self._session = session
         self._reader = reader
         self._loop = asyncio.get_running_loop()
         self._watch = ClientWatch(exchange.receive)
@@ -45,10 +44,11 @@ class EventStream:
         try:
             with self._watch:
                 await exchange.begin_stream()
-                while chunk := await reader.next():
-                    self._sending = 0
-                    await exchange.send_chunk(chunk)
-                    self._sending = _IDLE
+                with suppress(StoreError):  # where it goes on, the client hears when it comes back
+                    while chunk := await reader.next():
+                        self._sending = 0
+                        await exchange.send_chunk(chunk)
+                        self._sending = _IDLE
                 await exchange.end_stream()
         finally:
             self._timer.cancel()
@@ -62,7 +62,8 @@ class EventStream:
             return
         if self._sending != _IDLE:
             self._sending += 1
-        self._check = self._loop.create_task(self._checked(), name="toolplug-stream-check")
+        if self._check is None or self._check.done():
+            self._check = self._loop.create_task(self._checked(), name="toolplug-stream-check")
 
     async def _checked(self) -> None:
         """End the stream where its caller would not be let in now."""
@@ -74,9 +75,8 @@ class EventStream:
         except (AccessError, StoreError):
             return  # the session is over, which its streams are told, or nobody can tell now
         else:
-            if exchange.principal.tenant != self._tenant:
+            if exchange.principal.tenant != self._session.tenant:
                 self._dismiss("the credential is of another tenant now")
 
     def _dismiss(self, message: str) -> None:
-        data = orjson.dumps({"code": "auth_expired", "message": message})
-        self._reader.close(frame("error", data, self._reader.after))
+        self._session.feed.dismiss(self._reader, "auth_expired", message)

@@ -18,6 +18,6 @@ async def session_stream(host: Host, exchange: Exchange) -> None:
     role = "client" if exchange.session is None else "plugin"
     reader = await session.open_stream(role, exchange.header(b"last-event-id"))
     try:
-        await EventStream(exchange, reader, session.tenant).written()
+        await EventStream(exchange, session, reader).written()
     finally:
         session.close_stream(reader)
