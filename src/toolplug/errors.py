@@ -9,6 +9,7 @@
     ├── ProviderError          a provider package that cannot be loaded, built or started
     ├── NoSuchProvider         a provider key that the configuration does not have
     ├── ToolsetRefused         a toolset or an allowlist that cannot be as asked
+    ├── SavedToolsetRefused    what an owner asked of saved toolsets and notes, and why it cannot be
     ├── AccessError            a catalog that this principal cannot have
     │   ├── AgentRequired      its credential names several agents; the request must name one of them
     │   ├── AgentNotAllowed    its credential does not name this agent
@@ -164,6 +165,34 @@ class ToolsetRefused(ToolplugError):
 
     def __init__(self, code: str, message: str, *, param: str) -> None:
         self.code = code
+        self.param = param
+        super().__init__(message)
+
+
+SavedRefusal = Literal[
+    "duplicate_note",
+    "duplicate_tool",
+    "invalid_name",
+    "no_toolset_equipped",
+    "note_not_found",
+    "tool_not_found",
+    "tool_not_in_toolset",
+    "tool_reference_mismatch",
+    "too_many_notes",
+    "too_many_toolsets",
+    "toolset_exists",
+    "toolset_not_found",
+]
+
+
+class SavedToolsetRefused(ToolplugError):
+    """What an owner asked of saved toolsets and notes, and why it cannot be; nothing has changed.
+
+    `param` is the part of the request to blame.
+    """
+
+    def __init__(self, code: SavedRefusal, message: str, param: str) -> None:
+        self.code: SavedRefusal = code
         self.param = param
         super().__init__(message)
 

@@ -232,8 +232,8 @@ class _View(LiveCatalog):
 class Joint(_View):
     """One executor over several, in order; the first of a name wins. Which ones may change while others follow it."""
 
-    def __init__(self, unknown: Series, *executors: ToolExecutor) -> None:
-        super().__init__(unknown, executors, _first_wins)
+    def __init__(self, unknown: Series, *executors: ToolExecutor, session: str | None = None) -> None:
+        super().__init__(unknown, executors, _first_wins, session)
 
     def join(self, *executors: ToolExecutor) -> None:
         """Be these executors from now on; listeners hear what that changes."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.kept import Kept
 from toolplug.catalog.layers import layered
 from toolplug.execution.artifacts import SOURCE
-from toolplug.host.kept import Kept
 
 
 class ReaderLast:

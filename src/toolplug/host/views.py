@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.kept import Kept
 from toolplug.catalog.plan import Series
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.gates import CALL_SCOPE, ScopeGate
 from toolplug.execution.live import LiveCatalog, joined
-from toolplug.host.kept import Kept
 from toolplug.host.reader_last import ReaderLast
 from toolplug.providers.registry import UNKNOWN, FunctionRegistry
 from toolplug.sessions.session import Session

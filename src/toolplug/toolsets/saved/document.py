@@ -1,0 +1,105 @@
+"""The document of a saved toolset as it is exported and imported, as JSON or YAML that a person can read."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from toolplug.catalog.definition import Note
+from toolplug.toolsets.saved.notes import MAX_NOTE, MAX_NOTES, NOTE_NAME, note_text
+from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS, TOOLSET_NAME, SavedToolset, ref_id
+from toolplug.toolsets.saved.tool_reference import ToolReference
+
+_MAX_TOOL_NAME = 200
+
+DocumentName = Annotated[str, Field(pattern=TOOLSET_NAME, description="2 to 50 of a-z 0-9 -")]
+
+
+class _Part(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False
+    )
+
+
+class ToolRefPart(_Part):
+    """A tool, by one of the two or both."""
+
+    namespaced_name: Annotated[
+        str | None, Field(min_length=1, max_length=_MAX_TOOL_NAME, description="the name that the catalog lists")
+    ] = None
+    ref_id: Annotated[
+        str | None, Field(pattern=r"^[0-9a-f]{16}$", description="the first 16 hex digits of the name's SHA-256")
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.namespaced_name is None and self.ref_id is None:
+            raise PydanticCustomError("no_reference", "a tool needs namespacedName or refId")
+        return self
+
+    @property
+    def reference(self) -> ToolReference:
+        """The same, as a value."""
+        return ToolReference(self.namespaced_name, self.ref_id)
+
+
+class NotePart(_Part):
+    """One note."""
+
+    name: Annotated[str, Field(pattern=NOTE_NAME, description="2 to 50 of a-z 0-9 -")]
+    note: Annotated[str, Field(min_length=1, max_length=MAX_NOTE, description="the advice, shown in one line")]
+
+    @field_validator("note")
+    @classmethod
+    def _says_something(cls, text: str) -> str:
+        if not note_text(text):
+            raise PydanticCustomError("empty_note", "a note says something")
+        return text
+
+    @property
+    def value(self) -> Note:
+        """The same, as a value."""
+        return Note(self.name, self.note)
+
+
+class ToolNotesPart(_Part):
+    """The notes of one tool."""
+
+    tool_ref: ToolRefPart
+    notes: Annotated[list[NotePart], Field(min_length=1, max_length=MAX_NOTES)]
+
+
+class Document(_Part):
+    """A saved toolset."""
+
+    name: DocumentName
+    description: Annotated[str | None, Field(max_length=MAX_DESCRIPTION)] = None
+    version: Annotated[int, Field(ge=1, description="rises by one with each change")] = 1
+    tools: Annotated[list[ToolRefPart], Field(min_length=1, max_length=MAX_TOOLS)]
+    tool_notes: Annotated[list[ToolNotesPart], Field(max_length=MAX_TOOLS)] = []
+
+
+def document_fields(toolset: SavedToolset) -> dict[str, object]:
+    """The document of a toolset as plain values, in the order in which a person reads it."""
+    notes = [
+        {
+            "toolRef": reference_fields(item.tool),
+            "notes": [{"name": note.name, "note": note.text} for note in item.notes],
+        }
+        for item in toolset.notes
+    ]
+    return {
+        "name": toolset.name,
+        **({"description": toolset.description} if toolset.description else {}),
+        "version": toolset.version,
+        "tools": [reference_fields(tool) for tool in toolset.tools],
+        **({"toolNotes": notes} if notes else {}),
+    }
+
+
+def reference_fields(tool: str) -> dict[str, object]:
+    """Both names of a tool."""
+    return {"namespacedName": tool, "refId": ref_id(tool)}

@@ -1,0 +1,81 @@
+"""What every owner has equipped now, in memory, and the executors that follow it."""
+
+from __future__ import annotations
+
+from weakref import WeakSet
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.kept import Kept
+from toolplug.catalog.plan import Series
+from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.toolsets.saved.equipped import Stays, equipped
+from toolplug.toolsets.saved.owner import Owner
+from toolplug.toolsets.saved.saved_toolset import SavedToolset
+
+
+class Equipment:
+    """Asking it does no I/O: whoever loads or changes what is equipped puts it here.
+
+    `unknown` counts the calls of names that nobody lists, `stays` says which tools no choice leaves out.
+    """
+
+    def __init__(self, unknown: Series, stays: Stays) -> None:
+        self._unknown = unknown
+        self._stays = stays
+        self._chosen: dict[Owner, _Chosen] = {}
+        self._views: WeakSet[_OwnersView] = WeakSet()
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """Everybody who has something equipped."""
+        return tuple(self._chosen)
+
+    def of(self, owner: Owner) -> SavedToolset | None:
+        """The equipped toolset of an owner."""
+        chosen = self._chosen.get(owner)
+        return None if chosen is None else chosen.toolset
+
+    def put(self, owner: Owner, toolset: SavedToolset | None) -> None:
+        """Make this the owner's equipped toolset; the next call of every executor of theirs goes by it."""
+        if self.of(owner) == toolset:
+            return
+        if toolset is None:
+            del self._chosen[owner]
+        else:
+            self._chosen[owner] = _Chosen(toolset, self._stays)
+        for view in [view for view in self._views if view.owner == owner]:
+            view.choose(self._chosen.get(owner))
+
+    def view(self, owner: Owner, tools: LiveCatalog, session: str | None) -> LiveCatalog:
+        """These tools as the owner has chosen among them, now and after each change."""
+        view = _OwnersView(self._unknown, owner, tools, session)
+        chosen = self._chosen.get(owner)
+        if chosen is not None:
+            view.choose(chosen)
+        self._views.add(view)
+        return view
+
+
+class _Chosen:
+    """An equipped toolset as a function of catalogs, which keeps its newest answers."""
+
+    def __init__(self, toolset: SavedToolset, stays: Stays) -> None:
+        self.toolset = toolset
+        self._reshaped = Kept(lambda catalog: equipped(catalog, toolset, stays))
+
+    def __call__(self, catalog: Catalog) -> Catalog:
+        return self._reshaped(catalog)
+
+
+class _OwnersView(Joint):
+    """All the tools, or the chosen ones among them."""
+
+    __slots__ = ("_tools", "owner")
+
+    def __init__(self, unknown: Series, owner: Owner, tools: LiveCatalog, session: str | None) -> None:
+        super().__init__(unknown, tools, session=session)
+        self.owner = owner
+        self._tools = tools
+
+    def choose(self, chosen: _Chosen | None) -> None:
+        self.join(self._tools if chosen is None else self._tools.view(chosen))

@@ -1,0 +1,96 @@
+"""Adding notes to a tool of a saved toolset, and taking them away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from toolplug.catalog.cleaning import cleaned, in_one_line
+from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.errors import SavedToolsetRefused
+from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes
+
+NOTE_NAME = r"^[a-z0-9-]{2,50}$"
+MAX_NOTE = 2000
+MAX_NOTES = 20
+MAX_NOTES_BYTES = 8 * 1024
+
+
+class NotesAdded(NamedTuple):
+    """What became of the notes that were given. `skipped` are the names that were there and stayed as they were."""
+
+    toolset: SavedToolset
+    tool: str
+    added: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def fields(self) -> dict[str, object]:
+        """As JSON."""
+        return {
+            "toolset": self.toolset.name,
+            "tool": self.tool,
+            "addedNotes": list(self.added),
+            "skippedNotes": list(self.skipped),
+            "warnings": list(self.warnings),
+        }
+
+
+def note_text(text: str) -> str:
+    """The text as it is kept: in one line, without what nobody can see."""
+    return cleaned(in_one_line(text)).strip()
+
+
+def with_notes(
+    toolset: SavedToolset, definition: ToolDefinition, notes: Sequence[Note], *, replace: bool
+) -> NotesAdded:
+    """The toolset with these notes on one of its tools; a name that is there already is skipped or replaced.
+
+    `definition` is the tool as it is now, listed under its canonical name. Raises `SavedToolsetRefused` for a tool that
+    is not in the toolset, and over the limits.
+    """
+    tool = definition.name
+    if tool not in toolset.tools:
+        raise SavedToolsetRefused(
+            "tool_not_in_toolset", f"the tool {tool!r} is not in the toolset {toolset.name!r}", "toolRef"
+        )
+    kept = {note.name: note for note in toolset.notes_of(tool).notes}
+    added: list[str] = []
+    skipped: list[str] = []
+    warnings: list[str] = []
+    for name, text in notes:
+        there = name in kept
+        if there and (not replace or name in added):
+            skipped.append(name)
+            warnings.append(f"the note {name!r} is there already and was left as it is")
+            continue
+        if there:
+            warnings.append(f"the note {name!r} was replaced")
+        kept[name] = SavedNote(name, note_text(text), definition.ref.digest)
+        added.append(name)
+    if not added:
+        return NotesAdded(toolset, tool, (), tuple(skipped), tuple(warnings))
+    changed = ToolNotes(tool=tool, notes=tuple(kept.values()), description_length=len(definition.description))
+    check_limits(changed)
+    return NotesAdded(toolset.with_notes(changed), tool, tuple(added), tuple(skipped), tuple(warnings))
+
+
+def without_notes(toolset: SavedToolset, tool: str, names: Collection[str]) -> SavedToolset:
+    """The toolset without these notes of a tool. Raises `SavedToolsetRefused` for a name that is not there."""
+    before = toolset.notes_of(tool)
+    missing = [name for name in names if all(note.name != name for note in before.notes)]
+    if missing:
+        raise SavedToolsetRefused("note_not_found", f"the tool {tool!r} has no note {missing[0]!r} here", "names")
+    left = tuple(note for note in before.notes if note.name not in names)
+    return toolset.with_notes(ToolNotes(tool=tool, notes=left, description_length=before.description_length))
+
+
+def check_limits(notes: ToolNotes) -> None:
+    """Raise `SavedToolsetRefused` where a tool would have too many notes, or too long ones."""
+    size = sum(len(note.name.encode()) + len(note.text.encode()) for note in notes.notes)
+    if len(notes.notes) > MAX_NOTES or size > MAX_NOTES_BYTES:
+        message = (
+            f"the tool {notes.tool!r} would have {len(notes.notes)} notes of {size} bytes;"
+            f" {MAX_NOTES} notes and {MAX_NOTES_BYTES} bytes are allowed"
+        )
+        raise SavedToolsetRefused("too_many_notes", message, "notes")

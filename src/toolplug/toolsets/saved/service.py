@@ -1,0 +1,289 @@
+"""What owners do with saved toolsets: build, equip, annotate, export; the same over HTTP, as tools and in commands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.cleaning import cleaned
+from toolplug.catalog.definition import Note
+from toolplug.errors import SavedToolsetRefused, StoreConflict, StoreError, ToolplugError
+from toolplug.execution.audit import audit
+from toolplug.stores.store import Store
+from toolplug.toolsets.saved.document import Document, document_fields
+from toolplug.toolsets.saved.equipment import Equipment
+from toolplug.toolsets.saved.equipped import chosen_only, equipped
+from toolplug.toolsets.saved.following import Following
+from toolplug.toolsets.saved.imported import imported
+from toolplug.toolsets.saved.notes import NotesAdded, with_notes, without_notes
+from toolplug.toolsets.saved.owner import Caller, Owner
+from toolplug.toolsets.saved.saved_records import Kept, SavedRecords
+from toolplug.toolsets.saved.saved_toolset import SavedToolset, check_saved, is_toolset_name
+from toolplug.toolsets.saved.shown import ShownToolset, ToolsetLine
+from toolplug.toolsets.saved.tool_reference import ToolReference, noted_tool, resolved
+
+MAX_TOOLSETS = 100
+"""Of one owner."""
+
+_LOG = logging.getLogger("toolplug.toolsets")
+
+CatalogOf = Callable[[Caller], Awaitable[Catalog]]
+"""What a caller could call if nothing were equipped. Raises `AccessError`."""
+
+
+class SavedToolsets:
+    """The saved toolsets of every owner on one store; used inside `async with`, on one event loop.
+
+    Every method may raise `StoreError`, and those that look at the caller's tools `AccessError`; then nothing has
+    changed, in the store and in memory. Changes of this process hold when the method returns, those of another one on
+    the same store as soon as its log is read, within a second.
+    """
+
+    def __init__(self, store: Store, equipment: Equipment, catalog_of: CatalogOf) -> None:
+        self._records = SavedRecords(store)
+        self._equipment = equipment
+        self._catalog_of = catalog_of
+        self._changing = asyncio.Lock()
+        self._following = Following(self._records, self._look_again, self._look_at_all)
+
+    async def __aenter__(self) -> Self:
+        await self._following.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._following.aclose()
+
+    async def available(self, caller: Caller) -> Catalog:
+        """What the caller can choose from."""
+        return await self._catalog_of(caller)
+
+    async def saved(self, caller: Caller) -> list[ToolsetLine]:
+        """The owner's toolsets, in alphabetical order."""
+        owner = caller.owner
+        chosen = await self._records.equipped(owner)
+        kept = [await self._records.read(owner, name) for name in await self._records.names(owner)]
+        return [ToolsetLine(item.toolset, item.toolset.name == chosen) for item in kept if item is not None]
+
+    async def show(self, caller: Caller, name: str) -> ShownToolset:
+        """One toolset beside the tools that there are. Raises `SavedToolsetRefused` (`toolset_not_found`)."""
+        kept = await self._kept(caller.owner, name)
+        return await self._shown(caller, kept.toolset)
+
+    async def active(self, caller: Caller) -> ShownToolset | None:
+        """The equipped toolset; None where nothing is equipped."""
+        toolset = self._equipment.of(caller.owner)
+        return None if toolset is None else await self._shown(caller, toolset)
+
+    async def active_catalog(self, caller: Caller) -> Catalog:
+        """The tools of the equipped toolset that are there, as a model reads them; empty where nothing is equipped."""
+        toolset = self._equipment.of(caller.owner)
+        return Catalog() if toolset is None else equipped(await self._catalog_of(caller), toolset, chosen_only)
+
+    async def document(self, caller: Caller, name: str) -> dict[str, object]:
+        """A toolset as a document that `import_document` takes. Raises `SavedToolsetRefused`."""
+        return document_fields((await self._kept(caller.owner, name)).toolset)
+
+    async def build(
+        self, caller: Caller, name: str, tools: Sequence[ToolReference], *, description: str = ""
+    ) -> ShownToolset:
+        """Save a new toolset of tools that there are. Raises `SavedToolsetRefused`.
+
+        The name and the number of tools have been checked as `Document` does.
+        """
+        catalog = await self._catalog_of(caller)
+
+        def made() -> SavedToolset:
+            names = tuple(resolved(tool, catalog) for tool in tools)
+            check_saved(name, names)
+            return SavedToolset(name=name, tools=names, description=cleaned(description).strip())
+
+        return await self._saved_anew("toolset.create", caller, name, catalog, made)
+
+    async def import_document(self, caller: Caller, document: Document) -> ShownToolset:
+        """Save a new toolset from its document; tools that it names may be away. Raises `SavedToolsetRefused`."""
+        catalog = await self._catalog_of(caller)
+        return await self._saved_anew(
+            "toolset.import", caller, document.name, catalog, lambda: imported(document, catalog)
+        )
+
+    async def delete(self, caller: Caller, name: str) -> None:
+        """Delete a toolset; where it is equipped, nothing is afterwards. Raises `SavedToolsetRefused`."""
+        async with self._changing:
+            with _audited("toolset.delete", caller, name):
+                owner = caller.owner
+                await self._kept(owner, name)
+                if await self._records.equipped(owner) == name:
+                    await self._records.equip(owner, None)
+                    self._equipment.put(owner, None)
+                await self._records.delete(owner, name)
+            await self._announce(owner)
+
+    async def equip(self, caller: Caller, name: str) -> ShownToolset:
+        """Make this the owner's choice, in place of any other. Raises `SavedToolsetRefused`."""
+        async with self._changing:
+            with _audited("toolset.equip", caller, name):
+                kept = await self._kept(caller.owner, name)
+                shown = ShownToolset(kept.toolset, True, await self._catalog_of(caller))
+                await self._records.equip(caller.owner, name)
+                self._equipment.put(caller.owner, kept.toolset)
+            await self._announce(caller.owner)
+            return shown
+
+    async def unequip(self, caller: Caller) -> str | None:
+        """Choose nothing any more, so that everything is listed again; the name of what was equipped."""
+        async with self._changing:
+            before = await self._records.equipped(caller.owner)
+            if before is not None:
+                with _audited("toolset.unequip", caller, before):
+                    await self._records.equip(caller.owner, None)
+            self._equipment.put(caller.owner, None)
+            await self._announce(caller.owner)
+            return before
+
+    async def add_notes(
+        self,
+        caller: Caller,
+        tool: ToolReference,
+        notes: Sequence[Note],
+        *,
+        toolset: str | None = None,
+        replace_existing: bool = False,
+    ) -> NotesAdded:
+        """Attach notes to a tool of a toolset, of the equipped one where none is named.
+
+        The notes have been checked as `Document` does. Raises `SavedToolsetRefused`.
+        """
+        async with self._changing:
+            owner = caller.owner
+            name = await self._named(owner, toolset)
+            with _audited("notes.add", caller, name):
+                await self._kept(owner, name)
+                catalog = await self._catalog_of(caller)
+                definition = catalog[resolved(tool, catalog)].definition
+                made: list[NotesAdded] = []
+
+                def change(before: SavedToolset) -> SavedToolset:
+                    made.append(with_notes(before, definition, notes, replace=replace_existing))
+                    return made[-1].toolset
+
+                await self._rewrite(owner, name, change)
+            await self._announce(owner)
+            return made[-1]
+
+    async def remove_notes(
+        self, caller: Caller, toolset: str, tool: ToolReference, names: Collection[str]
+    ) -> SavedToolset:
+        """Take notes off a tool, which may be away. Raises `SavedToolsetRefused`."""
+        async with self._changing:
+            owner = caller.owner
+            with _audited("notes.remove", caller, toolset):
+                kept = await self._kept(owner, toolset)
+                catalog = await self._catalog_of(caller)
+                wanted = noted_tool(tool, kept.toolset, catalog)
+                changed = await self._rewrite(owner, toolset, lambda before: without_notes(before, wanted, names))
+            await self._announce(owner)
+            return changed
+
+    async def forget_sessions(self, over: Callable[[str], Awaitable[bool]]) -> None:
+        """Delete what belongs to owners in sessions that are over."""
+        for session in await self._records.sessions():
+            if await over(session):
+                await self._records.forget_session(session)
+
+    async def _saved_anew(
+        self, event: str, caller: Caller, name: str, catalog: Catalog, make: Callable[[], SavedToolset]
+    ) -> ShownToolset:
+        async with self._changing:
+            with _audited(event, caller, name):
+                toolset, owner = make(), caller.owner
+                names = await self._records.names(owner)
+                if name not in names and len(names) >= MAX_TOOLSETS:
+                    message = f"{MAX_TOOLSETS} toolsets are saved; delete one first"
+                    raise SavedToolsetRefused("too_many_toolsets", message, "name")
+                try:
+                    await self._records.write(owner, toolset, expected=0)
+                except StoreConflict:
+                    raise SavedToolsetRefused(
+                        "toolset_exists", f"there is a toolset {name!r} already; give another name", "name"
+                    ) from None
+        return ShownToolset(toolset, False, catalog)
+
+    async def _rewrite(self, owner: Owner, name: str, change: Callable[[SavedToolset], SavedToolset]) -> SavedToolset:
+        """Change a document; of two writers at once, the second begins again with what the first has written."""
+        while True:
+            kept = await self._kept(owner, name)
+            changed = change(kept.toolset)
+            if changed is kept.toolset:
+                return changed
+            try:
+                await self._records.write(owner, changed, expected=kept.revision)
+            except StoreConflict:
+                continue
+            now = self._equipment.of(owner)
+            if now is not None and now.name == name:
+                self._equipment.put(owner, changed)
+            return changed
+
+    async def _named(self, owner: Owner, toolset: str | None) -> str:
+        """The toolset of this name, which need not be there, else that of the equipped one."""
+        name = toolset if toolset is not None else await self._records.equipped(owner)
+        if name is None:
+            raise SavedToolsetRefused(
+                "no_toolset_equipped", "no toolset is equipped; equip the one whose tools the notes are for", "toolRef"
+            )
+        return name
+
+    async def _kept(self, owner: Owner, name: str) -> Kept:
+        kept = await self._records.read(owner, name) if is_toolset_name(name) else None
+        if kept is None:
+            raise SavedToolsetRefused("toolset_not_found", f"there is no toolset {name[:50]!r}", "name")
+        return kept
+
+    async def _shown(self, caller: Caller, toolset: SavedToolset) -> ShownToolset:
+        now = self._equipment.of(caller.owner)
+        is_equipped = now is not None and now.name == toolset.name
+        return ShownToolset(toolset, is_equipped, await self._catalog_of(caller))
+
+    async def _announce(self, owner: Owner) -> None:
+        """Tell the other processes. What was asked for is done: a store that fails now delays them, and no more."""
+        try:
+            await self._records.announce(owner)
+        except StoreError as error:
+            _LOG.warning("other processes are not told what has been equipped: %s", error)
+
+    async def _look_again(self, owner: Owner) -> None:
+        async with self._changing:
+            name = await self._records.equipped(owner)
+            kept = None if name is None else await self._records.read(owner, name)
+            self._equipment.put(owner, None if kept is None else kept.toolset)
+
+    async def _look_at_all(self) -> None:
+        async with self._changing:
+            found: set[Owner] = set()
+            async for owner, name in self._records.every_equipped():
+                kept = await self._records.read(owner, name)
+                if kept is not None:
+                    found.add(owner)
+                    self._equipment.put(owner, kept.toolset)
+            for owner in self._equipment.owners:
+                if owner not in found:
+                    self._equipment.put(owner, None)
+
+
+@contextmanager
+def _audited(event: str, caller: Caller, name: str) -> Generator[None]:
+    """One line of the audit trail for the change, or for its refusal."""
+    target = name if is_toolset_name(name) else "_unknown"
+    try:
+        yield
+    except ToolplugError:
+        audit(event, "refused", caller.principal, target, caller.trace)
+        raise
+    audit(event, "done", caller.principal, target, caller.trace)
