@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.garbage import rarely_collected
 from toolplug.cli.listener import bound, check_reach, port_of, url_of
 from toolplug.cli.options import operator
 from toolplug.cli.refusal import problems_in
@@ -66,6 +67,7 @@ class Service:
             listening = life.enter_context(bound(address, port))
             port = port_of(listening)
             self._note_drain()
+            life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(self._owners))
             async with asyncio.TaskGroup() as beside:
                 tasks = [beside.create_task(self._reload_when_wanted())]
