@@ -12,8 +12,8 @@ from time import monotonic
 from benchmarks.connection import Connection
 from benchmarks.frame import COUNT, Batch, Row
 from benchmarks.plugin import UPDATE, Plugin, definition, definitions
-from benchmarks.process import started
 from benchmarks.readers import Readers
+from benchmarks.serve import hosted
 
 READERS = 1000
 UPDATES_A_SECOND = 5
@@ -58,7 +58,7 @@ class Seen:
 async def followed() -> AsyncGenerator[Batch]:
     """For a minute, update a session that many read, and count what went wrong."""
     with ExitStack() as opened:
-        served = opened.enter_context(started("benchmarks.server", "toolplug_sessions"))
+        served = opened.enter_context(hosted())
         connection = opened.enter_context(Connection(served.port))
         plugin, seen = Plugin.lending(connection, definitions(20)), Seen()
         opened.enter_context(seen.readers)
@@ -87,7 +87,7 @@ async def held() -> AsyncGenerator[Batch]:
         beats[number] += HEARTBEAT in event
 
     with (
-        started("benchmarks.server", "toolplug_sessions") as served,
+        hosted() as served,
         Connection(served.port) as connection,
         Readers(see) as readers,
     ):

@@ -17,6 +17,7 @@ from benchmarks.frame import MICROSECONDS, MILLISECONDS, Batch, Row
 from benchmarks.plugin import JSON, UPDATE, Plugin, definition, definitions
 from benchmarks.process import Served, started
 from benchmarks.readers import END, Readers
+from benchmarks.serve import hosted
 
 READERS = 1000
 TOOLS = 20
@@ -67,7 +68,7 @@ class Stage:
 def session(tools: int = TOOLS, *, whole: bool = False) -> Generator[Stage]:
     """A session of ours: a plugin posts its change of one tool, or all of its tools, of which one has changed."""
     with ExitStack() as opened:
-        served = opened.enter_context(started("benchmarks.server", "toolplug_sessions"))
+        served = opened.enter_context(hosted())
         connection = opened.enter_context(Connection(served.port))
         plugin = Plugin.lending(connection, definitions(tools))
         audience = Audience(served, plugin.reading())

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.applications.toolplug_sessions import KEY
 from benchmarks.connection import Connection, request
 from benchmarks.providers import SEARCH_SCHEMA
+from benchmarks.serve import KEY
 
 CLIENT = {"Authorization": f"Bearer {KEY}"}
 """Headers of a client, which may also make and end sessions."""

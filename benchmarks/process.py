@@ -9,11 +9,14 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
+from typing import IO
+
+Output = IO[str] | int | None
 
 _END_S = 10
 _PROCESSORS = frozenset(os.sched_getaffinity(0))
@@ -43,13 +46,19 @@ def resident(pid: int) -> int:
 @contextmanager
 def started(module: str, *arguments: str) -> Generator[Served]:
     """Run `python -m module`, which writes its port as its only line, until it is no longer needed."""
-    _raise_open_files()
-    command = [sys.executable, "-m", module, *arguments]
-    with _apart() as first, Popen(command, stdout=PIPE, text=True) as process:
+    with running([sys.executable, "-m", module, *arguments], stdout=PIPE) as process:
         assert process.stdout is not None
+        yield Served(pid=process.pid, port=int(process.stdout.readline()))
+
+
+@contextmanager
+def running(command: Sequence[str | Path], *, stdout: Output = None, stderr: Output = None) -> Generator[Popen[str]]:
+    """Run a server's command on the servers' processor until it is no longer needed."""
+    _raise_open_files()
+    with _apart() as first, Popen(command, stdout=stdout, stderr=stderr, text=True) as process:
         try:
             os.sched_setaffinity(process.pid, first)
-            yield Served(pid=process.pid, port=int(process.stdout.readline()))
+            yield process
         finally:
             process.terminate()
             with suppress(TimeoutExpired):

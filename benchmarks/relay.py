@@ -12,6 +12,7 @@ from benchmarks.frame import Batch, Row
 from benchmarks.plugin import CLIENT, JSON, Plugin, definitions
 from benchmarks.process import started
 from benchmarks.readers import Readers
+from benchmarks.serve import hosted
 from benchmarks.tools import SEARCH
 
 REQUEST = b"event: tool-request\n"
@@ -42,7 +43,7 @@ class Requests:
 @asynccontextmanager
 async def relayed() -> AsyncGenerator[Batch]:
     """A client posts the call, the plugin reads it on its stream and posts the answer, the client reads that."""
-    with started("benchmarks.server", "toolplug_sessions") as served, Connection(served.port) as client:
+    with hosted() as served, Connection(served.port) as client:
         plugin, requests = Plugin.lending(client, definitions(20)), Requests()
         call = request("POST", f"/api/sessions/{plugin.code}/tool-calls", {**CLIENT, **JSON}, CALL)
         with Connection(served.port) as answering, requests.readers:

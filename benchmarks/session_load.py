@@ -18,8 +18,9 @@ from benchmarks.caller import Caller
 from benchmarks.connection import Connection
 from benchmarks.frame import MILLISECONDS, Batch, Row
 from benchmarks.plugin import CREATION, UPDATE, Plugin, definition, definitions
-from benchmarks.process import Served, started
+from benchmarks.process import Served
 from benchmarks.readers import Readers
+from benchmarks.serve import hosted
 
 SESSIONS = 1000
 TOOLS = 20
@@ -114,7 +115,7 @@ async def seen(crowd: Crowd, caller: Caller) -> list[float]:
 async def beside_the_crowd(measured: Waits) -> AsyncGenerator[Batch]:
     """The 99th percentile of what is measured while the crowd is stirred."""
     loop = asyncio.get_running_loop()
-    with started("benchmarks.server", "toolplug_sessions") as served, Connection(served.port) as connection:
+    with hosted() as served, Connection(served.port) as connection:
         crowd = Crowd(served, connection)
         with crowd.readers:
             loop.add_reader(crowd.readers.fileno(), crowd.readers.drain)

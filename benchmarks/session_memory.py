@@ -9,8 +9,8 @@ from functools import partial
 from benchmarks.connection import Connection
 from benchmarks.frame import KIBIBYTES, MEGABYTES, Batch, Row
 from benchmarks.plugin import Plugin, definitions
-from benchmarks.process import started
 from benchmarks.readers import Readers
+from benchmarks.serve import hosted
 
 SESSIONS = 10_000
 READERS = 3000
@@ -28,7 +28,7 @@ async def sessions(lent: Lent) -> AsyncGenerator[Batch]:
     async def batch(n: int) -> float:
         grown = 0
         for _ in range(n):
-            with started("benchmarks.server", "toolplug_sessions") as served, Connection(served.port) as connection:
+            with hosted() as served, Connection(served.port) as connection:
                 for number in range(WARM):
                     Plugin.lending(connection, lent(number))
                 before = served.resident()
@@ -48,7 +48,7 @@ async def readers() -> AsyncGenerator[Batch]:
         grown = 0.0
         for _ in range(n):
             with (
-                started("benchmarks.server", "toolplug_sessions") as served,
+                hosted() as served,
                 Connection(served.port) as connection,
                 Readers(lambda number, event: None) as watching,
             ):

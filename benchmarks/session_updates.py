@@ -6,18 +6,28 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from benchmarks.applications.toolplug_sessions import opened_host
 from benchmarks.frame import MILLISECONDS, Batch, Row
 from benchmarks.plugin import definition, definitions
-from toolplug import Principal
+from benchmarks.serve import settings
+from toolplug import Host, Principal, open_host
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.session import Session
 
 SESSIONS = 50
 TOOLS = 20
 ALICE = Principal(subject="alice", tenant="t1", scopes=frozenset({"tools:read", "tools:call", "sessions:write"}))
+
+
+@asynccontextmanager
+async def opened_host() -> AsyncGenerator[Host]:
+    """A host in this process, with a file of its own."""
+    with TemporaryDirectory() as folder:
+        async with open_host(settings(Path(folder))) as host:
+            yield host
 
 
 @asynccontextmanager

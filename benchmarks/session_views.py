@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from time import perf_counter
 
-from benchmarks.applications.toolplug_sessions import opened_host
 from benchmarks.frame import MILLISECONDS, Batch, Row
 from benchmarks.plugin import definitions
-from benchmarks.session_updates import ALICE
+from benchmarks.session_updates import ALICE, opened_host
 from toolplug import Principal
 from toolplug.sessions.negotiation import Registration
 
