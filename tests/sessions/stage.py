@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.errors import SessionRefused
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
@@ -210,12 +211,13 @@ class Plugin(Listener):
         return await self.hear_until("tool-request", len(self.asked()) + 1)
 
     async def answer_all(self, answer: Callable[[dict[str, object]], object]) -> None:
-        """Answer each request as it comes, until the stream ends."""
+        """Answer each request as it comes, until the stream ends; for some it is too late."""
         while not self.over:
             before = len(self.asked())
             await self.hear()
             for request in self.asked()[before:]:
-                self._session.relay.answer(str(request["id"]), answer(request))
+                with suppress(SessionRefused):
+                    self._session.relay.answer(str(request["id"]), answer(request))
 
 
 @asynccontextmanager
