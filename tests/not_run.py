@@ -15,6 +15,7 @@ import pytest
 INSTALL: Mapping[str, str] = {
     "chromium": "apt-get install chromium",
     "curl": "apt-get install curl",
+    "jq": "apt-get install jq",
     "promtool": "apt-get install prometheus",
 }
 """Executable that a test needs → the line that installs it."""

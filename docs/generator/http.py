@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-from docs.generator.markdown import code, page, sentence, sentences, table
-from pydantic import BaseModel
+from docs.generator.json_model import model
+from docs.generator.markdown import code, page, sentence, table
 
 from toolplug.config.units import format_size
 from toolplug.http.doors.body import DEFAULT_MAX_BODY, MAX_FILE_BODY
@@ -15,8 +12,6 @@ from toolplug.http.own_route import OwnRoute
 from toolplug.http.own_routes import ROUTES
 from toolplug.http.wire_models import CallAnswer, CallBody, Error, ProviderAnswer, ReloadAnswer
 from toolplug.providers.state import ProviderState
-
-Json = Mapping[str, Any]
 
 _HEAD = """
 The routes of the host; each active provider adds its own. `GET /openapi.json` describes all of them. Credentials travel
@@ -50,11 +45,11 @@ def http_page() -> str:
         "HTTP",
         _HEAD,
         table(("route", "scope", "", "parameters"), map(_row, ROUTES)),
-        _model("POST /v1/tool-calls", CallBody) + "\n" + _CALL,
-        _model("The result of a call", CallAnswer),
-        _model("A provider", ProviderAnswer) + f"\n\nStates: {', '.join(code(state) for state in ProviderState)}.",
-        _model("What a reload did", ReloadAnswer),
-        _model("An error", Error) + "\n\n" + _ERROR,
+        model("POST /v1/tool-calls", CallBody) + "\n" + _CALL,
+        model("The result of a call", CallAnswer),
+        model("A provider", ProviderAnswer) + f"\n\nStates: {', '.join(code(state) for state in ProviderState)}.",
+        model("What a reload did", ReloadAnswer),
+        model("An error", Error) + "\n\n" + _ERROR,
         _LIMITS,
     )
 
@@ -67,31 +62,13 @@ def _row(route: OwnRoute) -> tuple[str, str, str, str]:
     )
     return (
         code(f"{route.method} {route.path}"),
-        code(route.scope or "") or "open",
+        _who(route),
         sentence(route.summary),
         "; ".join(given),
     )
 
 
-def _model(title: str, model: type[BaseModel]) -> str:
-    return f"## {title}\n\n{sentences(model.__doc__)}\n\n" + table(("field", "type", ""), _fields(model))
-
-
-def _fields(model: type[BaseModel]) -> Iterable[tuple[str, str, str]]:
-    schema = model.model_json_schema(mode="validation")
-    for name, field in schema["properties"].items():
-        optional = "" if name in schema.get("required", ()) else ", may be left out"
-        yield code(name), _type(field, schema.get("$defs", {})) + optional, str(field.get("description", ""))
-
-
-def _type(field: Json, models: Mapping[str, Json]) -> str:
-    """The JSON type."""
-    if "anyOf" in field:
-        return " or ".join(kind for item in field["anyOf"] if (kind := _type(item, models)) != "null")
-    if "const" in field:
-        return code(field["const"])
-    if "$ref" in field:
-        return _type(models[str(field["$ref"]).rpartition("/")[2]], models)
-    if field.get("type") == "array":
-        return f"list of {_type(field['items'], models)}"
-    return str(field.get("type", "any JSON value"))
+def _who(route: OwnRoute) -> str:
+    allowed = [code(route.scope)] if route.scope else []
+    allowed += ["the plugin's token"] if route.audience != "callers" else []
+    return " or ".join(allowed) or "open"

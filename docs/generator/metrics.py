@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 from docs.generator.markdown import code, page, sentence, table
 from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
 from toolplug.execution.series import BUCKETS
 from toolplug.providers.collectors import Collected, ProviderCollectors
+from toolplug.sessions.limits import SessionLimits
+from toolplug.sessions.metrics import SessionMetrics
+from toolplug.sessions.plans import Planner
+from toolplug.sessions.service import Sessions
+from toolplug.sessions.vocabulary import PluginStatus, StreamRole
+from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""
 At `GET /metrics`, beside those of the providers. The beginning of the names, `{DEFAULT_NAMESPACE}`, is
@@ -19,10 +28,15 @@ At `GET /metrics`, beside those of the providers. The beginning of the names, `{
 """
 
 _LABELS = f"""
-`provider` is the key of the entry, `_unknown` for a tool that nobody lists. `status` of a call is one
+`provider` is the key of the entry, `_unknown` for a tool that nobody lists, `_session` for tools that applications
+lend, all of which have `_session` as their `tool_name`. `status` of a call is one
 of {", ".join(code(status) for status in ToolStatus)}; of a request it is the HTTP status. `path` is the path as its
 provider declares it, and `method` is `_other` where the path does not have the method. Histograms have the buckets
 {", ".join(f"{bound:g}" for bound in BUCKETS)} s.
+
+Of sessions, `plugin` is one of {", ".join(map(code, get_args(PluginStatus)))}, `role` one of
+{", ".join(map(code, get_args(StreamRole)))}, `kind` is `register` or `update`, and its `outcome` is `done` or the code
+of the [error](errors.md). The `outcome` of a request to a plugin is `answered`, `error`, or why nobody answered.
 """
 
 
@@ -42,7 +56,28 @@ def _families() -> Iterable[Metric]:
     ledger.route("p", "GET", "/").record("200", 0.0)
     ledger.refused("authentication_required")
     broken = ProviderCollectors(lambda: [Collected("p", False, [_Broken()])], DEFAULT_NAMESPACE)
-    return [*CallMetrics(ledger).collect(), *broken.collect()]
+    return [*CallMetrics(ledger).collect(), *broken.collect(), *_session_families(ledger)]
+
+
+def _session_families(ledger: Ledger) -> Iterable[Metric]:
+    sessions = Sessions(MemoryStore(), Planner(ledger, Lanes()), _Alone(), limits=SessionLimits())
+    counters = sessions.counters
+    counters.changes["register", "done"] = 1
+    for counted in (counters.ended, counters.events, counters.resyncs, counters.relayed.ended):
+        counted["any"] = 1
+    return SessionMetrics(sessions, DEFAULT_NAMESPACE).collect()
+
+
+class _Alone:
+    """A host with nothing beside its sessions."""
+
+    def taken(self, tenant: str, name: str) -> str | None:
+        """Nobody has a name."""
+        return None
+
+    def default_tools(self, tenant: str) -> ToolExecutor | None:
+        """There are no tools."""
+        return None
 
 
 class _Broken:

@@ -10,6 +10,7 @@ from docs.generator.hooks import hooks_page
 from docs.generator.http import http_page
 from docs.generator.metrics import metrics_page
 from docs.generator.python import python_page
+from docs.generator.sessions import sessions_page
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands_page,
@@ -18,4 +19,5 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "http.md": http_page,
     "metrics.md": metrics_page,
     "python.md": python_page,
+    "sessions.md": sessions_page,
 }

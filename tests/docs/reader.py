@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, str] = {
 }
 """What the environment has on its path, and the module that it is."""
 
-_EXPORT = re.compile(r"export (\w+)=(\S+)")
+_EXPORT = re.compile(r"export (\w+)=.+")
 _SERVER = re.compile(r"\b(toolplug serve|uvicorn) ")
 _LISTENING = re.compile(r"(?:toolplug listening|Uvicorn running) on http://[^:]+:(\d+)")
 WITHIN_S = 50
@@ -87,7 +87,7 @@ class Reader(AbstractContextManager["Reader"]):
     def _run(self, block: Fence, command: Command) -> None:
         place = f"line {block.line}: $ {command.text}\n"
         if exported := _EXPORT.fullmatch(command.text):
-            self._environ[exported[1]] = exported[2]
+            self._environ[exported[1]] = self._exported(place, command.text, exported[1])
             return
         if _SERVER.search(f"{command.text} "):
             printed, code = self._serve(command.text), 0
@@ -99,6 +99,13 @@ class Reader(AbstractContextManager["Reader"]):
         printed = printed.replace(self._port, SHOWN_PORT)
         if command.shown is not None and not matches(command.shown, printed):
             raise Untrue(f"{place}prints\n{printed}\nand not\n{command.shown}")
+
+    def _exported(self, place: str, command: str, name: str) -> str:
+        """What the variable is after the command, which must be something."""
+        ended = self._shell(["bash", "-c", f"{command}; printenv {name}"])
+        if not (value := ended.stdout.strip()):
+            raise Untrue(f"{place}exports nothing")
+        return value
 
     def _shell(self, words: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -28,6 +28,7 @@ UNTRUE = {
     "exit": "```console\n$ false\n```\n",
     "python": "```python\nassert 1 == 2\n```\n",
     "configuration": "```yaml\nproviders: {no_such_thing: {enabled: true}}\n```\n",
+    "export": "```console\n$ export NAME=$(false)\n```\n",
     "language": "```text\nprose\n```\n",
     "no language": "```\nprose\n```\n",
     "prompt": "```console\necho one\n```\n",
@@ -79,6 +80,7 @@ def test_an_untrue_page_is_refused(page: str, tmp_path: Path) -> None:
 def test_what_a_page_exports_stays_set(tmp_path: Path) -> None:
     with Reader(tmp_path) as reader:
         reader.read("```console\n$ export NAME=Ada\n$ echo $NAME\nAda\n```\n")
+        reader.read("```console\n$ export WHOLE=$(echo $NAME Lovelace)\n$ echo $WHOLE\nAda Lovelace\n```\n")
 
 
 def test_a_server_of_a_page_is_asked_on_the_port_that_it_took(tmp_path: Path) -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from docs.generator.__main__ import FOLDER
 from docs.generator.pages import PAGES
+from docs.generator.sessions import EVENTS
 from tests.house.sources import sources
 
 from toolplug.catalog.call import ToolStatus
+from toolplug.errors import GoneState
 from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
+from toolplug.sessions.log_entry import CANCELLED, REQUEST, STATUS, UPDATE
 
 pytestmark = pytest.mark.requirement("I2-10-reference-generated")
 
-_NAMED = {"KEY_REUSED": KEY_REUSED, "KEY_RUNNING": KEY_RUNNING}
+_NAMED = {"KEY_REUSED": [KEY_REUSED], "KEY_RUNNING": [KEY_RUNNING], "error.state": get_args(GoneState)}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -33,15 +37,24 @@ def test_every_error_is_explained_with_its_http_status() -> None:
     assert {code: int(status) for code, status in rows} == dict(_codes_in_the_code())
 
 
+def test_every_event_of_a_session_is_explained() -> None:
+    feed = next(sources("src/toolplug/sessions/feed.py"))
+    framed = set(re.findall(r'\bframe\("([a-z-]+)"', feed.text))
+    assert set(EVENTS) == framed | {UPDATE, REQUEST, CANCELLED, STATUS}
+
+
 def _first_cells(name: str) -> list[str]:
     return re.findall(r"^\| `(\w+)` \|", (FOLDER / name).read_text("utf-8"), re.MULTILINE)
 
 
 def _codes_in_the_code() -> Iterator[tuple[str, int]]:
-    """Each `HttpProblem(status, code, …)` whose status and code stand there."""
+    """Each `HttpProblem(status, code, …)` whose status and code stand there, and each row of a `_STATUS` table."""
     for source in sources("src/toolplug/http/**/*.py"):
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "HttpProblem":
-                status, code = node.args[0], node.args[1]
+                status, code = node.args[0], ast.unparse(node.args[1])
                 if isinstance(status, ast.Constant) and isinstance(status.value, int):
-                    yield _NAMED.get(ast.unparse(code)) or ast.literal_eval(code), status.value
+                    yield from ((name, status.value) for name in _NAMED.get(code) or [ast.literal_eval(code)])
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and ast.unparse(node).startswith("_STATUS"):
+                assert node.value is not None
+                yield from ast.literal_eval(node.value).items()

@@ -1,0 +1,123 @@
+"""`sessions.md`: what goes over the wire between a host, an application and the clients of its session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from docs.generator.json_model import model
+from docs.generator.markdown import code, page, table
+
+from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
+from toolplug.config.units import format_size
+from toolplug.http.session_models import (
+    CallState,
+    CreateBody,
+    Created,
+    EventsAnswer,
+    LoggedEvent,
+    Metadata,
+    RegisterAnswer,
+    RegisterBody,
+    ResultBody,
+    SessionAnswer,
+    SessionCallBody,
+    SessionConfiguration,
+    ToolUpdates,
+    UpdateAnswer,
+    UpdateBody,
+)
+from toolplug.sessions.capability import LEVELS, TYPES
+from toolplug.sessions.limits import HEARTBEAT_S, MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, MAX_TOOLS
+from toolplug.sessions.log_entry import CANCELLED, REQUEST, STATUS, UPDATE
+from toolplug.sessions.reader import MAX_WAITING_BYTES, MAX_WAITING_EVENTS
+from toolplug.stores.store import KEPT_EVENTS
+
+_HEAD = """
+The routes stand under [HTTP](http.md), their refusals under [errors](errors.md); a walk through all of them is
+[Lend tools over HTTP](../how-to/lend-tools-over-http.md).
+"""
+
+_TOOL = f"""
+## A tool
+
+| field | type | |
+| --- | --- | --- |
+| `name` | string | up to 128 letters, digits and `_ . - /` |
+| `description` | string, may be left out | for the model |
+| `inputSchema` | object | a JSON Schema of type object: {format_size(MAX_SCHEMA_BYTES)}, {MAX_SCHEMA_DEPTH} levels, \
+{MAX_SCHEMA_NODES} nodes |
+| `outputSchema` | object, may be left out | a JSON Schema of what it returns |
+| `annotations` | object, may be left out | the Model Context Protocol's: `readOnlyHint`, `idempotentHint`, … |
+| `requires` | list, may be left out | capabilities by type, or `{{type, level}}`: at least that level |
+
+## A capability
+
+`{{type, level, resources}}`. `type` is one of {", ".join(map(code, TYPES))}; `level`, in rising order, one of
+{", ".join(map(code, LEVELS))}; `resources` is a list of the application's own words, and may be left out.
+"""
+
+EVENTS: Mapping[str, tuple[str, str, str]] = {
+    "connected": (
+        "all",
+        "`sessionCode, revision, registered, pluginStatus, tools, resumed`",
+        "the stream begins: with a snapshot, or, after `Last-Event-ID`, with `resumed: true` and without `tools`",
+    ),
+    UPDATE: (
+        "all",
+        "`sessionCode, updates: {added, removed, modified}, revision, timestamp, reason`",
+        "what changed, with whole definitions; `removed` are names",
+    ),
+    STATUS: ("all", "`sessionCode, status, timestamp`", "the plugin came (`attached`) or is gone (`detached`)"),
+    REQUEST: (
+        "the plugin",
+        "`id, tool, arguments, deadline, attempt`",
+        "a call; with a higher `attempt`, one that was sent before",
+    ),
+    CANCELLED: ("the plugin", "`id, reason`", "nobody waits for this request any more"),
+    "heartbeat": ("all", "`timestamp`", f"nothing has happened for {HEARTBEAT_S:g} s"),
+    "resync": ("all", "`reason`", "something was missed: forget what you know; `connected` with a snapshot follows"),
+    "error": ("all", "`code, message`", "the stream ends"),
+}
+"""Who hears an event, what its data are, and what it means."""
+
+_STREAM = f"""
+Server-Sent Events, `data` always one line of JSON. `id` is a position in the session's log: it rises, and may leave
+gaps. The log keeps {KEPT_EVENTS} events. A reader that is {MAX_WAITING_EVENTS} events or
+{format_size(MAX_WAITING_BYTES)} behind gets `resync`. `connected`, `heartbeat`, `resync` and `error` are not in the
+log.
+"""
+
+_LIMITS = f"""
+## Limits
+
+The [configuration](configuration.md) has those that an operator chooses, at most {MAX_TOOLS} tools among them. Fixed
+are: {format_size(MAX_SET_BYTES)} for all definitions of a session and for the body that brings them, and
+{format_size(MAX_ENVIRONMENT_BYTES)} for capabilities and environment together.
+"""
+
+
+def sessions_page() -> str:
+    """The page."""
+    rows = ((code(name), *told) for name, told in EVENTS.items())
+    return page(
+        "Sessions",
+        _HEAD,
+        model("POST /api/sessions", CreateBody),
+        model("Its answer", Created),
+        model("GET /api/sessions: one session", SessionAnswer),
+        model("POST …/register-tools", RegisterBody),
+        _TOOL,
+        model("What a registration answers", RegisterAnswer),
+        model("Its sessionConfiguration", SessionConfiguration),
+        model("POST …/update-tools", UpdateBody),
+        model("Its toolUpdates", ToolUpdates),
+        model("What an update answers", UpdateAnswer),
+        model("GET …/metadata", Metadata),
+        model("POST …/tool-calls", SessionCallBody),
+        model("GET …/tool-calls/{id}", CallState),
+        model("POST …/tool-results", ResultBody),
+        "## GET …/stream\n" + _STREAM + "\n" + table(("event", "told to", "data", ""), rows),
+        model("GET …/events", EventsAnswer),
+        model("One event of the log", LoggedEvent),
+        _LIMITS,
+    )
