@@ -3,7 +3,7 @@
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.current import current_tenant
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.definition import Note, ToolDefinition
 from toolplug.errors import ToolError, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host, open_host
@@ -13,21 +13,28 @@ from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.site import ProviderStore, Site
 from toolplug.providers.stubs import Expansion, expand_builtin_tools
+from toolplug.toolsets.saved.owner import Caller
+from toolplug.toolsets.saved.service import SavedToolsets
+from toolplug.toolsets.saved.tool_reference import ToolReference
 
 __all__ = [
     "CallContext",
+    "Caller",
     "Catalog",
     "Expansion",
     "FunctionProvider",
     "FunctionRegistry",
     "Host",
+    "Note",
     "Principal",
     "ProviderStore",
+    "SavedToolsets",
     "Site",
     "ToolCall",
     "ToolDefinition",
     "ToolError",
     "ToolExecutor",
+    "ToolReference",
     "ToolResult",
     "ToolStatus",
     "UnmatchedStub",

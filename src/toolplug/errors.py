@@ -179,6 +179,7 @@ SavedRefusal = Literal[
     "tool_not_in_toolset",
     "tool_reference_mismatch",
     "too_many_notes",
+    "too_many_tools",
     "too_many_toolsets",
     "toolset_exists",
     "toolset_not_found",

@@ -19,12 +19,14 @@ from toolplug.errors import ConfigError, StoreError
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.ledger import Ledger
 from toolplug.host.agent_gates import agent_way
 from toolplug.host.configuration import Configuration, Source, read_configuration
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.neighbours import Neighbours
 from toolplug.host.only_installed import only_installed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
+from toolplug.host.saved_setup import Saved, saved_setup
 from toolplug.host.session_setup import session_planner
 from toolplug.host.settings import HostSettings
 from toolplug.host.setup import registry_setup
@@ -40,6 +42,8 @@ from toolplug.stores.open import open_store
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import FirstUse
 from toolplug.toolsets.registered import Toolsets
+from toolplug.toolsets.saved.owner import Caller
+from toolplug.toolsets.saved.service import SavedToolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
@@ -60,6 +64,7 @@ class _Open(NamedTuple):
     approvals: Approvals
     sessions: Sessions
     queued: QueuedCalls
+    saved: Saved
     life: AsyncExitStack
 
 
@@ -102,19 +107,22 @@ class Host:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
             metrics = CollectorRegistry()
             approvals = Approvals(store)
-            setup = registry_setup(configuration, store, approvals)
+            ledger = Ledger()
+            saved = saved_setup(configuration, store, ledger, self._unchosen)
+            setup = registry_setup(configuration, store, approvals, ledger, saved.services)
             registry = FunctionRegistry(metrics=metrics, setup=setup)
             await life.enter_async_context(registry)
             await registry.apply(wanted_providers(configuration, {}))
             toolsets = await self._toolsets(configuration, registry, store)
             life.push_async_callback(toolsets.tools.aclose)
-            views = Views(registry, toolsets.tools, setup.tail)
+            views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
+            await life.enter_async_context(saved.toolsets)
             sessions = Sessions(
                 store,
                 session_planner(configuration, setup.around, registry),
                 Neighbours(registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)),
                 limits=settings.sessions.limits,
-                over=toolsets.tools.end,
+                over=lambda session: _session_over(session, toolsets, saved),
                 serving=self._serving,
             )
             await life.enter_async_context(sessions)
@@ -122,7 +130,17 @@ class Host:
             queued = QueuedCalls(store, lambda who, code: self.executor_for(who, session=code))
             life.push_async_callback(queued.aclose)
             self._open = _Open(
-                configuration, registry, metrics, store, views, toolsets, approvals, sessions, queued, life.pop_all()
+                configuration,
+                registry,
+                metrics,
+                store,
+                views,
+                toolsets,
+                approvals,
+                sessions,
+                queued,
+                saved,
+                life.pop_all(),
             )
         for session in sessions.live:
             await queued.resume(session)
@@ -187,6 +205,11 @@ class Host:
         """The toolsets and the allowlists of agents."""
         return self._entered().toolsets
 
+    @property
+    def saved_toolsets(self) -> SavedToolsets:
+        """What each owner has chosen among their tools, with notes."""
+        return self._entered().saved.toolsets
+
     def register_toolset(
         self,
         id: str,  # noqa: A002  the contract's own name
@@ -212,8 +235,7 @@ class Host:
         self, principal: Principal, *, agent: str | None = None, session: str | None = None
     ) -> Catalog:
         """What `executor_for` lists, once every toolset that lists nothing before it was opened has been opened."""
-        executor = self.executor_for(principal, agent=agent, session=session)
-        return await executor.listed() if isinstance(executor, FirstUse) else executor.catalog
+        return await _listed(self.executor_for(principal, agent=agent, session=session))
 
     def executor_for(
         self, principal: Principal, *, agent: str | None = None, session: str | None = None
@@ -289,6 +311,7 @@ class Host:
             self._overrides = MappingProxyType({})
             self._open = opened._replace(configuration=configuration)
             opened.toolsets.configure(configuration)
+            opened.saved.stays.configure(configuration)
             around = opened.registry.around
             planner = session_planner(configuration, around, opened.registry)
             opened.sessions.reconfigure(configuration.settings.sessions.limits, planner)
@@ -316,6 +339,13 @@ class Host:
         coded = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
         return self._reader(self._source, environ, installed(), coded)
 
+    async def _unchosen(self, caller: Caller) -> Catalog:
+        """What the caller could call if nothing were equipped. Raises like `executor_for`, and `StoreError`."""
+        opened = self._entered()
+        principal, agent, code, _ = caller
+        session = None if code is None else await opened.sessions.find(code, principal.tenant)
+        return await _listed(opened.views.unchosen(principal, agent, session))
+
     async def _toolsets(self, configuration: Configuration, registry: FunctionRegistry, store: Store) -> ToolsetDesk:
         """The toolsets of the configuration, of code that registered some before, and of the store."""
         desk = ToolsetDesk(configuration, registry, store)
@@ -342,3 +372,12 @@ class Host:
 
 def _because(record: ProviderRecord) -> str:
     return f" ({record.reason})" if record.reason else ""
+
+
+async def _listed(executor: ToolExecutor) -> Catalog:
+    return await executor.listed() if isinstance(executor, FirstUse) else executor.catalog
+
+
+def _session_over(session: str, toolsets: ToolsetDesk, saved: Saved) -> None:
+    toolsets.tools.end(session)
+    saved.toolsets.end(session)

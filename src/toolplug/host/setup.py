@@ -12,6 +12,7 @@ from toolplug.execution.replay import Replays
 from toolplug.host.configuration import Configuration
 from toolplug.providers.planning import Surroundings
 from toolplug.providers.registry import Setup
+from toolplug.providers.site import Services
 from toolplug.providers.sites import TemporaryRoot, stored_sites
 from toolplug.stores.open import store_folder
 from toolplug.stores.store import Store
@@ -20,10 +21,12 @@ ARTIFACT_S = 3600.0
 """How long a result that was too long is kept: as long as a session lives by default (CONTRACT.md section 3)."""
 
 
-def registry_setup(configuration: Configuration, store: Store, approvals: Approvals) -> Setup:
+def registry_setup(
+    configuration: Configuration, store: Store, approvals: Approvals, ledger: Ledger, services: Services
+) -> Setup:
     """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none."""
     settings = configuration.settings
-    ledger, lanes = Ledger(), Lanes()
+    lanes = Lanes()
     artifacts = Artifacts(store, ARTIFACT_S)
     around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts, approvals=approvals)
     folder = store_folder(settings.store, folder=configuration.folder)
@@ -31,7 +34,7 @@ def registry_setup(configuration: Configuration, store: Store, approvals: Approv
     return Setup(
         around=around,
         lanes=lanes,
-        site_for=stored_sites(lambda: store, root, configuration.folder),
+        site_for=stored_sites(lambda: store, root, configuration.folder, services),
         namespace=settings.metrics.namespace,
         tail=cache(lambda: read_result(artifacts, ledger, lanes)),
         resources=(root,) if isinstance(root, TemporaryRoot) else (),

@@ -18,6 +18,8 @@ from toolplug.providers.registry import UNKNOWN, FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.saved.equipment import Equipment
+from toolplug.toolsets.saved.owner import Owner
 
 CREDENTIAL = "the credential"
 """The origin of what was decided when the key or token was made."""
@@ -25,24 +27,44 @@ CREDENTIAL = "the credential"
 _NO_CALLS = ScopeGate(CALL_SCOPE, CREDENTIAL)
 
 
-class Views:
-    """The callers' views of one registry and its toolsets. `tail()` is the tool that reads kept results."""
+Choose = Callable[[LiveCatalog], LiveCatalog]
 
-    def __init__(self, registry: FunctionRegistry, agents: AgentTools, tail: Callable[[], Catalog]) -> None:
+
+class Views:
+    """The callers' views of one registry and its toolsets, as each has equipped some or not.
+
+    `tail()` is the tool that reads kept results.
+    """
+
+    def __init__(
+        self, registry: FunctionRegistry, agents: AgentTools, tail: Callable[[], Catalog], equipment: Equipment
+    ) -> None:
         self._registry = registry
         self._agents = agents
         self._refused = Kept(_refused)
         self._order = ReaderLast(tail)
+        self._equipment = equipment
 
     def executor_for(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
-        """The tools of this caller. Raises `AgentRequired` and `AgentNotAllowed`."""
+        """The tools of this caller, as their equipped toolset chooses. Raises `AgentRequired` and `AgentNotAllowed`."""
+        code = None if session is None else session.code
+        owner = Owner(principal.tenant, principal.subject, code)
+        return self._composed(principal, agent, session, lambda tools: self._equipment.view(owner, tools, code))
+
+    def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
+        """The tools of this caller, whatever is equipped. Raises like `executor_for`."""
+        return self._composed(principal, agent, session, lambda tools: tools)
+
+    def _composed(
+        self, principal: Principal, agent: str | None, session: Session | None, choose: Choose
+    ) -> ToolExecutor:
         acting = acting_agent(principal, agent)
         if acting is None:
-            return self._in_session(self._registry, principal, session)
+            return choose(self._in_session(self._registry, principal, session))
         choice = Choice(principal.tenant, acting)
 
         def composed(key: Hashable) -> ToolExecutor:
-            return self._in_session(self._agents.executor(choice, key), principal, session)
+            return choose(self._in_session(self._agents.executor(choice, key), principal, session))
 
         return FirstUse(self._agents, choice, None if session is None else session.code, composed)
 

@@ -1,14 +1,29 @@
-"""What a provider is given to live with: its key, a directory and a store."""
+"""What a provider is given to live with: its key, a directory, a store, and services of its host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from toolplug.catalog.call import Principal
 from toolplug.stores.store import Record
+
+S = TypeVar("S")
+
+
+class Services(Protocol):
+    """What a host offers beside the store, by class: `site.service(SavedToolsets)`."""
+
+    def __call__(self, kind: type[S], /) -> S:
+        """The host's one instance, for calls and requests; raises `LookupError` where the host does not offer it."""
+        ...
+
+
+def no_services(kind: type[S], /) -> S:
+    """A registry without a host offers nothing."""
+    raise LookupError(f"this provider needs a host that offers {kind.__name__}; a registry that stands alone has none")
 
 
 class ProviderStore(Protocol):
@@ -38,10 +53,12 @@ class Site:
 
     `state_dir` exists and is this provider's alone, for all tenants. `store` opens the records of the principal's
     tenant; it is cheap, and the result may be kept. `config_dir` is where relative paths of settings start: the folder
-    of the configuration file; a validator of the provider's Config finds it as `info.context["config_dir"]`.
+    of the configuration file; a validator of the provider's Config finds it as `info.context["config_dir"]`. `service`
+    gives what the host offers, to be used by calls and requests: while providers start it may not be ready.
     """
 
     key: str
     state_dir: Path
     store: Callable[[Principal], ProviderStore]
     config_dir: Path = Path()
+    service: Services = no_services

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from toolplug.catalog.call import Principal
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.site import ProviderStore, Site
+from toolplug.providers.site import ProviderStore, Services, Site, no_services
 from toolplug.stores.store import Record, Store
 
 _HERE = Path()
@@ -42,7 +42,12 @@ class TenantRecords:
         return [key[len(self._prefix) :] for key in found]
 
 
-def stored_sites(store: Callable[[], Store], root: Callable[[], Path], config_dir: Path = _HERE) -> SiteFor:
+def stored_sites(
+    store: Callable[[], Store],
+    root: Callable[[], Path],
+    config_dir: Path = _HERE,
+    service: Services = no_services,
+) -> SiteFor:
     """Sites in a store and below a directory; both are asked for only when a provider wants something of them."""
 
     def site_for(entry: ProviderEntry) -> Site:
@@ -52,7 +57,7 @@ def stored_sites(store: Callable[[], Store], root: Callable[[], Path], config_di
         def records(principal: Principal) -> ProviderStore:
             return TenantRecords(store(), f"provider/{entry.key}/{quote(principal.tenant, safe='')}/")
 
-        return Site(key=entry.key, state_dir=state_dir, store=records, config_dir=config_dir)
+        return Site(key=entry.key, state_dir=state_dir, store=records, config_dir=config_dir, service=service)
 
     return site_for
 

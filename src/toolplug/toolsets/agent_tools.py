@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -83,15 +83,20 @@ class AgentTools:
         return [known[name] for name in dict.fromkeys(ids) if name in known]
 
     def waits(self, choice: Choice, session: Hashable, name: str = "") -> bool:
-        """Is there a toolset that must be opened before it can list a tool of this name, or any tool."""
-        return any(True for _ in self._waiting(choice, session, name))
+        """Is there a toolset that must be opened before it can list a tool of this name, or any tool.
+
+        Without a session there always is, where a toolset declares no tools; in one that is over there is none.
+        """
+        if session is not None:
+            return bool(self._waiting(choice, session, name))
+        return any(_lists_later(item) and _could_be_of(name, item.prefix) for item in self.chosen(choice))
 
     async def open(self, choice: Choice, session: Hashable, name: str = "") -> None:
-        """Open, for this session, what `waits` speaks of. A factory that fails loses its own toolset only."""
-        waiting = [
-            self._session_part(toolset, source, session) for toolset, source in self._waiting(choice, session, name)
-        ]
-        await asyncio.gather(*(part.open() for part in waiting))
+        """Open, for a session that has an executor, what `waits` speaks of.
+
+        A factory that fails loses its own toolset only.
+        """
+        await asyncio.gather(*(part.open() for part in self._waiting(choice, session, name)))
 
     def end(self, session: Hashable) -> list[asyncio.Task[None]]:
         """Begin to close what was opened for this session, each once; its executors list nothing any more."""
@@ -112,14 +117,10 @@ class AgentTools:
             self.end(session)
         await asyncio.gather(*self._closing)
 
-    def _waiting(self, choice: Choice, session: Hashable, name: str) -> Iterator[tuple[Toolset, PerSession]]:
-        opened = self._sessions.get(session, {}) if session is not None else {}
-        for toolset in self.chosen(choice):
-            source = toolset.source
-            if isinstance(source, Shared) or source.tools is not None:
-                continue
-            if (toolset not in opened or opened[toolset].waits) and _could_be_of(name, toolset.prefix):
-                yield toolset, source
+    def _waiting(self, choice: Choice, session: Hashable, name: str) -> list[SessionPart]:
+        parts = self._sessions.get(session, {})
+        chosen = [item for item in self.chosen(choice) if item in parts and _could_be_of(name, item.prefix)]
+        return [parts[item] for item in chosen if parts[item].waits]
 
     def _parts(self, choice: Choice, session: Hashable) -> list[LiveCatalog]:
         """What an executor is joined from: one part for all who have the same, where no part is a session's own."""

@@ -70,11 +70,16 @@ class FirstUse:
         if not self._tools.waits(self._choice, self._session, name):
             yield self._inner
             return
-        session = object() if self._session is None else self._session
+        if self._session is not None:
+            async with asyncio.timeout_at(deadline):
+                await self._tools.open(self._choice, self._session, name)
+            yield self._inner
+            return
+        session = object()
+        executor = self._compose(session)
         try:
             async with asyncio.timeout_at(deadline):
                 await self._tools.open(self._choice, session, name)
-            yield self._inner if self._session is not None else self._compose(session)
+            yield executor
         finally:
-            if self._session is None:
-                await self._tools.close(session)
+            await self._tools.close(session)

@@ -61,6 +61,7 @@ class Opened:
         if task is None:
             return
         if not self._answered.is_set():
+            self._answered.set()
             task.cancel()
         done, _ = await asyncio.wait({task}, timeout=self._close_s)
         if not done:

@@ -19,7 +19,10 @@ def imported(document: Document, catalog: Catalog) -> SavedToolset:
     tools = tuple(resolved_or_away(item.reference, catalog) for item in document.tools)
     check_saved(document.name, tools)
     notes = tuple(_notes(item, tools, catalog) for item in document.tool_notes)
-    check_saved(document.name, [item.tool for item in notes])
+    twice = [item.tool for item in notes if [other.tool for other in notes].count(item.tool) > 1]
+    if twice:
+        message = f"the notes of {twice[0]!r} stand in two places; put them together"
+        raise SavedToolsetRefused("duplicate_tool", message, "toolNotes")
     return SavedToolset(
         name=document.name,
         description=cleaned(document.description or "").strip(),

@@ -30,12 +30,12 @@ class Caller(NamedTuple):
     session: str | None = None
     trace: str = ""
 
+    @classmethod
+    def of(cls, context: CallContext) -> Caller:
+        """Who makes a tool call."""
+        return cls(context.principal, context.agent, context.session, context.trace)
+
     @property
     def owner(self) -> Owner:
         """Whose toolsets are asked for."""
         return Owner(self.principal.tenant, self.principal.subject, self.session)
-
-
-def caller_of(context: CallContext) -> Caller:
-    """Who makes a tool call."""
-    return Caller(context.principal, context.agent, context.session, context.trace)

@@ -85,11 +85,6 @@ class SavedRecords:
             if record is not None:
                 yield _CHOICE.validate_json(record.value)
 
-    async def sessions(self) -> set[str]:
-        """The sessions in which somebody has toolsets or has equipped one."""
-        prefixes = [f"{kind}/session/" for kind in (_SAVED, _EQUIPPED)]
-        return {key.removeprefix(prefix).partition("/")[0] for prefix in prefixes async for key in self._keys(prefix)}
-
     async def forget_session(self, session: str) -> None:
         """Delete everything that belongs to owners in this session."""
         for kind in (_SAVED, _EQUIPPED):

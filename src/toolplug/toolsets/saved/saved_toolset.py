@@ -75,9 +75,15 @@ def ref_id(name: str) -> str:
 
 
 def check_saved(name: str, tools: Sequence[str]) -> None:
-    """Raise `SavedToolsetRefused` for a name that is a route's, and for a tool that stands twice."""
+    """Raise `SavedToolsetRefused` where a toolset cannot be called so, or have just these tools."""
+    if not is_toolset_name(name):
+        message = f"{name[:60]!r} is no name of a toolset; 2 to 50 of the characters a-z 0-9 - are allowed"
+        raise SavedToolsetRefused("invalid_name", message, "name")
     if name in RESERVED:
         raise SavedToolsetRefused("invalid_name", f"the name {name!r} is taken by the routes; give another", "name")
+    if not 1 <= len(tools) <= MAX_TOOLS:
+        message = f"a toolset has 1 to {MAX_TOOLS} tools, not {len(tools)}"
+        raise SavedToolsetRefused("too_many_tools", message, "tools")
     if len(set(tools)) < len(tools):
         twice = next(tool for tool in tools if tools.count(tool) > 1)
         raise SavedToolsetRefused("duplicate_tool", f"the tool {twice!r} stands twice in the toolset", "tools")

@@ -49,6 +49,7 @@ class SavedToolsets:
         self._equipment = equipment
         self._catalog_of = catalog_of
         self._changing = asyncio.Lock()
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._following = Following(self._records, self._look_again, self._look_at_all)
 
     async def __aenter__(self) -> Self:
@@ -59,6 +60,7 @@ class SavedToolsets:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._following.aclose()
+        await asyncio.gather(*self._forgetting)
 
     async def available(self, caller: Caller) -> Catalog:
         """What the caller can choose from."""
@@ -93,10 +95,7 @@ class SavedToolsets:
     async def build(
         self, caller: Caller, name: str, tools: Sequence[ToolReference], *, description: str = ""
     ) -> ShownToolset:
-        """Save a new toolset of tools that there are. Raises `SavedToolsetRefused`.
-
-        The name and the number of tools have been checked as `Document` does.
-        """
+        """Save a new toolset of tools that there are. Raises `SavedToolsetRefused`."""
         catalog = await self._catalog_of(caller)
 
         def made() -> SavedToolset:
@@ -158,7 +157,7 @@ class SavedToolsets:
     ) -> NotesAdded:
         """Attach notes to a tool of a toolset, of the equipped one where none is named.
 
-        The notes have been checked as `Document` does. Raises `SavedToolsetRefused`.
+        Names and texts have been checked as those of a `Document` are. Raises `SavedToolsetRefused`.
         """
         async with self._changing:
             owner = caller.owner
@@ -191,11 +190,20 @@ class SavedToolsets:
             await self._announce(owner)
             return changed
 
-    async def forget_sessions(self, over: Callable[[str], Awaitable[bool]]) -> None:
-        """Delete what belongs to owners in sessions that are over."""
-        for session in await self._records.sessions():
-            if await over(session):
-                await self._records.forget_session(session)
+    def end(self, session: str) -> None:
+        """Forget what belongs to owners in a session that is over, beginning now."""
+        for owner in self._equipment.owners:
+            if owner.session == session:
+                self._equipment.put(owner, None)
+        task = asyncio.create_task(self._forget(session), name="toolplug-toolset-forget")
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgetting.discard)
+
+    async def _forget(self, session: str) -> None:
+        try:
+            await self._records.forget_session(session)
+        except StoreError as error:
+            _LOG.warning("saved toolsets of a session that is over stay in the store: %s", error)
 
     async def _saved_anew(
         self, event: str, caller: Caller, name: str, catalog: Catalog, make: Callable[[], SavedToolset]
