@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
+from docs.generator.commands import every_command
 from tests.cli.conftest import Run
 
 from toolplug.cli.main import COMMANDS
 
-GROUPS = {"keys": ["new"], "sessions": ["list", "show", "tail", "call"]}
-LINES = [f"{name} {verb}".strip() for name in COMMANDS for verb in GROUPS.get(name, [""])]
+LINES = [name.removeprefix("toolplug ") for name, _ in every_command()]
 
 
 @pytest.mark.requirement("I2-7-help", "C-10-json", "C-10-config")
