@@ -45,10 +45,13 @@ class EventStream:
             with self._watch:
                 await exchange.begin_stream()
                 with suppress(StoreError):  # where it goes on, the client hears when it comes back
-                    while chunk := await reader.next():
+                    chunk = await reader.next()
+                    while chunk:
                         self._sending = 0
                         await exchange.send_chunk(chunk)
                         self._sending = _IDLE
+                        del chunk  # an idle stream keeps nothing of what it has sent
+                        chunk = await reader.next()
                 await exchange.end_stream()
         finally:
             self._timer.cancel()
