@@ -63,7 +63,8 @@ class Model:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.registered: dict[str, tuple[Kind, str]] = {}
-        self.allowed: tuple[str, ...] = ()
+        self.allowed: tuple[str, ...] = IDS
+        desk.allow(*IDS)
         self.opened: set[tuple[str, str]] = set()
         self.begun: dict[str, int] = dict.fromkeys(SESSIONS, 0)
         self.agents: dict[str | None, FirstUse] = {}
@@ -145,7 +146,7 @@ async def follow(path: list[Step]) -> None:
 
 
 @pytest.mark.requirement("I4-laws", "C-7-factory-once", "C-7-shared-not-closed", "C-7-allowlist-revoked")
-@settings(max_examples=150)
+@settings(max_examples=200)
 @given(st.lists(steps, max_size=12))
 def test_whatever_is_registered_allowed_called_and_ended_agents_see_and_reach_just_their_own(path: list[Step]) -> None:
     asyncio.run(follow(path))

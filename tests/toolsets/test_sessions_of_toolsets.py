@@ -49,6 +49,30 @@ async def test_without_declared_tools_the_first_call_or_listing_opens_the_factor
     assert len(shop.made) == 2
 
 
+@pytest.mark.requirement("C-7-factory-once", "ROUTE-stop-own")
+async def test_an_executor_that_is_held_past_the_end_of_its_session_opens_nothing(desk: Desk) -> None:
+    shop = Shop()
+    desk.make("fs", shop)
+    desk.allow("fs")
+    agent = desk.agent("session")
+    assert (await run(agent, "fs.read")).output == "files 1"
+    await desk.tools.close("session")
+    assert (await run(agent, "fs.read")).status == "unknown_tool"
+    assert list(await agent.listed()) == []
+    desk.allow("fs")
+    assert ((await run(agent, "fs.read")).status, shop.closed) == ("unknown_tool", [1])
+
+
+@pytest.mark.requirement("C-7-factory-once", "I4-bad-factory")
+async def test_who_waits_for_a_factory_is_answered_when_it_is_closed_before_it_began() -> None:
+    opened = Opened("slow", hangs)
+    waiting = asyncio.create_task(opened.executor())
+    await asyncio.sleep(0)
+    await opened.aclose()
+    with pytest.raises(NotOpened):
+        await waiting
+
+
 @pytest.mark.requirement("C-7-no-session")
 @pytest.mark.parametrize("tools", [READ, None])
 async def test_without_a_session_each_call_has_an_executor_of_its_own(desk: Desk, tools: None) -> None:
