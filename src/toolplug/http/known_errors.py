@@ -11,13 +11,15 @@ from toolplug.errors import (
     AgentRequired,
     InvalidSessionCode,
     RefusalCode,
+    SavedRefusal,
+    SavedToolsetRefused,
     SessionGone,
     SessionRefused,
     StoreUnavailable,
 )
 from toolplug.http.problem import NOTHING, HttpProblem, store_unavailable
 
-KNOWN = (AccessError, SessionRefused, StoreUnavailable)
+KNOWN = (AccessError, SavedToolsetRefused, SessionRefused, StoreUnavailable)
 
 _STATUS: Mapping[RefusalCode, int] = {
     "already_answered": 409,
@@ -36,13 +38,24 @@ _STATUS: Mapping[RefusalCode, int] = {
     "tool_exists": 409,
     "tool_not_found": 409,
 }
+_SAVED_STATUS: Mapping[SavedRefusal, int] = {
+    "no_toolset_equipped": 404,
+    "note_not_found": 404,
+    "toolset_exists": 409,
+    "toolset_not_found": 404,
+}
+_CANNOT_BE = 422
 _SHORTEST_WAIT_S = 1
 
 
-def problem_of(error: AccessError | SessionRefused | StoreUnavailable, session_at: str) -> HttpProblem:
+def problem_of(
+    error: AccessError | SavedToolsetRefused | SessionRefused | StoreUnavailable, session_at: str
+) -> HttpProblem:
     """The error of the request; `session_at` is where the request says which session it means."""
     if isinstance(error, SessionRefused):
         return session_refused(error)
+    if isinstance(error, SavedToolsetRefused):
+        return HttpProblem(_SAVED_STATUS.get(error.code, _CANNOT_BE), error.code, str(error), param=error.param)
     if isinstance(error, AccessError):
         return _no_access(error, session_at)
     return store_unavailable()

@@ -15,6 +15,7 @@ from toolplug.http.metrics_page import metrics
 from toolplug.http.openapi import Description
 from toolplug.http.own_route import OwnRoute, Parameter
 from toolplug.http.provider_admin import disable_provider, enable_provider, list_providers, reload
+from toolplug.http.saved.routes import SAVED_ROUTES
 from toolplug.http.scopes import ADMIN, CALL, READ
 from toolplug.http.sessions.routes import SESSION_ROUTES
 from toolplug.http.tool_calls import call_tool
@@ -93,6 +94,7 @@ ROUTES = (
     *APPROVAL_ROUTES,
     *SESSION_ROUTES,
     *TOOLSET_ROUTES,
+    *SAVED_ROUTES,
 )
 
 

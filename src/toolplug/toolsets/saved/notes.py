@@ -36,6 +36,18 @@ class NotesAdded(NamedTuple):
         }
 
 
+class NotesRemoved(NamedTuple):
+    """Which notes are gone."""
+
+    toolset: SavedToolset
+    tool: str
+    removed: tuple[str, ...]
+
+    def fields(self) -> dict[str, object]:
+        """As JSON."""
+        return {"toolset": self.toolset.name, "tool": self.tool, "removedNotes": list(self.removed)}
+
+
 def note_text(text: str) -> str:
     """The text as it is kept: in one line, without what nobody can see."""
     return cleaned(in_one_line(text)).strip()

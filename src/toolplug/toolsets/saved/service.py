@@ -20,7 +20,7 @@ from toolplug.toolsets.saved.equipment import Equipment
 from toolplug.toolsets.saved.equipped import chosen_only, equipped
 from toolplug.toolsets.saved.following import Following
 from toolplug.toolsets.saved.imported import imported
-from toolplug.toolsets.saved.notes import NotesAdded, with_notes, without_notes
+from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
 from toolplug.toolsets.saved.owner import Caller, Owner
 from toolplug.toolsets.saved.saved_records import Kept, SavedRecords
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, check_saved, is_toolset_name
@@ -178,7 +178,7 @@ class SavedToolsets:
 
     async def remove_notes(
         self, caller: Caller, toolset: str, tool: ToolReference, names: Collection[str]
-    ) -> SavedToolset:
+    ) -> NotesRemoved:
         """Take notes off a tool, which may be away. Raises `SavedToolsetRefused`."""
         async with self._changing:
             owner = caller.owner
@@ -188,7 +188,7 @@ class SavedToolsets:
                 wanted = noted_tool(tool, kept.toolset, catalog)
                 changed = await self._rewrite(owner, toolset, lambda before: without_notes(before, wanted, names))
             await self._announce(owner)
-            return changed
+            return NotesRemoved(changed, wanted, tuple(dict.fromkeys(names)))
 
     def end(self, session: str) -> None:
         """Forget what belongs to owners in a session that is over, beginning now."""

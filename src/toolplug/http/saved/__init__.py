@@ -1,0 +1,1 @@
+"""Saved toolsets and notes over HTTP."""

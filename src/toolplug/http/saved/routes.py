@@ -1,0 +1,128 @@
+"""The routes of saved toolsets."""
+
+from __future__ import annotations
+
+from toolplug.http.own_route import OwnRoute, Parameter
+from toolplug.http.saved.documents import (
+    FORMS,
+    build_toolset,
+    delete_toolset,
+    export_toolset,
+    import_toolset,
+    list_toolsets,
+    show_toolset,
+)
+from toolplug.http.saved.equipping import active_toolset, equip_toolset, unequip_toolset
+from toolplug.http.saved.models import (
+    AddNotesBody,
+    BuildBody,
+    NotesAnswer,
+    NotesGone,
+    RemoveNotesBody,
+    ToolsetAnswer,
+    ToolsetList,
+    Unequipped,
+)
+from toolplug.http.saved.notes import add_notes, remove_notes
+from toolplug.http.scopes import CALL, READ
+from toolplug.toolsets.saved.document import Document
+
+_ALL = "/api/toolsets"
+_ONE = f"{_ALL}/{{name}}"
+_NOTES = f"{_ONE}/notes"
+_AGENT = Parameter("agent", "among whose tools: an agent's")
+_SESSION = Parameter("session", "whose toolsets: those within this session")
+_FORM = Parameter("format", "of the document; json when absent", FORMS)
+_WHO = (_AGENT, _SESSION)
+_READING = (400, 404, 410)
+_WRITING = (*_READING, 409, 413, 415, 422)
+_EXPORTED = ("application/json", "application/yaml")
+
+SAVED_ROUTES = (
+    OwnRoute("GET", _ALL, READ, list_toolsets, "The caller's saved toolsets", ToolsetList, None, _WHO, errors=_READING),
+    OwnRoute(
+        "POST",
+        _ALL,
+        CALL,
+        build_toolset,
+        "Save a new toolset",
+        ToolsetAnswer,
+        BuildBody,
+        _WHO,
+        errors=_WRITING,
+        status=201,
+    ),
+    OwnRoute(
+        "GET",
+        f"{_ALL}/active",
+        READ,
+        active_toolset,
+        "The equipped toolset",
+        ToolsetAnswer,
+        None,
+        _WHO,
+        errors=_READING,
+    ),
+    OwnRoute(
+        "POST",
+        f"{_ALL}/unequip",
+        CALL,
+        unequip_toolset,
+        "List every tool again",
+        Unequipped,
+        None,
+        _WHO,
+        errors=_READING,
+    ),
+    OwnRoute(
+        "POST",
+        f"{_ALL}/import",
+        CALL,
+        import_toolset,
+        "Save a toolset from its document, in JSON or YAML",
+        ToolsetAnswer,
+        Document,
+        _WHO,
+        errors=_WRITING,
+        status=201,
+    ),
+    OwnRoute("GET", _ONE, READ, show_toolset, "One saved toolset", ToolsetAnswer, None, _WHO, errors=_READING),
+    OwnRoute("DELETE", _ONE, CALL, delete_toolset, "Delete a saved toolset", None, None, _WHO, status=204),
+    OwnRoute(
+        "POST", f"{_ONE}/equip", CALL, equip_toolset, "Equip a toolset", ToolsetAnswer, None, _WHO, errors=_READING
+    ),
+    OwnRoute(
+        "GET",
+        f"{_ONE}/export",
+        READ,
+        export_toolset,
+        "The document of a saved toolset",
+        Document,
+        None,
+        (_FORM, *_WHO),
+        errors=_READING,
+        content_types=_EXPORTED,
+    ),
+    OwnRoute(
+        "POST",
+        _NOTES,
+        CALL,
+        add_notes,
+        "Attach notes to a tool of a toolset",
+        NotesAnswer,
+        AddNotesBody,
+        _WHO,
+        errors=_WRITING,
+    ),
+    OwnRoute(
+        "DELETE",
+        _NOTES,
+        CALL,
+        remove_notes,
+        "Take notes off a tool of a toolset",
+        NotesGone,
+        RemoveNotesBody,
+        _WHO,
+        errors=_WRITING,
+    ),
+)
