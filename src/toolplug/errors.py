@@ -173,6 +173,7 @@ SavedRefusal = Literal[
     "duplicate_note",
     "duplicate_tool",
     "invalid_name",
+    "invalid_note",
     "no_toolset_equipped",
     "note_not_found",
     "tool_not_found",

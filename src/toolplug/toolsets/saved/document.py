@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.definition import Note
 from toolplug.toolsets.saved.notes import MAX_NOTE, MAX_NOTES, NOTE_NAME, note_text
-from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS, TOOLSET_NAME, SavedToolset, ref_id
+from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS, TOOLSET_NAME, SavedToolset
 from toolplug.toolsets.saved.tool_reference import ToolReference
 
 _MAX_TOOL_NAME = 200
@@ -86,7 +86,7 @@ def document_fields(toolset: SavedToolset) -> dict[str, object]:
     """The document of a toolset as plain values, in the order in which a person reads it."""
     notes = [
         {
-            "toolRef": reference_fields(item.tool),
+            "toolRef": ToolReference.of(item.tool).fields(),
             "notes": [{"name": note.name, "note": note.text} for note in item.notes],
         }
         for item in toolset.notes
@@ -95,11 +95,6 @@ def document_fields(toolset: SavedToolset) -> dict[str, object]:
         "name": toolset.name,
         **({"description": toolset.description} if toolset.description else {}),
         "version": toolset.version,
-        "tools": [reference_fields(tool) for tool in toolset.tools],
+        "tools": [ToolReference.of(tool).fields() for tool in toolset.tools],
         **({"toolNotes": notes} if notes else {}),
     }
-
-
-def reference_fields(tool: str) -> dict[str, object]:
-    """Both names of a tool."""
-    return {"namespacedName": tool, "refId": ref_id(tool)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ NOTE_NAME = r"^[a-z0-9-]{2,50}$"
 MAX_NOTE = 2000
 MAX_NOTES = 20
 MAX_NOTES_BYTES = 8 * 1024
+
+_NAME = re.compile(NOTE_NAME)
 
 
 class NotesAdded(NamedTuple):
@@ -59,7 +62,7 @@ def with_notes(
     """The toolset with these notes on one of its tools; a name that is there already is skipped or replaced.
 
     `definition` is the tool as it is now, listed under its canonical name. Raises `SavedToolsetRefused` for a tool that
-    is not in the toolset, and over the limits.
+    is not in the toolset, for what is no note, and over the limits.
     """
     tool = definition.name
     if tool not in toolset.tools:
@@ -71,6 +74,7 @@ def with_notes(
     skipped: list[str] = []
     warnings: list[str] = []
     for name, text in notes:
+        _check_note(name, text)
         there = name in kept
         if there and (not replace or name in added):
             skipped.append(name)
@@ -95,6 +99,15 @@ def without_notes(toolset: SavedToolset, tool: str, names: Collection[str]) -> S
         raise SavedToolsetRefused("note_not_found", f"the tool {tool!r} has no note {missing[0]!r} here", "names")
     left = tuple(note for note in before.notes if note.name not in names)
     return toolset.with_notes(ToolNotes(tool=tool, notes=left, description_length=before.description_length))
+
+
+def _check_note(name: str, text: str) -> None:
+    if not _NAME.fullmatch(name):
+        message = f"{name[:60]!r} is no name of a note; 2 to 50 of the characters a-z 0-9 - are allowed"
+        raise SavedToolsetRefused("invalid_note", message, "notes")
+    if not note_text(text) or len(text) > MAX_NOTE:
+        message = f"the note {name!r} has {len(text)} characters; it says something, in 1 to {MAX_NOTE} of them"
+        raise SavedToolsetRefused("invalid_note", message, "notes")
 
 
 def check_limits(notes: ToolNotes) -> None:

@@ -157,7 +157,7 @@ class SavedToolsets:
     ) -> NotesAdded:
         """Attach notes to a tool of a toolset, of the equipped one where none is named.
 
-        Names and texts have been checked as those of a `Document` are. Raises `SavedToolsetRefused`.
+        Raises `SavedToolsetRefused`; then no note is added.
         """
         async with self._changing:
             owner = caller.owner

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.toolsets.saved.document import document_fields, reference_fields
+from toolplug.toolsets.saved.document import document_fields
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolNotes
+from toolplug.toolsets.saved.tool_reference import ToolReference
 
 
 class ShownToolset(NamedTuple):
@@ -22,7 +23,7 @@ class ShownToolset(NamedTuple):
         Stale is a note whose tool has changed since it was written; an orphan's tool is away.
         """
         fields = document_fields(self.toolset)
-        tools = [{**reference_fields(tool), "active": tool in self.catalog} for tool in self.toolset.tools]
+        tools = [{**ToolReference.of(tool).fields(), "active": tool in self.catalog} for tool in self.toolset.tools]
         return {**fields, "tools": tools, "toolNotes": [self._notes(item) for item in self.toolset.notes]} | {
             "equipped": self.equipped
         }
@@ -34,7 +35,7 @@ class ShownToolset(NamedTuple):
             {"name": note.name, "note": note.text, "stale": bool(digest and note.digest and note.digest != digest)}
             for note in item.notes
         ]
-        return {"toolRef": reference_fields(item.tool), "orphan": tool is None, "notes": notes}
+        return {"toolRef": ToolReference.of(item.tool).fields(), "orphan": tool is None, "notes": notes}
 
 
 class ToolsetLine(NamedTuple):

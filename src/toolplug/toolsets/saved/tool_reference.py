@@ -16,6 +16,15 @@ class ToolReference(NamedTuple):
     name: str | None = None
     ref_id: str | None = None
 
+    @classmethod
+    def of(cls, name: str) -> ToolReference:
+        """Both names of the tool of this canonical name."""
+        return cls(name, ref_id(name))
+
+    def fields(self) -> dict[str, object]:
+        """As JSON."""
+        return {"namespacedName": self.name, "refId": self.ref_id}
+
     def __str__(self) -> str:
         return repr(self.ref_id if self.name is None else self.name)
 

@@ -1,0 +1,1 @@
+"""A provider with which a model chooses among its tools, keeps the choice, and annotates it."""
