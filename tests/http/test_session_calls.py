@@ -218,7 +218,7 @@ async def test_a_late_answer_is_410_and_its_plugin_was_told_that_nobody_waits() 
         assert refusal(await it.plugin.answer(request.data["id"], result=1)) == (410, "too_late", None)
 
 
-@pytest.mark.requirement("C-6-result-errors", "I2-4-cancel")
+@pytest.mark.requirement("C-6-result-errors", "I3-4-cancelled")
 async def test_a_caller_who_hangs_up_cancels_the_request() -> None:
     async with attached() as it:
         head = [(b"host", b"localhost"), (b"authorization", b"Bearer alice-key")]
@@ -350,7 +350,7 @@ async def test_as_many_calls_are_queued_as_may_wait() -> None:
         assert (refusal(full), full.headers["retry-after"]) == ((429, "too_many_waiting_calls", None), "1")
 
 
-@pytest.mark.requirement("H-relay-wrong-answers", "H-limit-result")
+@pytest.mark.requirement("I3-bad-huge-answer", "H-relay-wrong-answers", "H-limit-result")
 async def test_a_result_over_its_limit_is_cut_and_an_answer_over_the_bodys_limit_waits_for_a_smaller_one() -> None:
     async with attached(limits={"max_result_bytes": "100KiB"}) as it:
         calling = it.calling()

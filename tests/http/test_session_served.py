@@ -135,7 +135,7 @@ def test_a_stream_begins_at_once_and_goes_on_as_things_happen(parser: Parser) ->
         assert (reader.next().data["revision"], stream.next().data["revision"]) == (revision, revision)
 
 
-@pytest.mark.requirement("H-stream-slow", "H-stream-bounded", "C-6-slow-reader")
+@pytest.mark.requirement("H-stream-slow", "H-stream-bounded", "C-6-slow-reader", "I3-bad-byte-a-second")
 def test_a_reader_of_one_byte_at_a_time_holds_nobody_up_and_is_told_that_it_missed_something() -> None:
     with application() as it:
         slow, quick = it.wire(receive_buffer=4096), it.wire()

@@ -162,7 +162,7 @@ async def test_a_reader_that_takes_nothing_holds_nobody_up_and_begins_again() ->
         assert (connected.event, connected.data["revision"], after.data["revision"]) == ("connected", 301, 302)
 
 
-@pytest.mark.requirement("C-6-lease", "H-relay-wrong-answers")
+@pytest.mark.requirement("C-6-lease", "H-relay-wrong-answers", "I3-bad-two-plugins")
 async def test_a_request_goes_to_the_newest_stream_and_again_to_the_next_when_that_ends() -> None:
     async with sessions_host() as (_, app, client):
         plugin = await new_plugin(client, tool("add"))
@@ -275,7 +275,7 @@ def test_a_quiet_stream_beats_every_15_seconds() -> None:
     on_jumping_loop(scenario)
 
 
-@pytest.mark.requirement("C-6-stream-errors", "C-5-scope-read")
+@pytest.mark.requirement("C-6-stream-errors", "C-5-scope-read", "I3-3-recheck")
 def test_a_stream_ends_when_its_callers_key_is_taken_away(tmp_path: Path) -> None:
     keys: list[Json] = [
         {"key": "root-key", "subject": "root", "scopes": ["admin"]},
