@@ -145,8 +145,8 @@ class Plan:
     `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
     that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
     `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
-    `longest_s`, ask for so much. Empty tuples and None cost nothing at the call; `guarded` says that there is more
-    than that around it.
+    `longest_s`, ask for so much. `basis` is what the limits were drawn from, where another level may be put among
+    them. Empty tuples and None cost nothing at the call; `guarded` says that there is more than that around it.
     """
 
     ref: ToolRef
@@ -170,6 +170,7 @@ class Plan:
     artifacts: Artifacts | None = None
     observers: tuple[Observer, ...] = ()
     settings: tuple[Setting, ...] = ()
+    basis: object = None
     guarded: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The limits that an operator may set for every tool, a provider or one tool, and what holds in the end.
+"""The limits that an operator may set for every tool, a provider, a toolset or one tool, and what holds in the end.
 
 For timeouts and sizes the most specific level wins; counters do not override: each level that sets one must admit
 (CONTRACT.md section 2).
@@ -22,6 +22,9 @@ DEFAULT_DRAIN_S = 30.0
 DEFAULT_RESULT_BYTES = 1024 * 1024
 DEFAULT_BLOCKING = 16
 DEFAULT_ORIGIN = "default"
+
+_WIDER = 2
+"""How many levels are wider than a toolset: that of every tool, and the provider's."""
 
 
 class BreakerLimit(BaseModel):
@@ -60,6 +63,32 @@ class Layer(NamedTuple):
     origin: Callable[[str], str]
 
 
+class Basis(NamedTuple):
+    """What the limits of one tool are drawn from: its levels, the widest first, and what is known of the tool itself.
+
+    `layers` are those for every tool and of its provider, then, where there are any, of a toolset and of the tool.
+    """
+
+    layers: tuple[Layer, ...]
+    wished_timeout_s: float | None
+    blocking: bool
+    repeatable: bool
+
+    def within(self, layer: Layer) -> Basis:
+        """With one level more: narrower than the provider's, wider than the tool's own."""
+        return self._replace(layers=(*self.layers[:_WIDER], layer, *self.layers[_WIDER:]))
+
+    def effective(self, ledger: Ledger) -> Effective:
+        """What this comes to."""
+        return effective(
+            self.layers,
+            ledger,
+            wished_timeout_s=self.wished_timeout_s,
+            blocking=self.blocking,
+            repeatable=self.repeatable,
+        )
+
+
 class Effective(NamedTuple):
     """What holds for one tool, with every knob as `explain` shows it."""
 
@@ -70,12 +99,13 @@ class Effective(NamedTuple):
     retry: Retry | None
     limiters: tuple[Limiter, ...]
     settings: tuple[Setting, ...]
+    basis: Basis
 
 
 def effective(
     layers: Sequence[Layer], ledger: Ledger, *, wished_timeout_s: float | None, blocking: bool, repeatable: bool
 ) -> Effective:
-    """What these layers (every tool, provider, tool: in this order) come to for one tool.
+    """What these layers (every tool, provider, toolset, tool: in this order) come to for one tool.
 
     `wished_timeout_s` is the tool author's own: it stands between the provider's setting and that for every tool.
     `blocking` tools have 16 places a provider where nothing else is said; retries need a `repeatable` tool.
@@ -100,6 +130,7 @@ def effective(
         Retry(retries.value) if retries.value and repeatable else None,
         limiters,
         tuple(knobs.settings),
+        Basis(tuple(layers), wished_timeout_s, blocking, repeatable),
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ToolsetRefused
 from toolplug.execution.audit import audit
+from toolplug.execution.knobs import NO_LIMITS, Layer
 from toolplug.host.configuration import Configuration
 from toolplug.host.toolset_entries import AGENT_RULE, is_agent_id
 from toolplug.host.toolset_records import AllowlistRecord, BindingRecord, ToolsetRecords
@@ -19,6 +21,7 @@ from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.allowlists import Allowlist
+from toolplug.toolsets.declared import KIND as TOOLSET
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.toolset import Shared, Toolset
 
@@ -77,6 +80,7 @@ class ToolsetDesk:
                 id=name,
                 prefix=entry.prefix,
                 source=Shared(executor=self._registry.tools_of(entry.provider)),
+                limits=_limits(configuration, name),
                 shown=entry.source,
                 origin=entries.places[name],
             )
@@ -163,6 +167,13 @@ class ToolsetDesk:
         source = Shared(executor=self._registry.tools_of(record.source.removeprefix(PROVIDER)))
         origin = f"PUT /api/toolset-bindings/{record.id} by {record.by}"
         return Toolset(id=record.id, prefix=record.prefix, source=source, shown=record.source, origin=origin)
+
+
+def _limits(configuration: Configuration, name: str) -> Layer | None:
+    limits = configuration.toolsets.toolsets[name].limits
+    if limits == NO_LIMITS:
+        return None
+    return Layer((TOOLSET, name), limits, partial(configuration.origin, "toolsets", name, "limits"))
 
 
 def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:

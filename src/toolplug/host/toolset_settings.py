@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.config.not_built import not_built
 from toolplug.config.shape_error import shape_error
+from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.host.part import Part
 
 PROVIDER = "provider:"
@@ -25,6 +26,12 @@ def _source(text: str) -> str:
     return text
 
 
+def _of_calls(limits: Limits) -> Limits:
+    if limits.drain is not None:
+        raise PydanticCustomError("drain_of_provider", "drain is set at the provider: it is how long its calls may end")
+    return limits
+
+
 class ToolsetSettings(Part):
     """One toolset: the tools of a provider under a prefix."""
 
@@ -35,6 +42,11 @@ class ToolsetSettings(Part):
         str, AfterValidator(_source), Field(alias="from", description="provider:KEY, the key of an entry of providers")
     ]
     scope: Annotated[Scope, Field(description="shared; session comes with MCP servers")] = "shared"
+    limits: Annotated[
+        Limits,
+        AfterValidator(_of_calls),
+        Field(description="for its tools together, between the provider's limits and each tool's own; no drain"),
+    ] = NO_LIMITS
 
     @model_validator(mode="after")
     def _one_provider_for_all(self) -> Self:

@@ -158,6 +158,7 @@ class _Planner:
             replay=around.replay,
             artifacts=around.artifacts if held.artifacts else None,
             settings=(policy, *held.settings),
+            basis=held.basis,
         )
         return Tool(definition, plan)
 

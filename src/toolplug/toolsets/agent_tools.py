@@ -11,6 +11,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.execution.live import Joint, LiveCatalog
 from toolplug.toolsets.allowlists import Allowlists
 from toolplug.toolsets.around import Around
+from toolplug.toolsets.limited import limited
 from toolplug.toolsets.lone_part import LonePart
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.session_part import SessionPart
@@ -150,8 +151,13 @@ class AgentTools:
         part = self._shared.get(toolset)
         if part is None:
             whole = Joint(self._around.unknown, source.executor)
-            part = self._shared[toolset] = whole.view(lambda catalog: catalog.prefixed(toolset.prefix))
+            part = self._shared[toolset] = whole.view(lambda catalog: self._of_toolset(catalog, toolset))
         return part
+
+    def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
+        if toolset.limits is not None:
+            catalog = limited(catalog, toolset.limits, self._around.ledger, self._around.artifacts)
+        return catalog.prefixed(toolset.prefix)
 
     def _lone_part(self, toolset: Toolset, source: PerSession) -> LiveCatalog:
         part = self._lone.get(toolset)

@@ -11,6 +11,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.knobs import Layer
 
 TOOLSET_ID = r"^[a-z][a-z0-9_-]{0,63}$"
 
@@ -43,12 +44,14 @@ class PerSession:
 class Toolset:
     """One registration. Raises `InvalidDefinition` for an id or a prefix that is illegal (CONTRACT.md section 1).
 
-    `shown` says what its tools come from, and `origin` the line of the configuration, or the call, that registered it.
+    `limits` hold for its tools together, beside those of where they come from. `shown` says what its tools come from,
+    and `origin` the line of the configuration, or the call, that registered it.
     """
 
     id: str
     prefix: str
     source: Shared | PerSession
+    limits: Layer | None = None
     shown: str = FROM_CODE
     origin: str = FROM_CODE
 
