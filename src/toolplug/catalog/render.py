@@ -8,7 +8,7 @@ from typing import Literal
 import orjson
 
 from toolplug.catalog.cleaning import NOTES_HEADING, in_one_line
-from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints
+from toolplug.catalog.definition import NO_HINTS, Note, ToolDefinition, ToolHints
 
 Dialect = Literal["chat", "responses", "anthropic", "mcp"]
 
@@ -38,9 +38,14 @@ def described(definition: ToolDefinition) -> str:
     """The description as the model reads it: the author's, then the notes, one line each (CONTRACT.md section 7)."""
     if not definition.notes:
         return definition.description
-    lines = "\n".join(f"• **{note.name}**: {in_one_line(note.text)}" for note in definition.notes)
-    section = f"{NOTES_HEADING}\n\n{lines}"
+    section = notes_section(definition.notes)
     return f"{definition.description}\n\n{section}" if definition.description else section
+
+
+def notes_section(notes: Iterable[Note]) -> str:
+    """The notes under their heading."""
+    lines = "\n".join(f"• **{note.name}**: {in_one_line(note.text)}" for note in notes)
+    return f"{NOTES_HEADING}\n\n{lines}"
 
 
 def _chat(definition: ToolDefinition) -> bytes:
@@ -67,7 +72,7 @@ def _mcp(definition: ToolDefinition) -> bytes:
     parts = [start[:-1]]
     if output is not None:
         parts += [b',"outputSchema":', output.text]
-    if promises := annotations(hints):
+    if promises := promised(hints):
         parts += [b',"annotations":', orjson.dumps(promises)]
     if definition.wire != definition.name:
         parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
@@ -80,7 +85,7 @@ def _head(definition: ToolDefinition) -> bytes:
     return b'{"name":"%b","description":%b' % (definition.wire.encode(), orjson.dumps(text))
 
 
-def annotations(hints: ToolHints) -> dict[str, bool]:
+def promised(hints: ToolHints) -> dict[str, bool]:
     """The hints as Model Context Protocol's tool annotations; empty where nothing is promised."""
     named = {
         "readOnlyHint": hints.read_only,

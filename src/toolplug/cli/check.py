@@ -1,18 +1,23 @@
-"""`toolplug check`: is the configuration right. Starts nothing."""
+"""`toolplug check`: is the configuration right, and are notes too long. Starts nothing."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
 from toolplug.cli.answer import counted, print_json
+from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
-from toolplug.cli.refusal import print_problems
-from toolplug.errors import ConfigError
-from toolplug.host.configuration import read_configuration
+from toolplug.cli.refusal import print_problems, problem_fields
+from toolplug.errors import ConfigError, Problem
+from toolplug.host.configuration import Configuration, read_configuration
+from toolplug.host.long_notes import long_notes
 from toolplug.providers.entry_points import installed
+from toolplug.stores.open import open_store, store_file
 
 app: typer.Typer = typer.Typer()
 
@@ -21,7 +26,8 @@ app: typer.Typer = typer.Typer()
 def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Read the configuration and report every problem at once, with file, line and column. Starts nothing.
 
-    Imports the packages of the providers that are on, to check their settings. Exits 1 when there is a problem.
+    Imports the packages of the providers that are on, to check their settings. Exits 1 when there is a problem. Warns
+    of saved notes that make a tool's description too long for some model APIs.
 
     Example: toolplug check -c providers.yaml --json
     """
@@ -32,9 +38,27 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     except ConfigError as error:
         print_problems(error.problems, as_json=as_json, answer=True)
         raise typer.Exit(1) from None
+    raise typer.Exit(run_to_end(_right(file, configuration, as_json)))
+
+
+async def _right(file: Path, configuration: Configuration, as_json: bool) -> int:
+    warnings = await _warnings(configuration)
     if as_json:
-        print_json({"problems": []})
-        return
+        told = {"warnings": [problem_fields(item) for item in warnings]} if warnings else {}
+        print_json({"problems": [], **told})
+        return 0
     wanted = configuration.providers.wanted.values()
     on = sum(item.build is not None for item in wanted)
     typer.echo(f"{file} is right: {counted(on, 'provider')} on, {len(wanted) - on} off")
+    print_problems(warnings, as_json=False)
+    return 0
+
+
+async def _warnings(configuration: Configuration) -> Sequence[Problem]:
+    """What is doubtful in the store; nothing where there is none yet."""
+    url, folder = configuration.settings.store, configuration.folder
+    file = store_file(url, folder=folder)
+    if file is None or not file.exists():
+        return ()
+    async with open_store(url, folder=folder) as store:
+        return await long_notes(store)

@@ -28,6 +28,8 @@ COMMANDS = {
     "schema": "toolplug.cli.schema",
     "new-provider": "toolplug.cli.new_provider",
     "sessions": "toolplug.cli.sessions.group",
+    "toolsets": "toolplug.cli.toolsets",
+    "notes": "toolplug.cli.notes",
     "approvals": "toolplug.cli.approvals",
     "keys": "toolplug.cli.keys",
 }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.definition import ToolDefinition, ToolHints
-from toolplug.catalog.render import annotations
+from toolplug.catalog.render import promised
 from toolplug.client.capability import CapabilityLevel, CapabilityType
 from toolplug.errors import InvalidArguments, InvalidDefinition
 from toolplug.signatures.scope import Names, names_around
@@ -96,7 +96,7 @@ def _definition(listed: ToolDefinition, requires: Sequence[CapabilityType | Requ
     }
     if listed.output_schema is not None:
         definition["outputSchema"] = listed.output_schema.value
-    if hints := annotations(listed.hints):
+    if hints := promised(listed.hints):
         definition["annotations"] = hints
     if requires:
         definition["requires"] = [item if isinstance(item, str) else item._asdict() for item in requires]

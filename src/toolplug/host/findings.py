@@ -8,11 +8,9 @@ from typing import NamedTuple
 from toolplug.catalog.render import described
 from toolplug.errors import Problem
 from toolplug.host.host import Host
+from toolplug.host.long_notes import MAX_DESCRIPTION, long_notes
 from toolplug.providers.entry_points import Installed
 from toolplug.providers.state import ProviderRecord, ProviderState
-
-MAX_DESCRIPTION = 1024
-"""Some model APIs refuse a longer description of a tool."""
 
 _WRONG = frozenset(
     {
@@ -45,6 +43,7 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *(_failure(record) for record in host.records() if record.state is ProviderState.SHADOWED),
         *_conflicts(host),
         *_long_descriptions(host),
+        *await long_notes(host.store),
     ]
     return Findings(tuple(wrong), tuple(doubtful))
 

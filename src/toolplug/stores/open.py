@@ -36,8 +36,14 @@ def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = t
 
 def store_folder(url: str, *, folder: Path = _HERE) -> Path | None:
     """The folder that a store's file stands in, where providers keep files beside it; None for a store in memory."""
+    file = store_file(url, folder=folder)
+    return None if file is None else file.parent
+
+
+def store_file(url: str, *, folder: Path = _HERE) -> Path | None:
+    """The file of a store, which need not be there yet; None for a store in memory."""
     parts = urlsplit(url)
-    return (folder / _path(parts)).parent if parts.scheme == "sqlite" else None
+    return folder / _path(parts) if parts.scheme == "sqlite" else None
 
 
 def _check_memory(parts: SplitResult) -> None:

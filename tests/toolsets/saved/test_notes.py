@@ -14,7 +14,7 @@ from toolplug.catalog.render import described
 from toolplug.errors import SavedToolsetRefused
 from toolplug.toolsets.saved.document import NotePart, ToolRefPart
 from toolplug.toolsets.saved.equipped import chosen_only, equipped
-from toolplug.toolsets.saved.notes import MAX_NOTES, MAX_NOTES_BYTES, NotesAdded, with_notes, without_notes
+from toolplug.toolsets.saved.notes import MAX_NOTES, MAX_NOTES_BYTES, NotesAdded, note_text, with_notes, without_notes
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
 
 READ = plain_tool("read", description="Read.").definition
@@ -95,7 +95,7 @@ def test_a_tool_has_at_most_twenty_notes_and_eight_kibibytes_of_them() -> None:
 
 
 @pytest.mark.requirement("C-7-notes-lines", "ANN-format", "C-7-notes-text", "ANN-AC-3")
-@given(st.text(min_size=1, max_size=200))
+@given(st.text(min_size=1, max_size=200).filter(note_text))
 def test_whatever_a_note_says_it_stays_one_bullet_of_one_line(text: str) -> None:
     toolset = added(KEPT, ("forged", text), ("next-one", "Of mine.")).toolset
     catalog = equipped(Catalog([plain_tool("read", description="Read.")]), toolset, chosen_only)
@@ -118,6 +118,10 @@ def test_a_note_is_called_by_lower_case_letters_digits_and_hyphens(name: str) ->
 def test_a_note_says_something_in_two_thousand_characters(text: str) -> None:
     with pytest.raises(ValidationError):
         NotePart(name="ab", note=text)
+    for name, said in (("ab", text), ("A", "x")):
+        with pytest.raises(SavedToolsetRefused) as refused:
+            added(KEPT, ("fine", "x"), (name, said))
+        assert refused.value.code == "invalid_note"
 
 
 @pytest.mark.requirement("ANN-tool-ref-either")

@@ -78,6 +78,13 @@ class SavedRecords:
         value = None if name is None else _CHOICE.dump_json(Equipped(owner, name))
         await self._store.commit(f"{_EQUIPPED}/{owner.key}", value)
 
+    async def every(self) -> AsyncGenerator[SavedToolset]:
+        """The documents of every owner."""
+        async for key in self._keys(f"{_SAVED}/"):
+            record = await self._store.read(key)
+            if record is not None:
+                yield _TOOLSET.validate_json(record.value)
+
     async def every_equipped(self) -> AsyncGenerator[Equipped]:
         """What each owner has equipped."""
         async for key in self._keys(f"{_EQUIPPED}/"):

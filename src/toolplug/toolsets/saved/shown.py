@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.toolsets.saved.document import document_fields
-from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolNotes
+from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes
 from toolplug.toolsets.saved.tool_reference import ToolReference
+
+NoteState = Literal["good", "stale", "orphan"]
 
 
 class ShownToolset(NamedTuple):
@@ -28,14 +30,19 @@ class ShownToolset(NamedTuple):
             "equipped": self.equipped
         }
 
-    def _notes(self, item: ToolNotes) -> dict[str, object]:
+    def state_of(self, item: ToolNotes, note: SavedNote) -> NoteState:
+        """Is the note's tool there, and what it was when the note was written."""
         tool = self.catalog.get(item.tool)
-        digest = "" if tool is None else tool.definition.ref.digest
+        if tool is None:
+            return "orphan"
+        return "stale" if note.digest and note.digest != tool.definition.ref.digest else "good"
+
+    def _notes(self, item: ToolNotes) -> dict[str, object]:
         notes = [
-            {"name": note.name, "note": note.text, "stale": bool(digest and note.digest and note.digest != digest)}
-            for note in item.notes
+            {"name": note.name, "note": note.text, "stale": self.state_of(item, note) == "stale"} for note in item.notes
         ]
-        return {"toolRef": ToolReference.of(item.tool).fields(), "orphan": tool is None, "notes": notes}
+        orphan = item.tool not in self.catalog
+        return {"toolRef": ToolReference.of(item.tool).fields(), "orphan": orphan, "notes": notes}
 
 
 class ToolsetLine(NamedTuple):
