@@ -368,3 +368,20 @@ def notes_of(shown: dict[str, object]) -> list[tuple[str, bool, list[tuple[str, 
         )
         for item in as_list(shown["toolNotes"])
     ]
+
+
+@pytest.mark.requirement("C-7-saved-equipped", "I4-explain-gates")
+async def test_explain_names_the_equipped_toolset_that_leaves_a_tool_out(host: Host) -> None:
+    await host.saved_toolsets.build(ANN, "mine", named("write"))
+    assert host.explain("read", ANN.principal).callable
+    await host.saved_toolsets.equip(ANN, "mine")
+    explained = host.explain("read", ANN.principal)
+    assert not explained.callable
+    (gate,) = [gate for gate in explained.gates if gate.verdict != "open"]
+    assert (gate.gate, gate.detail, gate.origin) == (
+        "equipped",
+        "saved toolset 'mine' is equipped, and does not have this tool",
+        "POST /api/toolsets/mine/equip",
+    )
+    assert host.explain("write", ANN.principal).callable
+    assert host.explain("read", BOB.principal).callable

@@ -12,6 +12,7 @@ from toolplug.config.nearest import nearest
 from toolplug.execution.gates import CALL_SCOPE
 from toolplug.execution.knobs import DEFAULT_ORIGIN
 from toolplug.host.agent_gates import AgentWay
+from toolplug.host.equipped_gate import EquippedGate
 from toolplug.host.gate_verdict import GateVerdict, verdict
 from toolplug.host.views import CREDENTIAL
 from toolplug.providers.generation import Generation
@@ -49,7 +50,8 @@ class Explainer:
     """What an explanation is drawn from: the whole catalog, what runs, and what is known of the rest.
 
     `lines` maps the key of an entry to the line that it stands at. `agent` is the way of the call through the agent
-    that the caller acts as, None for none; `session` is the one whose tools come last.
+    that the caller acts as, None for none; `session` is the one whose tools come last, `equipped` what the caller has
+    chosen among all of them.
     """
 
     catalog: Catalog
@@ -58,6 +60,7 @@ class Explainer:
     lines: Mapping[str, str] = field(default_factory=dict[str, str])
     agent: AgentWay | None = None
     session: Session | None = None
+    equipped: EquippedGate | None = None
 
     def explain(self, name: str, principal: Principal) -> Explanation:
         """Why this principal can call the tool of this name, or cannot."""
@@ -82,6 +85,8 @@ class Explainer:
             yield self._switch(plan)
             yield from self.agent.gates if self.agent is not None else ()
         yield from self._shadowed(tool)
+        if self.equipped is not None:
+            yield self.equipped.verdict(tool)
         given = {gate.name: gate for gate in plan.gates}
         yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
         policy = next((item for item in plan.settings if item.knob == "policy"), Setting("policy", "allow", "default"))

@@ -42,7 +42,7 @@ from toolplug.stores.open import open_store
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import FirstUse
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.owner import Caller
+from toolplug.toolsets.saved.owner import Caller, Owner
 from toolplug.toolsets.saved.service import SavedToolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
@@ -269,6 +269,7 @@ class Host:
             catalog=opened.registry.catalog,
             agent=agent_way(opened.toolsets.tools, tool, principal, agent),
             session=found,
+            equipped=opened.saved.gate(Owner(principal.tenant, principal.subject, session)),
             running=opened.registry.running(),
             records=self.records(),
             lines={key: entries.line(key) for key in entries.keys},

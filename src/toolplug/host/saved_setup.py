@@ -9,11 +9,13 @@ from toolplug.catalog.plan import Tool
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.ledger import Ledger
 from toolplug.host.configuration import Configuration
+from toolplug.host.equipped_gate import EquippedGate
 from toolplug.providers.planning import KIND
 from toolplug.providers.registry import UNKNOWN
 from toolplug.providers.site import Services
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.equipment import Equipment
+from toolplug.toolsets.saved.owner import Owner
 from toolplug.toolsets.saved.service import CatalogOf, SavedToolsets
 
 MANAGING = "toolsets"
@@ -48,6 +50,11 @@ class Saved(NamedTuple):
     def services(self) -> Services:
         """What providers may ask for."""
         return _offered({SavedToolsets: self.toolsets})
+
+    def gate(self, owner: Owner) -> EquippedGate | None:
+        """What the owner has equipped, as a gate; None where that is nothing."""
+        toolset = self.equipment.of(owner)
+        return None if toolset is None else EquippedGate(toolset, self.stays)
 
 
 def saved_setup(configuration: Configuration, store: Store, ledger: Ledger, catalog_of: CatalogOf) -> Saved:
