@@ -180,3 +180,21 @@ async def test_explain_names_what_keeps_a_tool_from_an_agent(client: AsyncClient
     ]
     answer = (await client.get("/v1/explain?tool=web.ecko&agent=researcher", headers=ROOT)).json()
     assert (answer["found"], answer["nearest"]) == (False, ["web.echo"])
+
+
+@pytest.mark.requirement("C-7-request-filter-empty", "C-7-intersection", "C-3-denied")
+async def test_a_request_may_ask_for_some_of_its_agents_toolsets(client: AsyncClient) -> None:
+    await client.put("/api/toolset-bindings/docs", json={"prefix": "docs", "from": "provider:sample"}, headers=ROOT)
+    await client.put("/api/agents/writer/toolsets", json={"toolsets": ["web", "docs"]}, headers=ROOT)
+    whole = await names(client, "writer")
+    assert {name.partition("__")[0] for name in whole} == {"web", "docs"}
+    for none in ("", ",", "web,docs"):
+        assert await names(client, f"writer&toolsets={none}") == whole
+    assert {name.partition("__")[0] for name in await names(client, "writer&toolsets=docs,what")} == {"docs"}
+    asked: list[tuple[object, str]] = [(None, "success"), ([], "success"), (["web"], "success"), (["docs"], "denied")]
+    for toolsets, status in asked:
+        body = {"name": "web.echo", "arguments": {"text": "hi"}, "agent": "writer", "toolsets": toolsets}
+        answer = await client.post("/v1/tool-calls", json=body, headers=ROOT)
+        assert (answer.status_code, answer.json()["status"]) == (200, status)
+    wrong = await client.post("/v1/tool-calls", json={"name": "web.echo", "toolsets": "web"}, headers=ROOT)
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "toolsets")

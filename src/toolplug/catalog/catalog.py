@@ -57,8 +57,9 @@ class Catalog(Mapping[str, Tool]):
     `prefixes` are the toolset prefixes that it knows, also those without a tool. Names are unique, wire names too:
     build one from parts that may clash with `merged` or `layered`.
 
-    `away` are tools whose source is away. They are no part of the map and of no listing, but a call of a name that only
-    they have is answered by their own plan, which says why. Every reshaping changes them along; None for none.
+    `away` are tools whose source is away, or that a request leaves out. They are no part of the map and of no listing,
+    but a call of a name that only they have is answered by their own plan, which says why and reaches nobody. Every
+    reshaping changes them along; None for none.
     """
 
     __slots__ = ("_etag", "_gates", "_kept_roots", "_rendered", "_tools", "_verdicts", "_wire", "away", "prefixes")

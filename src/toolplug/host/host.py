@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
@@ -232,13 +232,23 @@ class Host:
         self._coded = coded
 
     async def catalog_for(
-        self, principal: Principal, *, agent: str | None = None, session: str | None = None
+        self,
+        principal: Principal,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        toolsets: Collection[str] | None = None,
     ) -> Catalog:
         """What `executor_for` lists, once every toolset that lists nothing before it was opened has been opened."""
-        return await _listed(self.executor_for(principal, agent=agent, session=session))
+        return await _listed(self.executor_for(principal, agent=agent, session=session, toolsets=toolsets))
 
     def executor_for(
-        self, principal: Principal, *, agent: str | None = None, session: str | None = None
+        self,
+        principal: Principal,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        toolsets: Collection[str] | None = None,
     ) -> ToolExecutor:
         """The tools of this caller as one executor that follows every change (CONTRACT.md section 5, *whose catalog*).
 
@@ -248,11 +258,14 @@ class Host:
         """
         opened = self._entered()
         found = None if session is None else opened.sessions.known(session, principal.tenant)
-        return opened.views.executor_for(principal, agent, found)
+        return opened.views.executor_for(principal, agent, found, frozenset(toolsets) if toolsets else None)
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider: those of the configuration in file order, then those that are only installed, by type."""
         opened = self._entered()
+        `toolsets`: the ids of those that this one request wants among the agent's; the rest is neither listed nor run.
+        None or nothing: all of them. What a session has of its own is in no toolset and stays.
+
         return (*opened.registry.records(), *only_installed(opened.configuration.providers))
 
     def explain(

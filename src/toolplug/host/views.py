@@ -14,6 +14,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.gates import CALL_SCOPE, ScopeGate
 from toolplug.execution.live import LiveCatalog, joined
 from toolplug.host.reader_last import ReaderLast
+from toolplug.host.request_filter import left_out
 from toolplug.providers.registry import UNKNOWN, FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
@@ -42,31 +43,51 @@ class Views:
         self._registry = registry
         self._agents = agents
         self._refused = Kept(_refused)
+        self._left_out = Kept(left_out)
         self._order = ReaderLast(tail)
         self._equipment = equipment
 
-    def executor_for(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
-        """The tools of this caller, as their equipped toolset chooses. Raises `AgentRequired` and `AgentNotAllowed`."""
+    def executor_for(
+        self, principal: Principal, agent: str | None, session: Session | None, only: frozenset[str] | None = None
+    ) -> ToolExecutor:
+        """The tools of this caller, as their equipped toolset chooses. Raises `AgentRequired` and `AgentNotAllowed`.
+
+        `only`: those of these toolsets, and what the session has of its own.
+        """
         code = None if session is None else session.code
         owner = Owner(principal.tenant, principal.subject, code)
-        return self._composed(principal, agent, session, lambda tools: self._equipment.view(owner, tools, code))
+        return self._composed(principal, agent, session, only, lambda tools: self._equipment.view(owner, tools, code))
 
     def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
         """The tools of this caller, whatever is equipped. Raises like `executor_for`."""
-        return self._composed(principal, agent, session, lambda tools: tools)
+        return self._composed(principal, agent, session, None, lambda tools: tools)
 
     def _composed(
-        self, principal: Principal, agent: str | None, session: Session | None, choose: Choose
+        self,
+        principal: Principal,
+        agent: str | None,
+        session: Session | None,
+        only: frozenset[str] | None,
+        choose: Choose,
     ) -> ToolExecutor:
         acting = acting_agent(principal, agent)
         if acting is None:
-            return choose(self._in_session(self._registry, principal, session))
-        choice = Choice(principal.tenant, acting)
+            tools = self._registry if only is None else self._registry.view(self._left_out)
+            return choose(self._in_session(tools, principal, session))
+        choice = Choice(principal.tenant, acting, only=only)
 
         def composed(key: Hashable) -> ToolExecutor:
-            return choose(self._in_session(self._agents.executor(choice, key), principal, session))
+            return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
         return FirstUse(self._agents, choice, None if session is None else session.code, composed)
+
+    def _of_agent(self, choice: Choice, session: Hashable) -> LiveCatalog:
+        """The toolsets of the choice; those that only the request leaves out are not listed."""
+        tools = self._agents.executor(choice, session)
+        if choice.only is None:
+            return tools
+        others = self._agents.executor(choice._replace(only=None, without=choice.only), session)
+        return joined(self._unknown(), tools, others.view(self._left_out))
 
     def default_tools(self, tenant: str, toolset: str | None) -> ToolExecutor | None:
         """One toolset under its prefix, as a tenant sees it, for sessions that have nothing of their own."""

@@ -32,7 +32,7 @@ async def call_tool(host: Host, exchange: Exchange) -> None:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
     key = idempotency_key(exchange)
     body = await read_json(exchange, CallBody)
-    executor = await executor_of(host, exchange.principal, body.agent, body.session)
+    executor = await executor_of(host, exchange.principal, body.agent, body.session, body.toolsets)
     context = CallContext(
         principal=exchange.principal,
         session=body.session,

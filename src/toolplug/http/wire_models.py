@@ -13,6 +13,7 @@ from toolplug.providers.state import ProviderState
 MAX_TIMEOUT_MS = 300_000
 MAX_ID = 256
 MAX_NAME = 256
+MAX_TOOLSETS = 256
 
 ErrorType = Literal[
     "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
@@ -34,6 +35,10 @@ class CallBody(BaseModel):
     arguments: Annotated[dict[str, object] | str, Field(description="an object, or its JSON text")] = "{}"
     agent: Annotated[str | None, Field(description="whose tools: an agent's")] = None
     session: Annotated[str | None, Field(description="whose tools: those of this session as well")] = None
+    toolsets: Annotated[
+        list[str] | None,
+        Field(max_length=MAX_TOOLSETS, description="among the agent's; all of them when absent or empty"),
+    ] = None
     options: Annotated[
         dict[str, object] | None, Field(description="options of the built-in stub that stands for the tool")
     ] = None

@@ -18,7 +18,7 @@ from toolplug.testing.broken_rule import BrokenRule, raise_broken
 NO_TOOL = "no_tool_has_this_name"
 Change = Callable[[], Awaitable[object]]
 
-_AWAY = frozenset({ToolStatus.UNAVAILABLE, ToolStatus.INVALID_ARGUMENTS})
+_AWAY = frozenset({ToolStatus.UNAVAILABLE, ToolStatus.DENIED, ToolStatus.INVALID_ARGUMENTS})
 _NO_ARGUMENTS: tuple[object, ...] = ("not json", b"\xff", "[1]", "null", {1: 2}, 7)
 
 

@@ -19,11 +19,20 @@ from toolplug.toolsets.toolset import PerSession, Shared, Toolset
 
 
 class Choice(NamedTuple):
-    """Whose toolsets: those on the allowlist of a tenant's agent, or, without an agent, those of the ids given."""
+    """Whose toolsets: those on the allowlist of a tenant's agent, or, without an agent, those of the ids given.
+
+    `only` and `without` are ids that a request has picked out among them.
+    """
 
     tenant: str
     agent: str | None = None
     toolsets: tuple[str, ...] = ()
+    only: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
+
+    def takes(self, toolset: str) -> bool:
+        """Is the toolset of this id one that the request did not leave out."""
+        return toolset not in self.without and (self.only is None or toolset in self.only)
 
 
 class AgentTools:
@@ -81,7 +90,7 @@ class AgentTools:
             allowlist = self._allowlists.of(choice.tenant, choice.agent)
             ids = allowlist.toolsets if allowlist is not None else ()
         known = self._toolsets.of(choice.tenant)
-        return [known[name] for name in dict.fromkeys(ids) if name in known]
+        return [known[name] for name in dict.fromkeys(ids) if name in known and choice.takes(name)]
 
     def waits(self, choice: Choice, session: Hashable, name: str = "") -> bool:
         """Is there a toolset that must be opened before it can list a tool of this name, or any tool.

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolplug.host.toolset_settings import Scope
-
-MAX_TOOLSETS = 256
+from toolplug.http.wire_models import MAX_TOOLSETS
 
 
 class _Body(BaseModel):
