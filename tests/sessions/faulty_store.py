@@ -14,18 +14,16 @@ from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
 class FaultyStore(Store):
     """Everything goes to `inner`, which its owner opens and closes, and which outlives this one.
 
-    Each operation takes `before` turns of the loop until it is done and `after` more until it is answered. `fails` is
-    asked for each operation by its name and says whether it fails, undone. What is `held` by name waits until it is let
-    go by `go`.
+    Each operation takes so many turns of the loop until it is done and so many more until it is answered: `pace` by its
+    name. `fails` is asked for each operation by its name and says whether it fails, undone. What is held by name waits
+    until it is let go.
     """
 
-    def __init__(self, inner: Store, *, before: int = 0, after: int = 0) -> None:
+    def __init__(self, inner: Store) -> None:
         self.inner = inner
-        self.before = before
-        self.after = after
+        self.pace: dict[str, tuple[int, int]] = {}
         self.fails: Callable[[str], bool] = lambda _: False
         self.down = False
-        self.seen = 0
         self._held: dict[str, asyncio.Event] = {}
 
     def hold(self, operation: str) -> None:
@@ -42,7 +40,7 @@ class FaultyStore(Store):
     async def read(self, key: str) -> Record | None:
         await self._begin("read")
         record = await self.inner.read(key)
-        await self._turns(self.after)
+        await self._end("read")
         return record
 
     async def commit(
@@ -56,13 +54,13 @@ class FaultyStore(Store):
     ) -> int:
         await self._begin("commit")
         revision = await self.inner.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
-        await self._turns(self.after)
+        await self._end("commit")
         return revision
 
     async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
         await self._begin("extend")
         extended = await self.inner.extend(key, events=events, ttl_s=ttl_s)
-        await self._turns(self.after)
+        await self._end("extend")
         return extended
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
@@ -72,7 +70,7 @@ class FaultyStore(Store):
     async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         await self._begin("events")
         events = await self.inner.events(key, after, wait_s=wait_s, limit=limit)
-        await self._turns(self.after)
+        await self._end("events")
         return events
 
     async def aclose(self) -> None:
@@ -87,13 +85,21 @@ class FaultyStore(Store):
         await self.aclose()
 
     async def _begin(self, operation: str) -> None:
-        await self._turns(self.before)
+        await _turns(self.pace.get(operation, (0, 0))[0])
         if operation in self._held:
             await self._held[operation].wait()
-        self.seen += 1
         if self.down or self.fails(operation):
             raise StoreUnavailable(f"no {operation} now")
 
-    async def _turns(self, count: int) -> None:
-        for _ in range(count):
-            await asyncio.sleep(0)
+    async def _end(self, operation: str) -> None:
+        await _turns(self.pace.get(operation, (0, 0))[1])
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def evenly(before: int, after: int) -> dict[str, tuple[int, int]]:
+    """The same pace for every operation."""
+    return dict.fromkeys(("read", "commit", "extend", "keys", "events"), (before, after))

@@ -57,15 +57,15 @@ class Presence:
     def detach(self, stream: str) -> None:
         """A stream of the plugin has ended."""
         self._relay.detach(stream)
-        self.expect()
+        if not self._relay.attached:
+            self._begin_grace()
 
     def expect(self) -> None:
         """Give the plugin the grace time from now on, unless it is there."""
         if self._relay.attached or self._stopped:
             return
         was_reachable = self.reachable
-        self._end_grace()
-        self._grace = asyncio.get_running_loop().call_later(self._grace_s(), self._grace_is_over)
+        self._begin_grace()
         if not was_reachable:
             self._owner.reachability_changed()
 
@@ -73,6 +73,10 @@ class Presence:
         """Expect nothing any more."""
         self._stopped = True
         self._end_grace()
+
+    def _begin_grace(self) -> None:
+        self._end_grace()
+        self._grace = asyncio.get_running_loop().call_later(self._grace_s(), self._grace_is_over)
 
     def _end_grace(self) -> None:
         if self._grace is not None:

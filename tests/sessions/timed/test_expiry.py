@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore
+from tests.sessions.faulty_store import FaultyStore, evenly
 from tests.sessions.stage import T1, Listener, added, listening, opened, registration
 from tests.sessions.virtual_time import pass_time
 
@@ -196,7 +196,7 @@ async def test_no_stream_outlives_its_session_whenever_it_opens(
 ) -> None:
     session = await created(sessions)
     async with listening(session) as open_before:
-        store.before, store.after = turns // 2, turns
+        store.pace = evenly(turns // 2, turns)
         ending = asyncio.create_task(sessions.end(session, T1))
         for role, after in (("client", None), ("plugin", None), ("client", "1"), ("client", "99")):
             await asyncio.sleep(0)

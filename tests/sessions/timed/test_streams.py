@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore
+from tests.sessions.faulty_store import FaultyStore, evenly
 from tests.sessions.stage import (
     T1,
     Listener,
@@ -233,7 +233,7 @@ async def test_the_last_words_reach_a_reader_that_begins_again(
 ) -> None:
     async with listening(session) as client:
         await change(session, MAX_WAITING_EVENTS + 1)
-        store.after = 3
+        store.pace = evenly(0, 3)
         reading = asyncio.create_task(client.hear_out())
         await turns(turns_before_the_end)
         await sessions.end(session, T1)

@@ -1,0 +1,20 @@
+"""Any play of plugins, readers, callers and faults: the invariants of sessions hold."""
+
+from __future__ import annotations
+
+import pytest
+from tests.sessions.machine import SessionsMachine, playing
+
+WHAT = ("I3-machine", "DYN-AC-10", "H-stream-race", "H-stream-reconnect", "C-6-atomic-revision")
+
+
+@pytest.mark.requirement(*WHAT)
+class TestSessions(SessionsMachine.TestCase):
+    settings = playing(80, 30)
+
+
+@pytest.mark.judge
+@pytest.mark.timeout(1200)
+@pytest.mark.requirement(*WHAT)
+class TestSessionsAtLength(SessionsMachine.TestCase):
+    settings = playing(5_000, 60)

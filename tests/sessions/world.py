@@ -1,0 +1,404 @@
+"""A small world: two sessions of two tenants, their plugins, their readers and a host on one store that fails.
+
+Whoever plays with it calls its methods in any order; what must hold is checked on the way, by what the store was given
+(`Ledger`), and at the end, when everything has come to rest (`rest`). Time is virtual: the same play ends the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.sessions.faulty_store import FaultyStore
+from tests.sessions.stage import LIMITS, ArrangedNeighbours, definition, turns
+from tests.sessions.virtual_time import EPOCH, VirtualLoop
+from tests.sessions.witnesses import Call, Ear, Ledger, Tools, WatchedStore
+
+from toolplug.catalog.call import CallContext, Principal, ToolCall
+from toolplug.errors import SessionGone, SessionRefused, StoreError
+from toolplug.execution.lanes import Lanes
+from toolplug.execution.ledger import Ledger as CallLedger
+from toolplug.sessions.life import latest_expiry
+from toolplug.sessions.limits import SessionLimits
+from toolplug.sessions.log_entry import EVERYBODY, STATUS, LogEntry
+from toolplug.sessions.negotiation import Registration, ToolChanges
+from toolplug.sessions.plans import Planner
+from toolplug.sessions.reader import MAX_WAITING_EVENTS
+from toolplug.sessions.service import Sessions
+from toolplug.sessions.session import Session
+from toolplug.sessions.vocabulary import StreamRole
+from toolplug.stores.store import Store
+
+TTL_S = 120.0
+SMALL: SessionLimits = replace(LIMITS, max_waiting_calls=2, ttl_s=TTL_S)
+TENANTS = ("t0", "t1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seams:
+    """What the world is made of; a seeded bug comes in here."""
+
+    sessions: type[Sessions] = Sessions
+    planner: Callable[[CallLedger, Lanes], Planner] = Planner
+    store: Callable[[Store], FaultyStore] = FaultyStore
+
+
+class World:
+    """Every method begins something and lets it go as far as `turns` lets it."""
+
+    def __init__(self, seams: Seams, *, kept_events: int) -> None:
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
+        loop = self.runner.get_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.loop = loop
+        self.seams = seams
+        self.ledgers: dict[str, Ledger] = {}
+        self.inner = WatchedStore(lambda: EPOCH + loop.time(), kept_events, self.ledgers)
+        self.store = seams.store(self.inner)
+        self.lanes = Lanes()
+        self.slots: list[Session | None] = [None, None]
+        self.ears: list[Ear] = []
+        self.left: list[Ear] = []
+        self.calls: list[Call] = []
+        self.work: set[asyncio.Task[Any]] = set()
+        self.numbers = 0
+        self._run(self._begin())
+
+    # What may happen.
+
+    def create(self, slot: int) -> None:
+        """A new session in the place of one that is over."""
+        if self._session(slot) is None:
+            self._go(self._create(slot))
+
+    def register(self, slot: int, names: Sequence[str], *, bad: bool, atomic: bool) -> None:
+        """Replace the set; one definition may be bad."""
+        session = self._session(slot)
+        if session is None:
+            return
+        wanted = {name: self._description(slot) for name in names}
+        tools: list[object] = [definition(name, text) for name, text in wanted.items()]
+        if bad:
+            tools.insert(len(tools) // 2, {"name": "bad"})
+        asked = Registration(plugin_type=f"p{slot}", tools=tools, atomic=atomic)
+        self._change(session, lambda _: wanted, session.register(asked), set(names))
+
+    def update(self, slot: int, names: Sequence[str], expected: int | None) -> None:
+        """Add, remove and modify: each name by what it is now, in turn."""
+        session = self._session(slot)
+        if session is None:
+            return
+        there = session.state.tools.tools
+        added = {name: self._description(slot) for name in names if name not in there}
+        kept = [name for name in names if name in there]
+        removed, modified = kept[::2], {name: self._description(slot) for name in kept[1::2]}
+        changes = ToolChanges(
+            added=[definition(name, text) for name, text in added.items()],
+            removed=removed,
+            modified=[definition(name, text) for name, text in modified.items()],
+        )
+
+        def after(tools: Tools) -> Tools:
+            if set(added) & set(tools) or not {*removed, *modified} <= set(tools):
+                return {"impossible": ""}
+            return {name: text for name, text in tools.items() if name not in removed} | modified | added
+
+        self._change(session, after, session.update(changes, "play", expected), None)
+
+    def open(self, slot: int, role: StreamRole, *, resume: bool) -> None:
+        """A stream: new, or going on from where another one of that session stopped."""
+        session = self._session(slot)
+        if session is not None:
+            before = [ear for ear in self.left if ear.session.code == session.code and ear.begun] if resume else []
+            self._go(self._open(session, role, before[-1] if before else None))
+
+    def read(self, which: int | None) -> None:
+        """One reader reads what waits, the others are slow; or all of them do."""
+        ears = self.ears if which is None or not self.ears else [self.ears[which % len(self.ears)]]
+        for ear in ears:
+            if ear.waiting and (ear.reading is None or ear.reading.done()):
+                ear.reading = self._go(ear.hear())
+
+    def cut(self, which: int) -> tuple[int, StreamRole] | None:
+        """A stream ends on its reader's side; whose it was."""
+        if not self.ears:
+            return None
+        ear = self.ears[which % len(self.ears)]
+        self._run(self._now(lambda: self._cut(ear)))
+        return ear.ledger.slot, ear.reader.role
+
+    def call(self, slot: int, name: str) -> None:
+        """Somebody calls a tool of the session."""
+        session = self._session(slot)
+        if session is None:
+            return
+        self.numbers += 1
+        ledger = self.ledgers[f"session/{session.code}"]
+        call = Call(self.numbers, slot, ledger, name, session.revision)
+        arguments = {"number": call.number, "slot": slot}
+        context = CallContext(Principal(tenant=session.tenant))
+        call.task = self._go(session.executor.execute(ToolCall(f"c{call.number}", name, arguments), context))
+        self.calls.append(call)
+
+    def cancel(self, which: int) -> None:
+        """A caller goes away."""
+        if self.calls:
+            call = self.calls[which % len(self.calls)]
+            call.cancelled = call.cancelled or not call.task.done()
+            call.task.cancel()
+
+    def answer(self, which: int, *, wrong_session: bool = False) -> None:
+        """A plugin answers one of the last requests that it has heard; or somebody gives it to the other session."""
+        heard = [(ear, request) for ear in self.ears for request in [*ear.requests.values()][-3:]]
+        if not heard:
+            return
+        ear, request = heard[which % len(heard)]
+        number = request["arguments"]["number"]
+        call = next(call for call in self.calls if call.number == number)
+        slot = 1 - ear.ledger.slot if wrong_session else ear.ledger.slot
+        session = self._session(slot)
+        if session is None or (not wrong_session and session is not ear.session):
+            return
+        value = {"number": number, "slot": ear.ledger.slot, "times": self.numbers}
+
+        def taken() -> None:
+            code = _refusal(lambda: session.relay.answer(request["id"], value))
+            if wrong_session:
+                assert code == "request_not_found", "a session took the answer to another one's request"
+            elif code is None:
+                assert call.answer is None, "two answers were taken"
+                call.answer = value
+
+        self._run(self._now(taken))
+
+    def flood(self, slot: int) -> None:
+        """More events than a reader holds, at once."""
+        session = self._session(slot)
+        if session is not None:
+            entry = LogEntry(STATUS, EVERYBODY, b'{"sessionCode":"%s"}' % session.code.encode())
+            raw = b"%s %s 0\n%s" % (entry.event.encode(), entry.audience.encode(), entry.data)
+            self._run(self.inner.extend(f"session/{session.code}", events=[raw] * (MAX_WAITING_EVENTS + 1)))
+
+    def end(self, slot: int) -> None:
+        """Somebody ends the session."""
+        session = self._session(slot)
+        if session is not None:
+            self._go(self._quietly(session.end()))
+
+    def restart(self, *, killed: bool) -> None:
+        """The host stops, or dies without a word, and starts again on the same store."""
+        if killed:
+            self.store.down = True
+        self._run(self._stop())
+        self.store = self.seams.store(self.inner)
+        self._run(self._start())
+
+    def pace(self, operation: str, before: int, after: int) -> None:
+        """How long the store takes for an operation from now on."""
+        self.store.pace[operation] = (before, after)
+
+    def fail(self, after: int) -> None:
+        """The store fails at one of its next operations."""
+        left = after
+
+        def fails(_: str) -> bool:
+            nonlocal left
+            left -= 1
+            return left == -1
+
+        self.store.fails = fails
+
+    def turns(self, count: int) -> None:
+        """Everything goes on for so many turns of the loop."""
+        self._run(turns(count))
+
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        self._run(asyncio.sleep(seconds))
+
+    # What must hold.
+
+    def check(self) -> None:
+        """At any moment: what is listed is what can be called, and no more waits than may."""
+        for session in filter(None, map(self._session, range(len(self.slots)))):
+            names = list(session.state.tools.tools)
+            assert list(session.executor.catalog) == (names if session.reachable else [])
+            assert session.revision <= self.ledgers[f"session/{session.code}"].revision
+
+    def rest(self) -> None:
+        """Everything heals and comes to an end: everybody knows all that was written, and nothing is left."""
+        self.store.down, self.store.fails = False, lambda _: False
+        self.store.pace.clear()
+        self._settle()
+        for ear in self.ears:
+            assert ear.over or not ear.ledger.over, "a stream outlived its session"
+            assert ear.over or ear.revision == ear.ledger.revision, f"a reader stopped at {ear.revision}"
+        self._check_leases()
+        self._run(asyncio.sleep(35.0))
+        self._settle()
+        assert not self.work, "work that never ends"
+        for call in self.calls:
+            call.check()
+        self._run(self._close())
+        assert self.loop.timers() == [], "timers are left"
+
+    def close(self) -> None:
+        """Leave the world as it is."""
+        self.runner.close()
+
+    def _check_leases(self) -> None:
+        """A request that waits has been sent on a stream that is open, if one is."""
+        for call in self.calls:
+            plugins = [ear for ear in self.ears if ear.reader.role == "plugin" and not ear.over]
+            open_ears = [ear for ear in plugins if ear.ledger is call.ledger]
+            if call.task.done() or not open_ears:
+                continue
+            heard = [request["arguments"]["number"] for ear in open_ears for request in ear.requests.values()]
+            assert call.number in heard, f"call {call.number} waits, and no open stream was asked"
+
+    # How it is done.
+
+    async def _begin(self) -> None:
+        await self.lanes.open()
+        await self.inner.__aenter__()
+        await self._start()
+        for slot in range(len(self.slots)):
+            await self._create(slot)
+
+    async def _start(self) -> None:
+        self.sessions = self.seams.sessions(
+            self.store, self.seams.planner(CallLedger(), self.lanes), ArrangedNeighbours(), limits=SMALL
+        )
+        await self.sessions.__aenter__()
+        for slot, session in enumerate(self.slots):
+            if session is not None:
+                self.slots[slot] = await self._find_again(session.code, self.ledgers[f"session/{session.code}"])
+
+    def _session(self, slot: int) -> Session | None:
+        """The session in this place, if it is not over."""
+        session = self.slots[slot]
+        return session if session is not None and session.state.gone is None else None
+
+    async def _find_again(self, code: str, ledger: Ledger) -> Session | None:
+        """A session after a restart: as it was written, or over."""
+        found = [live for live in self.sessions.live if live.code == code]
+        if found:
+            assert found[0].revision == ledger.revision, "an acknowledged change was lost"
+            return found[0]
+        record = await self.inner.read(f"session/{code}")
+        assert ledger.over or record is None or latest_expiry(record, TTL_S) <= self.inner.now(), "a session was lost"
+        ledger.over = True
+        return None
+
+    async def _stop(self) -> None:
+        """Everybody who waits for the host goes away, and then the host."""
+        for call in self.calls:
+            call.cancelled = call.cancelled or not call.task.done()
+        for ear in [*self.ears]:
+            self._cut(ear)
+        for task in self.work:
+            task.cancel()
+        await self.sessions.aclose()
+        await asyncio.gather(*self.work, return_exceptions=True)
+
+    async def _close(self) -> None:
+        await self._stop()
+        await self.inner.aclose()
+        await self.lanes.aclose()
+        await turns(5)
+        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert left == [], "tasks are left"
+
+    async def _create(self, slot: int) -> None:
+        try:
+            session = (await self.sessions.create(Principal(tenant=TENANTS[slot]))).session
+        except StoreError:
+            return
+        self.ledgers[f"session/{session.code}"] = Ledger(slot)
+        self.slots[slot] = session
+
+    async def _open(self, session: Session, role: StreamRole, before: Ear | None) -> None:
+        after = None if before is None else str(before.last_id)
+        try:
+            reader = await session.open_stream(role, after)
+        except (StoreError, SessionGone):
+            return
+        self.ears.append(Ear(session, self.ledgers[f"session/{session.code}"], reader, before))
+
+    def _cut(self, ear: Ear) -> None:
+        self.ears.remove(ear)
+        if ear.reading is not None:
+            ear.reading.cancel()
+        ear.session.close_stream(ear.reader)
+        self.left.append(ear)
+
+    def _change(
+        self,
+        session: Session,
+        after: Callable[[Tools], Tools],
+        change: Coroutine[Any, Any, Any],
+        names: set[str] | None,
+    ) -> None:
+        ledger = self.ledgers[f"session/{session.code}"]
+
+        async def changed() -> None:
+            try:
+                done = await change
+            except (SessionRefused, SessionGone, StoreError):
+                return
+            assert done.revision <= ledger.revision, "acknowledged before it was written"
+            assert names is None or set(ledger.history[done.revision]) == names, "not what was registered"
+
+        ledger.under_way.append(after)
+        self._go(changed())
+
+    async def _now(self, act: Callable[[], None]) -> None:
+        """Act on the loop, within one turn."""
+        act()
+
+    async def _quietly(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await work
+        except (StoreError, SessionGone):
+            return
+
+    def _settle(self) -> None:
+        """Let every reader read all that there is, with a store that works."""
+        for _ in range(2):
+            for _ in range(100):
+                self.turns(8)
+                if not any(ear.waiting for ear in self.ears):
+                    break
+                self.read(None)
+            # A follower that met a failing store looks again after half a second.
+            self.wait(1.0)
+
+    def _description(self, slot: int) -> str:
+        self.numbers += 1
+        return f"s{slot} {self.numbers}"
+
+    def _go(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self.loop.create_task(work)
+        self.work.add(task)
+        return task
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> None:
+        self.runner.run(work)
+        self._raise_what_failed()
+
+    def _raise_what_failed(self) -> None:
+        for task in [task for task in self.work if task.done()]:
+            self.work.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                raise task.exception()  # type: ignore[misc]
+
+
+def _refusal(act: Callable[[], None]) -> str | None:
+    """Why it was refused, None where it was not."""
+    try:
+        act()
+    except SessionRefused as refusal:
+        return refusal.code
+    return None
