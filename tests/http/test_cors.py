@@ -8,13 +8,23 @@ from tests.http.conftest import ALICE
 from tests.http.event_talk import talking
 from tests.http.session_plugin import new_plugin, refusal, sessions_host, tool
 
+from toolplug.http.doors.cors import ALLOWED_HEADERS, EXPOSED_HEADERS
+
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-cors")]
 
 PAGE = "https://page.example"
 LISTED = {"http": {"allowed_origins": [PAGE, "http://127.0.0.1:8000"]}}
 FROM_PAGE = {"Origin": PAGE}
 TOLD = ("vary", "access-control-allow-origin", "access-control-expose-headers", "access-control-allow-credentials")
-SHARED = ("origin", PAGE, "ETag, Retry-After, X-Request-Id, Idempotent-Replayed", None)
+SHARED = ("origin", PAGE, ", ".join(EXPOSED_HEADERS), None)
+
+
+async def test_pages_may_send_and_read_the_headers_of_sessions() -> None:
+    assert {
+        *("Authorization", "X-API-Key", "Content-Type", "Last-Event-ID", "If-Match", "If-None-Match"),
+        *("Accept-Version", "Idempotency-Key", "X-Request-Id"),
+    } <= set(ALLOWED_HEADERS)
+    assert {"ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed"} <= set(EXPOSED_HEADERS)
 
 
 async def told(client: AsyncClient, method: str, path: str, **headers: str) -> tuple[str | None, ...]:
@@ -48,9 +58,8 @@ async def test_a_preflight_is_answered_without_credentials(path: str, methods: s
         assert {name: value for name, value in answer.headers.items() if name.startswith("access-control-")} == {
             "access-control-allow-origin": PAGE,
             "access-control-allow-methods": methods,
-            "access-control-allow-headers": "Authorization, X-API-Key, Content-Type, Last-Event-ID, If-Match, "
-            "If-None-Match, Accept-Version, Idempotency-Key, X-Request-Id",
-            "access-control-expose-headers": "ETag, Retry-After, X-Request-Id, Idempotent-Replayed",
+            "access-control-allow-headers": ", ".join(ALLOWED_HEADERS),
+            "access-control-expose-headers": ", ".join(EXPOSED_HEADERS),
             "access-control-max-age": "600",
         }
         assert answer.headers.get_list("vary") == [

@@ -14,7 +14,8 @@ from tests.http.session_plugin import Json, new_plugin, refusal, sessions_host, 
 
 from toolplug import open_host
 from toolplug.http import create_app
-from toolplug.http.sessions.event_stream import RECHECK_S, STUCK_CHECKS
+from toolplug.http.sessions.event_stream import RECHECK_S, STUCK_S
+from toolplug.sessions.limits import HEARTBEAT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -268,7 +269,7 @@ def test_a_quiet_stream_beats_every_15_seconds() -> None:
             async with talking(app, f"{plugin.place}/stream", ALICE) as reader:
                 connected = await reader.next()
                 for _ in range(2):
-                    jump(15.0)
+                    jump(HEARTBEAT_S)
                     beat = await reader.next()
                     assert (beat.id, beat.event, list(beat.data)) == (connected.id, "heartbeat", ["timestamp"])
 
@@ -303,7 +304,9 @@ def test_a_stream_ends_when_its_callers_key_is_taken_away(tmp_path: Path) -> Non
                         await open_stream.until("plugin-status")
                     write([keys[0], {**keys[2], "scopes": ["tools:call"]}])
                     assert (await client.post("/v1/reload", headers=ROOT)).status_code == 200
-                    jump(RECHECK_S)
+                    for _ in range(int(RECHECK_S / HEARTBEAT_S)):
+                        jump(HEARTBEAT_S)
+                        await stream.until("heartbeat")
                     ends = [(await open_stream.rest())[-1] for open_stream in (gone, lessened)]
                     assert [(end.event, end.data["code"]) for end in ends] == [("error", "auth_expired")] * 2
                     await plugin.update(removed=["add"])
@@ -320,8 +323,8 @@ def test_a_stream_whose_credential_still_counts_goes_on() -> None:
             plugin = await new_plugin(client, tool("add"))
             async with talking(app, f"{plugin.place}/stream", ALICE) as reader:
                 await reader.next()
-                for number in range(2 * STUCK_CHECKS):
-                    jump(RECHECK_S)
+                for number in range(2 * int(STUCK_S / HEARTBEAT_S)):
+                    jump(HEARTBEAT_S)
                     await reader.until("heartbeat")
                     await plugin.update(modified=[tool("add", description=str(number))])
                     assert (await reader.until("tool-availability-update")).data["revision"] == 2 + number
@@ -339,10 +342,13 @@ def test_a_connection_that_takes_nothing_for_five_minutes_is_given_up() -> None:
                 await dead.until("plugin-status")
                 dead.taking.clear()
                 await plugin.update(removed=["add"])
-                while not dead.over.is_set():
-                    assert session.plugin_status == "attached"
-                    jump(RECHECK_S)
+                waited_s = 0.0
+                while session.plugin_status == "attached":
+                    jump(HEARTBEAT_S)
+                    waited_s += HEARTBEAT_S
                     await asyncio.sleep(0)
+                assert waited_s > STUCK_S
+                await dead.over.wait()
                 assert session.plugin_status == "waiting"
 
     on_jumping_loop(scenario)

@@ -65,6 +65,8 @@ class _HostApp:
         exchange.readmit = self._readmits
         try:
             await self._serve(exchange)
+            if exchange.afterwards is not None:
+                await exchange.afterwards()
         except HttpProblem as problem:
             await self._refuse(exchange, problem)
         except KNOWN as error:

@@ -21,6 +21,7 @@ class ClientWatch:
     def __init__(self, receive: Receive) -> None:
         self.gone: bool = False
         self._receive = receive
+        self._handle: asyncio.Handle | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
@@ -32,7 +33,8 @@ class ClientWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._handle.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
         if not self.gone or self._task is None:
@@ -46,6 +48,7 @@ class ClientWatch:
             self._task.cancel()
 
     def _begin(self) -> None:
+        self._handle = None
         self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="toolplug-client-watch")
 
     async def _watch(self) -> None:

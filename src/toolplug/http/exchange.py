@@ -38,11 +38,13 @@ class Exchange:
     `path` is the decoded path below the place where the application is mounted. `headers` has lower-case names; the
     doors have seen to it that none that matters stands twice. `template` is the path as declared, and `params` what
     stands in it. `session` is the one whose plugin sent the request, None for every other caller. `standing` are the
-    headers of every answer to it. `status` is 499 until an answer begins.
+    headers of every answer to it. `afterwards` is what a handler leaves to be done when everything that led to it has
+    ended: a stream that stays open for hours then holds none of that. `status` is 499 until an answer begins.
     """
 
     __slots__ = (
         "_send",
+        "afterwards",
         "headers",
         "max_body",
         "method",
@@ -74,6 +76,7 @@ class Exchange:
         self.principal: Principal = ANONYMOUS
         self.session: Session | None = None
         self.readmit: Readmit = _not_let_in
+        self.afterwards: Callable[[], Awaitable[None]] | None = None
         self.max_body: int = 0
         self.status: int = CLIENT_GONE
         self.started: bool = False
@@ -146,9 +149,9 @@ class Exchange:
         ]
         await self._send({"type": "http.response.start", "status": 200, "headers": raw})
 
-    async def send_chunk(self, chunk: bytes) -> None:
+    def send_chunk(self, chunk: bytes) -> Awaitable[None]:
         """Send one part of a stream."""
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        return self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end_stream(self) -> None:
         """Say that the stream is whole."""

@@ -17,17 +17,17 @@ class Reader:
 
     A reader that is too slow is lost: what waited is dropped, and `catch_up` gives it a new beginning when it is next
     read. A frame that is too large by itself is not too much: it waits alone. `after` is the position up to which the
-    beginning says everything.
+    beginning says everything. `on_beat` is called whenever its feed beats, whether or not it is told so.
     """
 
-    __slots__ = ("_bell", "_catch_up", "_closed", "_frames", "_loop", "_size", "after", "beat", "id", "lost", "role")
+    __slots__ = ("_bell", "_catch_up", "_closed", "_frames", "_loop", "_size", "after", "id", "lost", "on_beat", "role")
 
     def __init__(self, role: StreamRole, catch_up: Callable[[Reader], Awaitable[None]]) -> None:
         self.id: str = token_hex(8)
         self.role: StreamRole = role
         self.after: int = 0
         self.lost: str | None = None
-        self.beat: asyncio.TimerHandle | None = None
+        self.on_beat: Callable[[], None] = _nothing
         self._catch_up = catch_up
         self._frames: list[bytes] = []
         self._size = 0
@@ -81,8 +81,6 @@ class Reader:
         if last:
             self.lost = None
             self._frames.append(last)
-        if self.beat is not None:
-            self.beat.cancel()
         self._ring()
 
     async def next(self) -> bytes:
@@ -91,17 +89,27 @@ class Reader:
             if self.lost is not None and not self._closed:
                 await self._catch_up(self)
             if self._frames:
-                return self._taken()
+                return self.taken()
             if self._closed:
                 return b""
-            self._bell = self._loop.create_future()
-            await self._bell
+            await self.rung()
 
-    def _taken(self) -> bytes:
+    def taken(self) -> bytes:
+        """Everything that waits; empty where nothing does."""
         frames, self._frames = self._frames, []
         self._size = 0
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
+    def rung(self) -> asyncio.Future[None]:
+        """Is done when there is something to do for whoever reads."""
+        bell = self._bell = self._loop.create_future()
+        return bell
+
     def _ring(self) -> None:
-        if self._bell is not None and not self._bell.done():
-            self._bell.set_result(None)
+        bell = self._bell
+        if bell is not None and not bell.done():
+            bell.set_result(None)
+
+
+def _nothing() -> None:
+    pass

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from random import randrange
 
 from toolplug.errors import AccessError, StoreError
 from toolplug.http.client_watch import ClientWatch
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import HttpProblem
+from toolplug.sessions.limits import HEARTBEAT_S
 from toolplug.sessions.reader import Reader
 from toolplug.sessions.session import Session
 
 RECHECK_S = 60.0
 """How often a stream's credential is looked at again."""
-STUCK_CHECKS = 5
-"""A connection that takes nothing from one check to the fifth after it is given up."""
+STUCK_S = 300.0
+"""A connection that takes nothing for so long is given up."""
 
-_IDLE = -1
+_RECHECK_BEATS = int(RECHECK_S / HEARTBEAT_S)
+_STUCK_BEATS = int(STUCK_S / HEARTBEAT_S)
 
 
 class EventStream:
     """Writes what a reader of this session is given.
 
-    Between two events it holds one future, one timer and the watch for a client that hangs up.
+    Between two events it holds one future and the watch for a client that hangs up; its reader's beat is its clock.
     """
 
-    __slots__ = ("_check", "_exchange", "_loop", "_reader", "_sending", "_session", "_timer", "_watch")
+    __slots__ = ("_beats", "_check", "_exchange", "_reader", "_sending_since", "_session", "_watch")
 
     def __init__(self, exchange: Exchange, session: Session, reader: Reader) -> None:
         self._exchange = exchange
         self._session = session
         self._reader = reader
-        self._loop = asyncio.get_running_loop()
         self._watch = ClientWatch(exchange.receive)
-        self._sending = _IDLE
+        self._beats = randrange(_RECHECK_BEATS)  # not all streams of a session are looked at together
+        self._sending_since: int | None = None
         self._check: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(RECHECK_S, self._tick)
+        reader.on_beat = self._beat
 
     async def written(self) -> None:
         """Write until the reader ends, the client hangs up or takes nothing, or its credential is none any more."""
@@ -45,28 +48,25 @@ class EventStream:
             with self._watch:
                 await exchange.begin_stream()
                 with suppress(StoreError):  # where it goes on, the client hears when it comes back
-                    chunk = await reader.next()
-                    while chunk:
-                        self._sending = 0
-                        await exchange.send_chunk(chunk)
-                        self._sending = _IDLE
-                        del chunk  # an idle stream keeps nothing of what it has sent
-                        chunk = await reader.next()
+                    while not (reader.idle and reader.closed):
+                        if reader.idle:
+                            await reader.rung()
+                            continue
+                        self._sending_since = self._beats
+                        await exchange.send_chunk(await reader.next())
+                        self._sending_since = None
                 await exchange.end_stream()
         finally:
-            self._timer.cancel()
             if self._check is not None:
                 self._check.cancel()
+            self._session.close_stream(reader)
 
-    def _tick(self) -> None:
-        self._timer = self._loop.call_later(RECHECK_S, self._tick)
-        if self._sending >= STUCK_CHECKS:
+    def _beat(self) -> None:
+        self._beats += 1
+        if self._sending_since is not None and self._beats - self._sending_since > _STUCK_BEATS:
             self._watch.hang_up()
-            return
-        if self._sending != _IDLE:
-            self._sending += 1
-        if self._check is None or self._check.done():
-            self._check = self._loop.create_task(self._checked(), name="toolplug-stream-check")
+        elif self._beats % _RECHECK_BEATS == 0:
+            self._check = asyncio.get_running_loop().create_task(self._checked(), name="toolplug-stream-check")
 
     async def _checked(self) -> None:
         """End the stream where its caller would not be let in now."""
@@ -80,6 +80,8 @@ class EventStream:
         else:
             if exchange.principal.tenant != self._session.tenant:
                 self._dismiss("the credential is of another tenant now")
+        finally:
+            self._check = None
 
     def _dismiss(self, message: str) -> None:
         self._session.feed.dismiss(self._reader, "auth_expired", message)

@@ -43,9 +43,9 @@ async def end_session(host: Host, exchange: Exchange) -> None:
 
 
 async def heartbeat(host: Host, exchange: Exchange) -> None:
-    """A sign of the plugin's life."""
+    """A sign of the plugin's life, which a restart remembers."""
     session = await session_of(host, exchange)
-    answer = {"success": True, "expiresAt": timestamp(session.touch())}
+    answer = {"success": True, "expiresAt": timestamp(await session.heartbeat())}
     await exchange.answer(200, orjson.dumps(answer))
 
 

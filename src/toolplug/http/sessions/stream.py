@@ -17,7 +17,4 @@ async def session_stream(host: Host, exchange: Exchange) -> None:
         return
     role = "client" if exchange.session is None else "plugin"
     reader = await session.open_stream(role, exchange.header(b"last-event-id"))
-    try:
-        await EventStream(exchange, session, reader).written()
-    finally:
-        session.close_stream(reader)
+    exchange.afterwards = EventStream(exchange, session, reader).written
