@@ -154,7 +154,7 @@ def test_notes_stand_below_the_description_one_line_each() -> None:
     )
 
 
-@pytest.mark.requirement("I2-2-render", "C-7-notes-text")
+@pytest.mark.requirement("I2-2-render", "C-7-notes-text", "ANN-format-bare")
 def test_notes_without_a_description_stand_alone_and_without_notes_nothing_is_added() -> None:
     assert described(noted(Note("units", "Metric."), description="")) == (
         "### Additional Tool Notes\n\n• **units**: Metric."

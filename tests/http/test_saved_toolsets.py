@@ -93,7 +93,7 @@ async def test_what_cannot_be_a_toolset_is_refused_and_changes_nothing(client: A
     await build(client)
     assert code(await build(client)) == (409, "toolset_exists")
     refused = {
-        (422, "tool_not_found"): {"name": "new", "tools": [{"namespacedName": "nothing"}]},
+        (409, "tool_not_found"): {"name": "new", "tools": [{"namespacedName": "nothing"}]},
         (422, "tool_reference_mismatch"): {"name": "new", "tools": [{**ECHO, "refId": ref_id("whoami")}]},
         (422, "duplicate_tool"): {"name": "new", "tools": [ECHO, {"refId": ECHO["refId"]}]},
         (422, "invalid_name"): {"name": "active"},
@@ -207,7 +207,7 @@ async def test_notes_are_those_of_one_tool_in_one_toolset_and_limited(client: As
     many = {**NOTE, "notes": [{"name": f"note-{number}", "note": "x"} for number in range(20)]}
     refused = {
         (404, "toolset_not_found"): ("nothing", NOTE),
-        (422, "tool_not_found"): ("mine", {**NOTE, "toolRef": {"namespacedName": "nothing"}}),
+        (409, "tool_not_found"): ("mine", {**NOTE, "toolRef": {"namespacedName": "nothing"}}),
         (422, "tool_not_in_toolset"): ("mine", {**NOTE, "toolRef": {"namespacedName": "whoami"}}),
         (422, "too_many_notes"): ("mine", many),
         (400, "invalid_request"): ("mine", {**NOTE, "notes": [{"name": "No Name", "note": "x"}]}),
@@ -242,7 +242,7 @@ async def test_reading_needs_tools_read_and_writing_tools_call(client: AsyncClie
 @pytest.mark.requirement("C-7-saved-owner", "C-7-saved-equipped")
 async def test_agents_and_sessions_choose_among_their_own_tools(client: AsyncClient) -> None:
     session = (await client.post("/api/sessions", json={}, headers=ALICE)).json()["code"]
-    assert code(await build(client, query="?agent=researcher")) == (422, "tool_not_found")
+    assert code(await build(client, query="?agent=researcher")) == (409, "tool_not_found")
     wire = [{"namespacedName": "web__echo"}]
     built = await build(client, query="?agent=researcher", tools=wire, name="of-agent")
     assert built.json()["tools"][0]["namespacedName"] == "web.echo"

@@ -38,13 +38,22 @@ _STATUS: Mapping[RefusalCode, int] = {
     "tool_exists": 409,
     "tool_not_found": 409,
 }
-_SAVED_STATUS: Mapping[SavedRefusal, int] = {
+_STATUS_OF_SAVED: Mapping[SavedRefusal, int] = {
+    "duplicate_note": 422,
+    "duplicate_tool": 422,
+    "invalid_name": 422,
+    "invalid_note": 422,
     "no_toolset_equipped": 404,
     "note_not_found": 404,
+    "tool_not_found": 409,
+    "tool_not_in_toolset": 422,
+    "tool_reference_mismatch": 422,
+    "too_many_notes": 422,
+    "too_many_tools": 422,
+    "too_many_toolsets": 422,
     "toolset_exists": 409,
     "toolset_not_found": 404,
 }
-_CANNOT_BE = 422
 _SHORTEST_WAIT_S = 1
 
 
@@ -55,7 +64,7 @@ def problem_of(
     if isinstance(error, SessionRefused):
         return session_refused(error)
     if isinstance(error, SavedToolsetRefused):
-        return HttpProblem(_SAVED_STATUS.get(error.code, _CANNOT_BE), error.code, str(error), param=error.param)
+        return HttpProblem(_STATUS_OF_SAVED[error.code], error.code, str(error), param=error.param)
     if isinstance(error, AccessError):
         return _no_access(error, session_at)
     return store_unavailable()
