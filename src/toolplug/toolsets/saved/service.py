@@ -126,14 +126,14 @@ class SavedToolsets:
 
     async def equip(self, caller: Caller, name: str) -> ShownToolset:
         """Make this the owner's choice, in place of any other. Raises `SavedToolsetRefused`."""
+        catalog = await self._catalog_of(caller)
         async with self._changing:
             with _audited("toolset.equip", caller, name):
                 kept = await self._kept(caller.owner, name)
-                shown = ShownToolset(kept.toolset, True, await self._catalog_of(caller))
                 await self._records.equip(caller.owner, name)
                 self._equipment.put(caller.owner, kept.toolset)
             await self._announce(caller.owner)
-            return shown
+        return ShownToolset(kept.toolset, True, catalog)
 
     async def unequip(self, caller: Caller) -> str | None:
         """Choose nothing any more, so that everything is listed again; the name of what was equipped."""
@@ -159,12 +159,12 @@ class SavedToolsets:
 
         Raises `SavedToolsetRefused`; then no note is added.
         """
+        catalog = await self._catalog_of(caller)
         async with self._changing:
             owner = caller.owner
             name = await self._named(owner, toolset)
             with _audited("notes.add", caller, name):
                 await self._kept(owner, name)
-                catalog = await self._catalog_of(caller)
                 definition = catalog[resolved(tool, catalog)].definition
                 made: list[NotesAdded] = []
 
@@ -180,11 +180,11 @@ class SavedToolsets:
         self, caller: Caller, toolset: str, tool: ToolReference, names: Collection[str]
     ) -> NotesRemoved:
         """Take notes off a tool, which may be away. Raises `SavedToolsetRefused`."""
+        catalog = await self._catalog_of(caller)
         async with self._changing:
             owner = caller.owner
             with _audited("notes.remove", caller, toolset):
                 kept = await self._kept(owner, toolset)
-                catalog = await self._catalog_of(caller)
                 wanted = noted_tool(tool, kept.toolset, catalog)
                 changed = await self._rewrite(owner, toolset, lambda before: without_notes(before, wanted, names))
             await self._announce(owner)
