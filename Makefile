@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH := .venv-bench
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
-EXTRAS := server,auth,client
+EXTRAS := server,auth,client,mcp
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator)
 BRANCH_FLOOR := 90
 

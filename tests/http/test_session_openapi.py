@@ -55,6 +55,9 @@ async def test_every_session_route_says_who_may_use_it_and_what_it_answers(clien
         ("GET", "/{code}/tool-calls/{id}"): (CALLERS, reads, ["200"]),
         ("POST", "/{code}/tool-results"): (PLUGIN, plugin, ["200"]),
         ("POST", "/{code}/heartbeat"): (PLUGIN, plugin, ["200"]),
+        ("POST", "/{code}/mcp"): (CALLERS, "Needs the scope `tools:call`.", ["200", "202"]),
+        ("GET", "/{code}/mcp"): (CALLERS, "Needs the scope `tools:call`.", ["200"]),
+        ("DELETE", "/{code}/mcp"): (CALLERS, "Needs the scope `tools:call`.", ["204"]),
     }
     assert set(document["components"]["securitySchemes"]) == {"bearer", "apiKey", "pluginToken"}
 

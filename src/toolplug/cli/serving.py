@@ -100,7 +100,7 @@ class Service:
         if self._starting is not None:
             self._starting.reschedule(0)
         elif self._host.entered:
-            self._host.sessions.stop()
+            self._host.stop()
 
     def _note_drain(self) -> None:
         """How long the most patient provider waits for its calls, for whoever ends the service."""

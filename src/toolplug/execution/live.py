@@ -34,6 +34,7 @@ class LiveCatalog:
         "_followers",
         "_fresh",
         "_listeners",
+        "_marked",
         "_pending",
         "_session",
         "_telling",
@@ -49,6 +50,7 @@ class LiveCatalog:
         self._pending: list[tuple[CatalogDiff, tuple[object, ...]]] = []
         self._telling = False
         self._followers: dict[ref[LiveCatalog], None] | None = None
+        self._marked: dict[object, Callable[[], None]] | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -88,6 +90,20 @@ class LiveCatalog:
 
         return unsubscribe
 
+    def on_mark(self, told: Callable[[], None]) -> Unsubscribe:
+        """Hear at once, and never raise, that the catalog may have changed since it was last read.
+
+        Unlike `subscribe` it costs nobody a look at the catalog: for whoever follows thousands of them.
+        """
+        subscription = object()
+        marked = self._marked = {} if self._marked is None else self._marked
+        marked[subscription] = told
+
+        def unsubscribe() -> None:
+            marked.pop(subscription, None)
+
+        return unsubscribe
+
     def publish(self, catalog: Catalog) -> CatalogDiff:
         """Make this the current catalog; listeners hear what changed."""
         before, self._catalog = self._catalog, catalog
@@ -116,6 +132,8 @@ class LiveCatalog:
         """The catalog is not what the views of it were derived from, nor are those of theirs: one loop over all."""
         marked: list[LiveCatalog] = [self]
         for source in marked:
+            for told in tuple(source._marked.values()) if source._marked else ():
+                told()
             for follower in list(source._followers or ()):  # a view may go meanwhile
                 view = follower()
                 if view is not None and view._fresh:

@@ -23,6 +23,7 @@ from toolplug.execution.ledger import Ledger
 from toolplug.host.agent_gates import agent_way
 from toolplug.host.configuration import Configuration, Source, read_configuration
 from toolplug.host.explain import Explainer, Explanation
+from toolplug.host.mcp_speaker import mcp_speaker
 from toolplug.host.neighbours import Neighbours
 from toolplug.host.only_installed import only_installed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
@@ -32,6 +33,7 @@ from toolplug.host.settings import HostSettings
 from toolplug.host.setup import registry_setup
 from toolplug.host.toolset_desk import ToolsetDesk
 from toolplug.host.views import Views
+from toolplug.mcp.serving import Serving
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.state import ProviderRecord
@@ -65,6 +67,7 @@ class _Open(NamedTuple):
     sessions: Sessions
     queued: QueuedCalls
     saved: Saved
+    mcp: Serving
     life: AsyncExitStack
 
 
@@ -117,18 +120,20 @@ class Host:
             life.push_async_callback(toolsets.tools.aclose)
             views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
+            mcp = Serving(mcp_speaker)
             sessions = Sessions(
                 store,
                 session_planner(configuration, setup.around, registry),
                 Neighbours(registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)),
                 limits=settings.sessions.limits,
-                over=lambda session: _session_over(session, toolsets, saved),
+                over=lambda session: _session_over(session, toolsets, saved, mcp),
                 serving=self._serving,
             )
             await life.enter_async_context(sessions)
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, code: self.executor_for(who, session=code))
             life.push_async_callback(queued.aclose)
+            life.callback(mcp.stop)
             self._open = _Open(
                 configuration,
                 registry,
@@ -140,6 +145,7 @@ class Host:
                 sessions,
                 queued,
                 saved,
+                mcp,
                 life.pop_all(),
             )
         for session in sessions.live:
@@ -204,6 +210,11 @@ class Host:
     def toolsets(self) -> ToolsetDesk:
         """The toolsets and the allowlists of agents."""
         return self._entered().toolsets
+
+    @property
+    def mcp(self) -> Serving:
+        """What clients of Model Context Protocol share."""
+        return self._entered().mcp
 
     @property
     def saved_toolsets(self) -> SavedToolsets:
@@ -288,6 +299,11 @@ class Host:
             lines={key: entries.line(key) for key in entries.keys},
         )
         return explainer.explain(tool, principal)
+
+    def stop(self) -> None:
+        """End the streams of all who wait for news; calls go on until the host is left."""
+        self.sessions.stop()
+        self.mcp.stop()
 
     async def ready(self) -> tuple[str, ...]:
         """Why calls cannot be served now; empty when they can."""
@@ -392,6 +408,7 @@ async def _listed(executor: ToolExecutor) -> Catalog:
     return await executor.listed() if isinstance(executor, FirstUse) else executor.catalog
 
 
-def _session_over(session: str, toolsets: ToolsetDesk, saved: Saved) -> None:
+def _session_over(session: str, toolsets: ToolsetDesk, saved: Saved, mcp: Serving) -> None:
     toolsets.tools.end(session)
     saved.toolsets.end(session)
+    mcp.announcer.end(session)

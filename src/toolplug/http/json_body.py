@@ -24,11 +24,16 @@ _ARGUMENTS = "arguments"
 
 async def read_json(exchange: Exchange, model: type[M], *, empty: bytes = b"") -> M:
     """The request's body; `empty` stands for one that is not there. Raises `HttpProblem`."""
+    check_is_json(exchange)
+    return read_model(await read_body(exchange.receive, exchange.max_body) or empty, model)
+
+
+def check_is_json(exchange: Exchange) -> None:
+    """Raise `HttpProblem` for a body that is said to be something else."""
     given = exchange.headers.get(b"content-type")
     if given is not None and given.partition(b";")[0].strip().lower() != JSON:
         message = "the body is read as JSON only; send Content-Type: application/json"
         raise HttpProblem(415, "unsupported_media_type", message, param="Content-Type")
-    return read_model(await read_body(exchange.receive, exchange.max_body) or empty, model)
 
 
 def read_model(body: bytes, model: type[M]) -> M:

@@ -70,7 +70,7 @@ def document(routes: Sequence[OwnRoute], mounted: Iterable[MountedRoute], root: 
 def _operation(route: OwnRoute) -> JsonObject:
     security, description = _AUDIENCES[route.audience]
     operation: dict[str, object] = {
-        "operationId": getattr(route.handler, "__name__", route.path),
+        "operationId": route.operation or getattr(route.handler, "__name__", route.path),
         "summary": route.summary,
         "tags": [_TAG],
         "security": [] if route.is_open else security,

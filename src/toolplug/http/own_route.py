@@ -37,7 +37,8 @@ class OwnRoute(NamedTuple):
 
     `path` may hold `{name}` parameters, which are whole segments. `answer` is the body of `status`, None where it is
     not JSON; `others` are answers with another status that are no errors of the usual shape; `errors` are statuses of
-    errors that are worth a mention. `max_body`: bytes, where the route takes more than others do.
+    errors that are worth a mention. `max_body`: bytes, where the route takes more than others do. `operation` names it
+    in the description, where its handler serves several routes.
     """
 
     method: str
@@ -54,6 +55,7 @@ class OwnRoute(NamedTuple):
     status: int = 200
     audience: Audience = "callers"
     max_body: int = 0
+    operation: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -11,6 +11,7 @@ from toolplug.http.browser_client import browser_client
 from toolplug.http.explain import explain
 from toolplug.http.health import healthz, readyz
 from toolplug.http.links_page import links_page
+from toolplug.http.mcp.routes import MCP_ROUTES
 from toolplug.http.metrics_page import metrics
 from toolplug.http.openapi import Description
 from toolplug.http.own_route import OwnRoute, Parameter
@@ -95,6 +96,7 @@ ROUTES = (
     *APPROVAL_ROUTES,
     *SESSION_ROUTES,
     *TOOLSET_ROUTES,
+    *MCP_ROUTES,
     *SAVED_ROUTES,
 )
 

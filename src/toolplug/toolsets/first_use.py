@@ -36,6 +36,11 @@ class FirstUse:
         """What is listed now; opens nothing."""
         return self._inner.catalog
 
+    @property
+    def listing(self) -> ToolExecutor:
+        """The executor whose catalog it is."""
+        return self._inner
+
     def can_execute(self, name: str) -> bool:
         """True for exactly the names in the catalog, canonical or wire."""
         return self._inner.can_execute(name)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import Headers
 
-SHARED = ("/api/sessions", "/toolplug.js")
+SHARED = ("/api/sessions", "/mcp", "/toolplug.js")
 """The paths that are meant for pages, with what stands below them."""
 
 ALLOWED_HEADERS = (
@@ -23,8 +23,13 @@ ALLOWED_HEADERS = (
     "Accept-Version",
     "Idempotency-Key",
     "X-Request-Id",
+    "X-Toolplug-Agent",
+    "Mcp-Protocol-Version",
+    "Mcp-Session-Id",
+    "Mcp-Method",
+    "Mcp-Name",
 )
-EXPOSED_HEADERS = ("ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed")
+EXPOSED_HEADERS = ("ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
 MAX_AGE_S = 600
 """How long a browser may remember what it was told: a change of the configuration is seen then at the latest."""
 

@@ -1,0 +1,61 @@
+"""The routes of the protocol as rows of the host's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolplug.http.mcp.endpoint import mcp_end, mcp_message, mcp_stream
+from toolplug.http.mcp.models import Refused
+from toolplug.http.own_route import OwnRoute, Parameter
+from toolplug.http.scopes import CALL
+
+_AGENT = Parameter("agent", "whose tools: an agent's; the header X-Toolplug-Agent says the same")
+_VERSION = Parameter("MCP-Protocol-Version", "the version of the protocol", place="header")
+_KNOWN = Parameter("Mcp-Session-Id", "what initialize gave; 2025-11-25 and before", place="header")
+_PARAMETERS = (_AGENT, _VERSION, _KNOWN)
+
+_EVENTS = "text/event-stream"
+_ANSWERS = ("application/json", _EVENTS)
+_REFUSED = {400: Refused, 404: Refused}
+
+
+def _routes(path: str, prefix: str, errors: tuple[int, ...]) -> Iterator[OwnRoute]:
+    yield OwnRoute(
+        "POST",
+        path,
+        CALL,
+        mcp_message,
+        "A message of Model Context Protocol",
+        parameters=_PARAMETERS,
+        others={202: None, **_REFUSED},
+        errors=(*errors, 406, 413, 415, 503),
+        content_types=_ANSWERS,
+        operation=f"{prefix}message",
+    )
+    yield OwnRoute(
+        "GET",
+        path,
+        CALL,
+        mcp_stream,
+        "Changes of the tools, for clients of MCP 2025-11-25",
+        parameters=_PARAMETERS,
+        others=_REFUSED,
+        errors=(*errors, 405, 406, 503),
+        content_types=(_EVENTS,),
+        operation=f"{prefix}stream",
+    )
+    yield OwnRoute(
+        "DELETE",
+        path,
+        CALL,
+        mcp_end,
+        "End a client's session of MCP 2025-11-25",
+        parameters=_PARAMETERS,
+        others=_REFUSED,
+        errors=errors,
+        status=204,
+        operation=f"{prefix}end",
+    )
+
+
+MCP_ROUTES = (*_routes("/mcp", "mcp_", ()), *_routes("/api/sessions/{code}/mcp", "session_mcp_", (410,)))

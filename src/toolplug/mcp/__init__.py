@@ -1,0 +1,1 @@
+"""Model Context Protocol: the tools of a caller for its clients, over whatever carries the messages."""

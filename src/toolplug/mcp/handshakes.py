@@ -1,0 +1,100 @@
+"""The protocol's own sessions, which clients of 2025-11-25 and before open with a handshake."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from secrets import token_urlsafe
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.mcp.speaker import Client, RequestId
+
+IDLE_S = 1800.0
+"""A session without a request and without an open stream for so long is over."""
+MOST = 10_000
+"""Beyond it, the one that was used longest ago goes: its client is told to begin again."""
+
+CallOff = Callable[[], None]
+
+
+class Handshake:
+    """One client that has introduced itself. `owner` is who may use it; `seen` the etag of what it last listed."""
+
+    __slots__ = ("client", "id", "owner", "running", "seen", "stream", "used_at")
+
+    def __init__(self, owner: Hashable, client: Client) -> None:
+        self.id: str = token_urlsafe(24)
+        self.owner = owner
+        self.client = client
+        self.running: dict[RequestId, CallOff] = {}
+        self.stream: CallOff | None = None
+        self.seen: str | None = None
+        self.used_at = 0.0
+
+    def listed(self, catalog: Catalog) -> None:
+        """The client was shown this list."""
+        self.seen = catalog.etag
+
+    def cancel(self, request: object) -> None:
+        """Call a running request off; nothing where there is none of that id."""
+        if isinstance(request, str | int) and (call_off := self.running.get(request)) is not None:
+            call_off()
+
+    def end(self) -> None:
+        """Call everything off that runs for it."""
+        for call_off in [*self.running.values(), *([self.stream] if self.stream is not None else [])]:
+            call_off()
+
+    @property
+    def busy(self) -> bool:
+        """Does something run for it."""
+        return bool(self.running) or self.stream is not None
+
+
+class Handshakes:
+    """All of them, the one that was used longest ago first."""
+
+    def __init__(self, *, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        self._known: OrderedDict[str, Handshake] = OrderedDict()
+
+    def open(self, owner: Hashable, client: Client) -> Handshake:
+        """A new one."""
+        self._drop_idle()
+        while len(self._known) >= self._most:
+            self._known.popitem(last=False)[1].end()
+        handshake = Handshake(owner, client)
+        self._known[handshake.id] = handshake
+        handshake.used_at = self._clock()
+        return handshake
+
+    def find(self, id: str, owner: Hashable) -> Handshake | None:  # noqa: A002  the protocol's own name
+        """The one of this id; None where there is none, or where it is somebody else's."""
+        self._drop_idle()
+        handshake = self._known.get(id)
+        if handshake is None or handshake.owner != owner:
+            return None
+        self._use(handshake)
+        return handshake
+
+    def end(self, handshake: Handshake) -> None:
+        """Forget one, and call off what runs for it."""
+        self._known.pop(handshake.id, None)
+        handshake.end()
+
+    def _use(self, handshake: Handshake) -> None:
+        handshake.used_at = self._clock()
+        self._known.move_to_end(handshake.id)
+
+    def _drop_idle(self) -> None:
+        before = self._clock() - IDLE_S
+        while self._known:
+            oldest = next(iter(self._known.values()))
+            if oldest.used_at > before:
+                return
+            if oldest.busy:
+                self._use(oldest)
+            else:
+                del self._known[oldest.id]

@@ -1,0 +1,333 @@
+"""Model Context Protocol by its official SDK: the one file that imports it.
+
+The SDK reads, validates and answers every method, in both eras. Ours is what it answers with: a caller's tools, and
+their calls. A page of tools passes it as the bytes that the catalog keeps, since encoding a thousand tools takes the
+SDK 25 ms.
+
+    transport → `SdkSpeaker.answer` → `ServerRunner` → `_pages` → `_list_tools`, `_call_tool`, `_listen`
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any, cast
+
+import anyio
+import mcp_types as types
+import orjson
+from mcp.server.caching import CacheHint
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.runner import ServerRunner
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    InboundLadderRejection,
+    classify_inbound_request,
+    find_duplicated_routing_header,
+    unsupported_protocol_version_rejection,
+    validate_mcp_param_headers,
+)
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
+from mcp.shared.transport_context import TransportContext
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+from pydantic import TypeAdapter, ValidationError
+
+from toolplug.catalog.call import ToolCall, ToolStatus
+from toolplug.mcp.caller import Caller
+from toolplug.mcp.content import APPROVAL, Block, content_of
+from toolplug.mcp.pages import page
+from toolplug.mcp.reports import Reports
+from toolplug.mcp.speaker import (
+    INITIALIZE,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    Client,
+    Headers,
+    Message,
+    Notify,
+    Reply,
+    RequestId,
+    refusal,
+)
+from toolplug.signatures.values import encoded
+
+TTL_MS = 0
+"""A list may change at any moment, and costs little to ask for: clients that do not listen should not keep it."""
+
+_LIST = "tools/list"
+_CALL = "tools/call"
+_INITIALIZED = "notifications/initialized"
+_HEADER_HINT = b"x-mcp-header"
+_OK = 200
+_HTTP = TransportContext(kind="streamable-http", can_send_request=False)
+
+_Context = ServerRequestContext[Caller, Any]
+_block: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
+
+
+class SdkSpeaker:
+    """The protocol for any number of clients; holds nothing of them."""
+
+    def __init__(self) -> None:
+        self._server = _server(orjson.Fragment)
+        self._options = self._server.create_initialization_options(NotificationOptions(tools_changed=True))
+
+    def read(self, body: bytes) -> Message | Reply:
+        """The message, or the refusal of what is none: no JSON, a batch, an answer to nobody."""
+        try:
+            value: object = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return refusal(400, PARSE_ERROR, "Parse error")
+        if isinstance(value, dict) and "method" in value:
+            try:
+                if "id" in value:
+                    request = types.JSONRPCRequest.model_validate(value)
+                    return Message(request.id, request.method, request.params)
+                notification = types.JSONRPCNotification.model_validate(value)
+                return Message(None, notification.method, notification.params)
+            except ValidationError:
+                pass
+        return refusal(400, INVALID_REQUEST, "Body must be a single JSON-RPC request or notification object")
+
+    def is_stateless(self, message: Message, version: str | None) -> bool:
+        """Is it of the era without a handshake: by its header, and, where it has none, by what it carries."""
+        if version is None:
+            return message.method != INITIALIZE and _meta_of(message).get(types.PROTOCOL_VERSION_META_KEY) is not None
+        return version not in HANDSHAKE_PROTOCOL_VERSIONS
+
+    def stateless_client(self, message: Message, headers: Headers) -> Client | Reply:
+        """Who sent it; refused where headers and message do not agree, or nobody here speaks the version."""
+        texts = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+        if (doubled := find_duplicated_routing_header(texts)) is not None:
+            return refusal(400, types.HEADER_MISMATCH, f"{doubled} header appears more than once", message.id)
+        given = dict(texts)
+        if message.id is None:
+            spoken = given.get("mcp-protocol-version", "")
+            unspoken = unsupported_protocol_version_rejection(spoken)
+            return Client(spoken, None, None) if unspoken is None else _rejected(unspoken, None)
+        found = classify_inbound_request(message._asdict(), headers=given)
+        if isinstance(found, InboundLadderRejection):
+            return _rejected(found, message.id)
+        return Client(found.protocol_version, found.client_info, found.client_capabilities)
+
+    async def greet(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
+        """Answer `initialize`."""
+        connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
+        reply, done = await self._answered(message, connection, caller, _Channel(message))
+        if not done:
+            return reply, None
+        params = message.params or {}
+        return reply, Client(connection.protocol_version, params.get("clientInfo"), params.get("capabilities"))
+
+    async def answer(
+        self, message: Message, client: Client, caller: Caller, notify: Notify, headers: Headers = ()
+    ) -> Reply:
+        """Answer a request of a client that is known."""
+        if headers and (mismatch := _mismatch(message, caller, headers)) is not None:
+            return _rejected(mismatch, message.id)
+        connection = Connection.from_envelope(client.version, client.info, client.capabilities)
+        reply, _ = await self._answered(message, connection, caller, _Channel(message, notify))
+        return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
+
+    async def serve_stdio(self, caller: Caller) -> None:
+        """Answer one client until it hangs up; one of the older era hears of changes once it is ready."""
+        server = _server(orjson.loads, caller)
+        async with asyncio.TaskGroup() as beside:
+            telling: set[asyncio.Task[None]] = set()
+
+            async def begin_to_tell(ctx: _Context, params: types.NotificationParams) -> None:
+                telling.add(beside.create_task(_tell(ctx)))
+
+            server.add_notification_handler(_INITIALIZED, types.NotificationParams, begin_to_tell)
+            async with stdio_server() as (read, write):
+                await server.run(read, write, self._options)
+            for task in telling:
+                task.cancel()
+
+    async def _answered(
+        self, message: Message, connection: Connection, caller: Caller, channel: _Channel
+    ) -> tuple[Reply, bool]:
+        runner = ServerRunner(self._server, connection, caller, init_options=self._options)
+        try:
+            result = await runner.on_request(channel, message.method, message.params)
+        except (MCPError, ValidationError) as error:
+            return _failed(handler_exception_to_error_data(error), message.id), False
+        return Reply(_OK, _encoded({"jsonrpc": "2.0", "id": message.id, "result": result})), True
+
+
+class _Channel:
+    """What the SDK sees of a request that came over HTTP; a `mcp.shared.dispatcher.DispatchContext`.
+
+    Notifications go beside the answer. The client cannot be asked anything: the newer era has no such requests, and in
+    the older one nothing here makes any.
+    """
+
+    can_send_request = False
+    message_metadata = None
+
+    def __init__(self, message: Message, notify: Notify | None = None) -> None:
+        self.request_id: RequestId | None = message.id
+        self.transport: TransportContext = _HTTP
+        self.cancel_requested: anyio.Event = anyio.Event()
+        self._notify = notify
+        self._token = progress_token_from_params(message.params)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Refuse."""
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Send one notification beside the answer."""
+        if self._notify is not None:
+            await self._notify(_encoded({"jsonrpc": "2.0", "method": method, "params": params or {}}))
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Send progress, where the client has asked for it."""
+        if self._token is not None:
+            fields = {"progressToken": self._token, "progress": progress, "total": total, "message": message}
+            told = {name: value for name, value in fields.items() if value is not None}
+            await self.notify("notifications/progress", told)
+
+
+@dataclass(slots=True)
+class _Listing:
+    """A page on its way past the SDK."""
+
+    tools: bytes = b"[]"
+
+
+def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -> Server[Caller]:
+    """The methods; `as_value` makes of JSON what the transport encodes. `caller`: the only one, where there is one."""
+
+    @asynccontextmanager
+    async def alone(_: Server[Caller]) -> AsyncGenerator[Caller]:
+        if caller is None:
+            raise RuntimeError("the caller comes with each request")
+        yield caller
+
+    async def pages(ctx: _Context, call_next: CallNext) -> HandlerResult:
+        if ctx.method != _LIST:
+            return await call_next(ctx)
+        listing = _Listing()
+        result = await call_next(replace(ctx, request=listing))
+        return {**cast("dict[str, object]", result), "tools": as_value(listing.tools)}  # the SDK's own wire form
+
+    server = Server(
+        "toolplug",
+        version=version("toolplug"),
+        lifespan=alone,
+        cache_hints={_LIST: CacheHint(ttl_ms=TTL_MS, scope="private")},
+        on_list_tools=_list_tools,
+        on_call_tool=_call_tool,
+        on_subscriptions_listen=_listen,
+    )
+    server.middleware[:] = [pages]
+    return server
+
+
+async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    """Everything but the tools themselves, which `pages` adds."""
+    caller, cursor = ctx.lifespan_context, params.cursor if params is not None else None
+    catalog = await caller.catalog()
+    found = page(catalog, cursor)
+    if found is None:
+        raise MCPError(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
+    caller.listed(catalog)
+    cast("_Listing", ctx.request).tools = found.tools  # put there by `pages`
+    return types.ListToolsResult(tools=[], next_cursor=found.next_cursor)
+
+
+async def _call_tool(ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    """Run one call. Every failure but an unknown tool is a result that the model can read."""
+    executor, context = ctx.lifespan_context.executor, ctx.lifespan_context.context
+    call = ToolCall(str(ctx.request_id), params.name, params.arguments or {})
+    approval = (ctx.params or {}).get("_meta", {}).get(APPROVAL)
+    if isinstance(approval, str):
+        context = context._replace(approval=approval)
+    if progress_token_from_params(ctx.params) is None:
+        result = await executor.execute(call, context)
+    else:
+        reports = Reports(ctx.session.report_progress)
+        heard = context._replace(report=reports.report)
+        result = await reports.during(lambda: executor.execute(call, heard))
+    if result.status is ToolStatus.UNKNOWN_TOOL:
+        raise MCPError(INVALID_PARAMS, result.output)
+    return cast("types.CallToolResult", content_of(result, _is_block))  # its wire form, which the SDK takes as well
+
+
+async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
+    """Say what will be told, then tell of each change until there is nothing more to come."""
+    wanted = params.notifications.tools_list_changed is True
+    stamp: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+    honored = types.SubscriptionFilter(tools_list_changed=wanted or None)
+    acknowledged = types.SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=stamp)
+    changed = types.ToolListChangedNotification(params=types.NotificationParams(_meta=stamp))
+    with ctx.lifespan_context.watch() as watch:
+        await ctx.session.send_notification(
+            types.SubscriptionsAcknowledgedNotification(params=acknowledged), ctx.request_id
+        )
+        while await watch.changed():
+            if wanted:
+                await ctx.session.send_notification(changed, ctx.request_id)
+    return types.SubscriptionsListenResult(_meta=stamp)
+
+
+async def _tell(ctx: _Context) -> None:
+    """Tell a client of the older era of each change, outside of any request."""
+    with ctx.lifespan_context.watch() as watch:
+        while await watch.changed():
+            await ctx.session.send_tool_list_changed()
+
+
+def _mismatch(message: Message, caller: Caller, headers: Headers) -> InboundLadderRejection | None:
+    """Where a call's headers do not repeat the arguments that its tool's schema wants there."""
+    params = message.params or {}
+    tool = caller.executor.catalog.find(str(params.get("name"))) if message.method == _CALL else None
+    if tool is None or _HEADER_HINT not in tool.definition.parameters.text:
+        return None
+    given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    arguments = params.get("arguments")
+    known = cast("dict[str, object]", arguments) if isinstance(arguments, dict) else {}
+    return validate_mcp_param_headers(tool.definition.parameters.value, known, given)
+
+
+def _is_block(part: Block) -> bool:
+    try:
+        _block.validate_python(part, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
+def _meta_of(message: Message) -> Mapping[str, object]:
+    meta = (message.params or {}).get("_meta")
+    return cast("Mapping[str, object]", meta) if isinstance(meta, dict) else {}
+
+
+def _rejected(rejection: InboundLadderRejection, to: RequestId | None) -> Reply:
+    return _failed(types.ErrorData(code=rejection.code, message=rejection.message, data=rejection.data), to)
+
+
+def _failed(error: types.ErrorData | None, to: RequestId | None) -> Reply:
+    told = error or types.ErrorData(code=types.INTERNAL_ERROR, message="Internal error")
+    body = {"jsonrpc": "2.0", "id": to, "error": told.model_dump(mode="json", exclude_none=True)}
+    return Reply(ERROR_CODE_HTTP_STATUS.get(told.code, _OK), _encoded(body))
+
+
+def _encoded(message: Mapping[str, object]) -> bytes:
+    try:
+        return orjson.dumps(message)
+    except TypeError:  # an integer of more than 64 bits, which JSON may hold
+        return (encoded(message) or "").encode()

@@ -1,0 +1,35 @@
+"""What a host holds for clients of the protocol while it is entered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from toolplug.mcp.changes import Announcer
+from toolplug.mcp.handshakes import Handshakes
+from toolplug.mcp.speaker import Speaker
+
+
+class Serving:
+    """Costs nothing before the first client comes; then `load` gives what speaks the protocol."""
+
+    def __init__(self, load: Callable[[], Speaker]) -> None:
+        self._load = load
+        self._speaker: asyncio.Future[Speaker] | None = None
+        self.announcer: Announcer = Announcer()
+        self.handshakes: Handshakes = Handshakes()
+
+    async def speaker(self) -> Speaker:
+        """What speaks the protocol; loaded once, in a thread, as that takes a second. Raises `ModuleNotFoundError`."""
+        if self._speaker is None:
+            self._speaker = asyncio.ensure_future(asyncio.to_thread(self._load))
+        loading = self._speaker
+        try:
+            return await asyncio.shield(loading)
+        except ModuleNotFoundError:
+            self._speaker = None
+            raise
+
+    def stop(self) -> None:
+        """End the streams of all who wait for changes."""
+        self.announcer.stop()
