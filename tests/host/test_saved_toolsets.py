@@ -15,7 +15,7 @@ from tests.host.conftest import Package
 
 from toolplug import CallContext, Caller, Host, Note, Principal, ToolCall, ToolReference, open_host
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.errors import SavedToolsetRefused, StoreUnavailable
+from toolplug.errors import ConfigError, SavedToolsetRefused, StoreUnavailable
 from toolplug.testing import check_executor
 from toolplug.toolsets.saved.document import Document
 from toolplug.toolsets.saved.saved_toolset import ref_id
@@ -385,3 +385,19 @@ async def test_explain_names_the_equipped_toolset_that_leaves_a_tool_out(host: H
     )
     assert host.explain("write", ANN.principal).callable
     assert host.explain("read", BOB.principal).callable
+
+
+async def test_a_provider_that_asks_for_what_no_host_offers_says_so_at_the_start(
+    config: Write, package: Package
+) -> None:
+    asking = """
+        from toolplug import FunctionProvider
+
+        class Asking(FunctionProvider):
+            async def start(self, site):
+                site.service(dict)
+    """
+    package("toolplug-asking", {"asking": "asking_mod:Asking"}, asking_mod=asking)
+    with pytest.raises(ConfigError, match="LookupError: this host does not offer dict"):
+        async with open_host(config("providers: {asking: {enabled: true}}"), environ={}):
+            raise AssertionError("it must not start")

@@ -29,10 +29,13 @@ class Following:
         records: SavedRecords,
         again: Callable[[Owner], Awaitable[None]],
         all_again: Callable[[], Awaitable[None]],
+        *,
+        pause_s: float = PAUSE_S,
     ) -> None:
         self._records = records
         self._again = again
         self._all_again = all_again
+        self._pause_s = pause_s
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -63,4 +66,4 @@ class Following:
                 if known:
                     _LOG.warning("changes of what others equip are not heard: %s", error)
                 known = False
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(self._pause_s)
