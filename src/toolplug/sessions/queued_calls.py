@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypedDict, cast
 
 import orjson
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
-from toolplug.errors import AccessError, SessionRefused
+from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.kept_result import KeptResult, kept_result, result_again
 from toolplug.execution.results import unavailable
 from toolplug.sessions.background import Background
+from toolplug.sessions.relay import is_request_id
 from toolplug.sessions.session import Session
 from toolplug.signatures.values import encoded
 from toolplug.stores.store import Store
 
+_LOG = logging.getLogger("toolplug.sessions")
+
 _PREFIX = "queued/"
 _PAGE = 500
+_RETRY_S = 1.0
 
 QueuedStatus = Literal["queued", "sent", "done"]
 ExecutorFor = Callable[[Principal, str], ToolExecutor]
@@ -95,7 +100,7 @@ class QueuedCalls:
 
     async def look(self, session: Session, call_id: str) -> QueuedCall:
         """How far a call is. Raises `SessionRefused` for an id that is none of this session's, and `StoreError`."""
-        record = await self._store.read(_key(session.code, call_id)) if call_id.isascii() and call_id else None
+        record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
         if record is None:
             raise SessionRefused("request_not_found", "no queued call of this session has that id", param="id")
         kept = _read(record.value)
@@ -105,31 +110,61 @@ class QueuedCalls:
             )
         return QueuedCall(call_id, kept["call_id"], "sent" if session.relay.was_sent(call_id) else "queued", None)
 
-    async def resume(self, session: Session) -> None:
-        """Run the calls of a loaded session that an earlier process did not finish."""
-        prefix = _key(session.code, "")
-        for key in await self._store.keys(prefix, limit=_PAGE):
-            record = await self._store.read(key)
-            if record is None:
-                continue
-            kept = _read(record.value)
-            if kept["result"] is None:
-                call_id = session.relay.reserve(key.removeprefix(prefix))
-                self._running[session.code] += 1
-                self._background.start(self._run(session, call_id, kept), "queued-call")
+    def resume(self, sessions: Iterable[Session]) -> None:
+        """Run the calls of these loaded sessions that an earlier process did not finish, as they are found."""
+        loaded = {session.code: session for session in sessions}
+        if loaded:
+            self._background.start(self._resumed(loaded), "queued-calls")
 
     async def aclose(self) -> None:
         """Leave the calls that run to the next process."""
         await self._background.aclose()
+
+    async def _resumed(self, loaded: Mapping[str, Session]) -> None:
+        after = ""
+        while True:
+            try:
+                keys = await self._store.keys(_PREFIX, after=after, limit=_PAGE)
+                for key in keys:
+                    code, _, call_id = key.removeprefix(_PREFIX).partition("/")
+                    if code in loaded:
+                        await self._resume_one(loaded[code], call_id)
+            except StoreUnavailable as error:
+                _LOG.warning("queued calls cannot be looked for: %s; trying until they can", error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if len(keys) < _PAGE:
+                return
+            after = keys[-1]
+
+    async def _resume_one(self, session: Session, call_id: str) -> None:
+        if session.relay.is_reserved(call_id):
+            return  # it is of this process
+        record = await self._store.read(_key(session.code, call_id))
+        kept = None if record is None else _read(record.value)
+        if kept is not None and kept["result"] is None:
+            session.relay.reserve(call_id)
+            self._running[session.code] += 1
+            self._background.start(self._run(session, call_id, kept), "queued-call")
 
     async def _run(self, session: Session, call_id: str, kept: _Kept) -> None:
         call = ToolCall(call_id, kept["name"], kept["arguments"])
         try:
             result = await self._executed(session, call, kept)
             kept["result"] = kept_result(result)
-            await self._keep(session.code, call_id, kept)
+            await self._keep_at_last(session.code, call_id, kept)
         finally:
             self._ended(session, call_id)
+
+    async def _keep_at_last(self, code: str, call_id: str, kept: _Kept) -> None:
+        """Keep it as soon as the store can: a result that is there is not to be had a second time."""
+        while True:
+            try:
+                await self._keep(code, call_id, kept)
+                return
+            except StoreUnavailable as error:
+                _LOG.warning("the result of a queued call cannot be kept: %s; trying until it can", error)
+            await asyncio.sleep(_RETRY_S)
 
     async def _executed(self, session: Session, call: ToolCall, kept: _Kept) -> ToolResult:
         agents = kept["agents"]
@@ -148,7 +183,8 @@ class QueuedCalls:
     async def _keep(self, code: str, call_id: str, kept: _Kept) -> None:
         text = encoded(kept)
         assert text is not None, "a result is made of JSON"
-        await self._store.commit(_key(code, call_id), text.encode(), ttl_s=kept["kept_s"])
+        left = max(kept["deadline"] - self._store.now(), 0.0) if kept["result"] is None else 0.0
+        await self._store.commit(_key(code, call_id), text.encode(), ttl_s=kept["kept_s"] + left)
 
     def _ended(self, session: Session, call_id: str) -> None:
         session.relay.release(call_id)

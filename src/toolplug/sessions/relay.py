@@ -7,6 +7,7 @@ the next one, until it is answered, its caller goes away or its deadline comes. 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from toolplug.sessions.log_entry import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.sessions.timestamp import timestamp
 from toolplug.signatures.values import encoded
 
+_ID = re.compile("req_[0-9a-f]{24}")
 _REMEMBERED = 1_000
 _TOLERANCE_S = 0.05
 """Timers of a loop are due by its own clock, which may stand still for one turn and count whole milliseconds."""
@@ -94,6 +96,10 @@ class Relay:
         self._reserved.add(request_id)
         return request_id
 
+    def is_reserved(self, request_id: str) -> bool:
+        """Is a call of this id to come, or under way."""
+        return request_id in self._reserved
+
     def release(self, request_id: str) -> None:
         """The call of a reserved id has ended."""
         self._reserved.discard(request_id)
@@ -118,7 +124,7 @@ class Relay:
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
         request = _Request(
-            id=call.id if call.id in self._reserved else _new_id(),
+            id=call.id if call.id in self._reserved and call.id not in self._requests else _new_id(),
             tool=call.name,
             arguments=orjson.Fragment(arguments),
             deadline=timestamp(self._owner.now() + left),
@@ -236,6 +242,11 @@ class Relay:
             self._finished.popitem(last=False)
         self._counters.relayed.record(outcome, perf_counter() - request.sent if request.sent else 0.0)
         return True
+
+
+def is_request_id(text: str) -> bool:
+    """Could this be the id of a request."""
+    return _ID.fullmatch(text) is not None
 
 
 def _new_id() -> str:
