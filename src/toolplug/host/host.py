@@ -148,8 +148,7 @@ class Host:
                 mcp,
                 life.pop_all(),
             )
-        for session in sessions.live:
-            await queued.resume(session)
+        queued.resume(sessions.live)
         self._say_what_runs()
         return self
 
