@@ -186,6 +186,23 @@ async def test_what_is_no_registration_is_400_and_names_the_field(body: Json, pa
         assert refusal(answer) == (400, "invalid_request", param)
 
 
+@pytest.mark.requirement("DYN-environment-shape", "C-6-limits")
+@pytest.mark.parametrize("depth", [200, *range(235, 258), 700])
+async def test_an_environment_that_is_taken_can_be_shown_everywhere(depth: int) -> None:
+    deep: object = 1
+    for _ in range(depth):
+        deep = {"a": deep}
+    async with sessions_host() as (_, _, client):
+        plugin = await new_plugin(client)
+        capability = {"type": "storage", "level": "basic", "resources": [deep]}
+        for more in ({"environment": {"a": deep}}, {"capabilities": [capability]}):
+            answer = await plugin.register(tool("add"), **more)
+            if answer.status_code != 201:
+                assert refusal(answer) == (422, "invalid_environment", "environment")
+        assert (await client.get("/api/sessions", headers=ALICE)).status_code == 200
+        assert (await client.get(f"{plugin.place}/metadata", headers=ALICE)).status_code == 200
+
+
 @pytest.mark.requirement("C-6-update-atomic", "DYN-AC-6", "DYN-update-endpoint", "DYN-metadata-after-update")
 async def test_an_update_adds_removes_and_modifies_at_once() -> None:
     async with sessions_host() as (_, _, client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -277,7 +278,8 @@ def test_a_quiet_stream_beats_every_15_seconds() -> None:
 
 
 @pytest.mark.requirement("C-6-stream-errors", "C-5-scope-read", "I3-3-recheck")
-def test_a_stream_ends_when_its_callers_key_is_taken_away(tmp_path: Path) -> None:
+def test_a_stream_ends_when_its_callers_key_is_taken_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="toolplug.audit")
     keys: list[Json] = [
         {"key": "root-key", "subject": "root", "scopes": ["admin"]},
         {"key": "alice-key", "subject": "alice", "tenant": "t1"},
@@ -314,6 +316,9 @@ def test_a_stream_ends_when_its_callers_key_is_taken_away(tmp_path: Path) -> Non
 
     write(keys)
     on_jumping_loop(scenario)
+    lines = [json.loads(record.message) for record in caplog.records if record.name == "toolplug.audit"]
+    refused = sorted(line["outcome"] for line in lines if line["event"] == "http.request")
+    assert refused == ["authentication_required", "insufficient_scope"]
 
 
 @pytest.mark.requirement("C-6-stream-errors")

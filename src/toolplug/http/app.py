@@ -96,9 +96,12 @@ class _HostApp:
         await self._provided.serve(host.registry, found, exchange, entrance.gatekeeper, entrance.max_body)
 
     async def _refuse(self, exchange: Exchange, problem: HttpProblem) -> None:
+        self._note(exchange, problem)
+        await exchange.refuse(problem)
+
+    def _note(self, exchange: Exchange, problem: HttpProblem) -> None:
         if self._host.entered:
             note_refusal(self._host.registry.ledger, exchange, problem, f"{exchange.method} {exchange.template}")
-        await exchange.refuse(problem)
 
     async def _serve_own(self, match: Match, exchange: Exchange, entrance: Entrance) -> None:
         exchange.template = match.template
@@ -122,8 +125,13 @@ class _HostApp:
     async def _readmit(self, exchange: Exchange) -> None:
         """Let the request in again, or not, as the configuration is now."""
         match = self._own.find(exchange.path)
-        if match is not None:
+        if match is None:
+            return
+        try:
             await admit(_route(match, exchange.method), self._host, exchange, self._entrance().gatekeeper)
+        except HttpProblem as problem:
+            self._note(exchange, problem)
+            raise
 
     def _entrance(self) -> Entrance:
         """The doors for the configuration as it is now."""

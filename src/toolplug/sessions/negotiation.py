@@ -22,6 +22,9 @@ from toolplug.sessions.tool_set import ToolSet, tool_set
 _AT_ONCE = 50
 """Definitions that are read in one turn of the loop."""
 
+_LEVELS_AROUND = 16
+"""In how many objects and lists an environment may stand where it is kept or shown: JSON may be only so deep."""
+
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -222,8 +225,11 @@ def _check_size(tools: ToolSet) -> None:
 
 
 def _check_environment(asked: Registration) -> None:
+    shown: object = [list(asked.capabilities), dict(asked.environment)]
+    for _ in range(_LEVELS_AROUND):
+        shown = [shown]
     try:
-        size = len(orjson.dumps([list(asked.capabilities), dict(asked.environment)]))
+        size = len(orjson.dumps(shown)) - 2 * _LEVELS_AROUND
     except (TypeError, orjson.JSONEncodeError) as error:
         message = f"capabilities and environment cannot be kept as JSON: {error}"
         raise SessionRefused("invalid_environment", message, param="environment") from None
