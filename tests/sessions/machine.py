@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.sessions.world import TTL_S, Seams, World
+from tests.sessions.ground import TTL_S, Seams
+from tests.sessions.world import World
 
 from toolplug.sessions.vocabulary import StreamRole
 
@@ -91,7 +92,7 @@ class SessionsMachine(RuleBasedStateMachine):
     def serve(self, which: int, turns: int) -> None:
         self.world.read(None)
         self.world.turns(turns)
-        self.world.answer(which)
+        self.world.answer(which, waiting=True)
 
     @rule(which=WHICH, wrong_session=st.booleans())
     def answer(self, which: int, wrong_session: bool) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.sessions.faulty_store import FaultyStore
+from tests.sessions.ground import Seams
 from tests.sessions.stage import turns
-from tests.sessions.world import Seams
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Brake, Plan, Switch, Target, Tool

@@ -7,64 +7,32 @@ Whoever plays with it calls its methods in any order; what must hold is checked 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from tests.sessions.faulty_store import FaultyStore
-from tests.sessions.stage import LIMITS, ArrangedNeighbours, definition, turns
-from tests.sessions.virtual_time import EPOCH, VirtualLoop
-from tests.sessions.witnesses import Call, Ear, Ledger, Tools, WatchedStore
+from tests.sessions.ground import Ground, Seams
+from tests.sessions.stage import definition
+from tests.sessions.witnesses import Call, Ear, Tools
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.errors import SessionGone, SessionRefused, StoreError
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger as CallLedger
-from toolplug.sessions.life import latest_expiry
-from toolplug.sessions.limits import SessionLimits
 from toolplug.sessions.log_entry import EVERYBODY, STATUS, LogEntry
 from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.plans import Planner
 from toolplug.sessions.reader import MAX_WAITING_EVENTS
-from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.sessions.vocabulary import StreamRole
-from toolplug.stores.store import Store
-
-TTL_S = 120.0
-SMALL: SessionLimits = replace(LIMITS, max_waiting_calls=2, ttl_s=TTL_S)
-TENANTS = ("t0", "t1")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seams:
-    """What the world is made of; a seeded bug comes in here."""
-
-    sessions: type[Sessions] = Sessions
-    planner: Callable[[CallLedger, Lanes], Planner] = Planner
-    store: Callable[[Store], FaultyStore] = FaultyStore
-
-
-class World:
+class World(Ground):
     """Every method begins something and lets it go as far as `turns` lets it."""
 
     def __init__(self, seams: Seams, *, kept_events: int) -> None:
-        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
-        loop = self.runner.get_loop()
-        assert isinstance(loop, VirtualLoop)
-        self.loop = loop
-        self.seams = seams
-        self.ledgers: dict[str, Ledger] = {}
-        self.inner = WatchedStore(lambda: EPOCH + loop.time(), kept_events, self.ledgers)
-        self.store = seams.store(self.inner)
-        self.lanes = Lanes()
-        self.slots: list[Session | None] = [None, None]
+        super().__init__(seams, kept_events=kept_events)
         self.ears: list[Ear] = []
         self.left: list[Ear] = []
         self.calls: list[Call] = []
-        self.work: set[asyncio.Task[Any]] = set()
         self.numbers = 0
-        self._run(self._begin())
 
     # What may happen.
 
@@ -149,22 +117,23 @@ class World:
             call.cancelled = call.cancelled or not call.task.done()
             call.task.cancel()
 
-    def answer(self, which: int, *, wrong_session: bool = False) -> None:
-        """A plugin answers one of the last requests that it has heard; or somebody gives it to the other session."""
-        heard = [(ear, request) for ear in self.ears for request in [*ear.requests.values()][-3:]]
+    def answer(self, which: int, *, waiting: bool = False, wrong_session: bool = False) -> None:
+        """A plugin answers one of the last requests that it has heard, by choice one that waits; or another does."""
+        requests = [(ear, request) for ear in self.ears for request in ear.requests.values()]
+        heard = [(ear, request["id"], self._call_of(request)) for ear, request in requests]
+        if waiting:
+            heard = [(ear, request, call) for ear, request, call in heard if call.answer is None]
         if not heard:
             return
-        ear, request = heard[which % len(heard)]
-        number = request["arguments"]["number"]
-        call = next(call for call in self.calls if call.number == number)
+        ear, request, call = heard[-1 - which % len(heard)]
         slot = 1 - ear.ledger.slot if wrong_session else ear.ledger.slot
         session = self._session(slot)
         if session is None or (not wrong_session and session is not ear.session):
             return
-        value = {"number": number, "slot": ear.ledger.slot, "times": self.numbers}
+        value = {"number": call.number, "slot": ear.ledger.slot, "times": self.numbers}
 
         def taken() -> None:
-            code = _refusal(lambda: session.relay.answer(request["id"], value))
+            code = _refusal(lambda: session.relay.answer(request, value))
             if wrong_session:
                 assert code == "request_not_found", "a session took the answer to another one's request"
             elif code is None:
@@ -188,35 +157,11 @@ class World:
             self._go(self._quietly(session.end()))
 
     def restart(self, *, killed: bool) -> None:
-        """The host stops, or dies without a word, and starts again on the same store."""
+        """The host stops, or dies without a word, and starts again on the same store; nobody stays with it."""
         if killed:
             self.store.down = True
-        self._run(self._stop())
-        self.store = self.seams.store(self.inner)
-        self._run(self._start())
-
-    def pace(self, operation: str, before: int, after: int) -> None:
-        """How long the store takes for an operation from now on."""
-        self.store.pace[operation] = (before, after)
-
-    def fail(self, after: int) -> None:
-        """The store fails at one of its next operations."""
-        left = after
-
-        def fails(_: str) -> bool:
-            nonlocal left
-            left -= 1
-            return left == -1
-
-        self.store.fails = fails
-
-    def turns(self, count: int) -> None:
-        """Everything goes on for so many turns of the loop."""
-        self._run(turns(count))
-
-    def wait(self, seconds: float) -> None:
-        """Time passes."""
-        self._run(asyncio.sleep(seconds))
+        self._run(self._now(self._leave))
+        self.begin_again()
 
     # What must hold.
 
@@ -229,24 +174,32 @@ class World:
 
     def rest(self) -> None:
         """Everything heals and comes to an end: everybody knows all that was written, and nothing is left."""
-        self.store.down, self.store.fails = False, lambda _: False
-        self.store.pace.clear()
+        self.heal()
         self._settle()
         for ear in self.ears:
             assert ear.over or not ear.ledger.over, "a stream outlived its session"
             assert ear.over or ear.revision == ear.ledger.revision, f"a reader stopped at {ear.revision}"
+        self._renew_plugins()
         self._check_leases()
         self._run(asyncio.sleep(35.0))
         self._settle()
         assert not self.work, "work that never ends"
         for call in self.calls:
             call.check()
-        self._run(self._close())
-        assert self.loop.timers() == [], "timers are left"
+        self._run(self._now(self._leave))
+        self.come_to_nothing()
 
-    def close(self) -> None:
-        """Leave the world as it is."""
-        self.runner.close()
+    def _renew_plugins(self) -> None:
+        """Every plugin's streams end, and one of each opens."""
+        for ear in [ear for ear in self.ears if ear.reader.role == "plugin"]:
+            self._run(self._now(partial(self._cut, ear)))
+        for slot in range(len(self.slots)):
+            self.open(slot, "plugin", resume=True)
+        self._settle()
+
+    def _call_of(self, request: Mapping[str, Any]) -> Call:
+        number = request["arguments"]["number"]
+        return next(call for call in self.calls if call.number == number)
 
     def _check_leases(self) -> None:
         """A request that waits has been sent on a stream that is open, if one is."""
@@ -259,65 +212,6 @@ class World:
             assert call.number in heard, f"call {call.number} waits, and no open stream was asked"
 
     # How it is done.
-
-    async def _begin(self) -> None:
-        await self.lanes.open()
-        await self.inner.__aenter__()
-        await self._start()
-        for slot in range(len(self.slots)):
-            await self._create(slot)
-
-    async def _start(self) -> None:
-        self.sessions = self.seams.sessions(
-            self.store, self.seams.planner(CallLedger(), self.lanes), ArrangedNeighbours(), limits=SMALL
-        )
-        await self.sessions.__aenter__()
-        for slot, session in enumerate(self.slots):
-            if session is not None:
-                self.slots[slot] = await self._find_again(session.code, self.ledgers[f"session/{session.code}"])
-
-    def _session(self, slot: int) -> Session | None:
-        """The session in this place, if it is not over."""
-        session = self.slots[slot]
-        return session if session is not None and session.state.gone is None else None
-
-    async def _find_again(self, code: str, ledger: Ledger) -> Session | None:
-        """A session after a restart: as it was written, or over."""
-        found = [live for live in self.sessions.live if live.code == code]
-        if found:
-            assert found[0].revision == ledger.revision, "an acknowledged change was lost"
-            return found[0]
-        record = await self.inner.read(f"session/{code}")
-        assert ledger.over or record is None or latest_expiry(record, TTL_S) <= self.inner.now(), "a session was lost"
-        ledger.over = True
-        return None
-
-    async def _stop(self) -> None:
-        """Everybody who waits for the host goes away, and then the host."""
-        for call in self.calls:
-            call.cancelled = call.cancelled or not call.task.done()
-        for ear in [*self.ears]:
-            self._cut(ear)
-        for task in self.work:
-            task.cancel()
-        await self.sessions.aclose()
-        await asyncio.gather(*self.work, return_exceptions=True)
-
-    async def _close(self) -> None:
-        await self._stop()
-        await self.inner.aclose()
-        await self.lanes.aclose()
-        await turns(5)
-        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert left == [], "tasks are left"
-
-    async def _create(self, slot: int) -> None:
-        try:
-            session = (await self.sessions.create(Principal(tenant=TENANTS[slot]))).session
-        except StoreError:
-            return
-        self.ledgers[f"session/{session.code}"] = Ledger(slot)
-        self.slots[slot] = session
 
     async def _open(self, session: Session, role: StreamRole, before: Ear | None) -> None:
         after = None if before is None else str(before.last_id)
@@ -333,6 +227,15 @@ class World:
             ear.reading.cancel()
         ear.session.close_stream(ear.reader)
         self.left.append(ear)
+
+    def _leave(self) -> None:
+        """Everybody who waits for the host goes away."""
+        for call in self.calls:
+            call.cancelled = call.cancelled or not call.task.done()
+        for ear in [*self.ears]:
+            self._cut(ear)
+        for task in self.work:
+            task.cancel()
 
     def _change(
         self,
@@ -354,10 +257,6 @@ class World:
         ledger.under_way.append(after)
         self._go(changed())
 
-    async def _now(self, act: Callable[[], None]) -> None:
-        """Act on the loop, within one turn."""
-        act()
-
     async def _quietly(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
             await work
@@ -378,21 +277,6 @@ class World:
     def _description(self, slot: int) -> str:
         self.numbers += 1
         return f"s{slot} {self.numbers}"
-
-    def _go(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self.loop.create_task(work)
-        self.work.add(task)
-        return task
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> None:
-        self.runner.run(work)
-        self._raise_what_failed()
-
-    def _raise_what_failed(self) -> None:
-        for task in [task for task in self.work if task.done()]:
-            self.work.discard(task)
-            if not task.cancelled() and task.exception() is not None:
-                raise task.exception()  # type: ignore[misc]
 
 
 def _refusal(act: Callable[[], None]) -> str | None:
