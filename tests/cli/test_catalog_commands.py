@@ -56,7 +56,9 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
     done = run("providers", "--json")
     records = {record["key"]: record for record in done.json["providers"]}
     assert done.code == 0
-    assert {key: record["state"] for key, record in records.items() if key not in ("file_search", "journal")} == {
+    assert {
+        key: record["state"] for key, record in records.items() if key not in ("file_search", "journal", "toolsets")
+    } == {
         "one": "active",
         "two": "shadowed",
         "hello": "config-invalid",

@@ -67,7 +67,7 @@ async def test_what_keeps_a_tool_from_an_agent_is_told(config: Write) -> None:
         )
         assert gates(host, "read", "researcher")["toolset"][0] == "the tools of an agent are called prefix.tool"
         assert gates(host, "first.raed", "researcher")["toolset"][0].endswith("and none of them is called so")
-        assert host.explain("first.raed", ADMIN, agent="researcher").nearest == ("first.read",)
+        assert host.explain("first.raed", ADMIN, agent="researcher").nearest == (("first.read", "toolset 'one'"),)
         assert gates(host, "second.fail", "researcher")["tenants"][0] == "tenant 'default' is not among its tenants"
 
 

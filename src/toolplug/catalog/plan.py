@@ -52,11 +52,17 @@ class Refusal(NamedTuple):
 class Limiter(Protocol):
     """A counter that every call must be admitted by.
 
-    `admit` may wait (a queue) at most until `deadline`, in loop time; it takes nothing when it refuses. For every
-    admission `answered` is called once with the status that the caller gets, and `ended` once when the tool itself has
-    ended, which is later for one that is abandoned at its deadline.
+    `knob` is the setting that it stands for, `used` says for people how much of it is taken. `admit` may wait (a queue)
+    at most until `deadline`, in loop time; it takes nothing when it refuses. `refusal` is what it would say now where
+    it would refuse. For every admission `answered` is called once with the status that the caller gets, and `ended`
+    once when the tool itself has ended, which is later for one that is abandoned at its deadline.
     """
 
+    @property
+    def knob(self) -> str: ...
+    @property
+    def used(self) -> str: ...
+    def refusal(self) -> Refusal | None: ...
     async def admit(self, deadline: float) -> Refusal | None: ...
     def answered(self, status: str) -> None: ...
     def ended(self) -> None: ...

@@ -33,8 +33,9 @@ def explain(
 ) -> None:
     """Say why a tool can be called, or cannot: every gate in order, its verdict, and the line that decided.
 
-    Then the effective value of every knob, and where it comes from. For a name that nobody lists: where the tool lives,
-    if that is known, and the nearest names. Exits 1 when the tool cannot be called.
+    Then the effective value of every knob, and where it comes from. For a name that nobody lists: the nearest ones, and
+    where they live. What rates and breakers count now, and who is connected, only the process that serves knows: GET
+    /v1/explain asks it. Exits 1 when the tool cannot be called.
 
     Example: toolplug explain file_search --tenant org-2
     """
@@ -47,6 +48,8 @@ async def _explained(
 ) -> int:
     problems: list[Problem] = []
     async with entered(open_inspected(config, problems)) as host:
+        if session is not None:
+            await host.sessions.find(session, tenant)
         explanation = host.explain(tool, operator(tenant), agent=agent, session=session)
     if as_json:
         print_json(explanation_fields(explanation))
@@ -64,7 +67,8 @@ def explanation_fields(explanation: Explanation) -> dict[str, object]:
         "provider": explanation.provider,
         "gates": [asdict(gate) for gate in explanation.gates],
         "settings": [_setting(item) for item in explanation.settings],
-        "nearest": list(explanation.nearest),
+        "nearest": [item.name for item in explanation.nearest],
+        "homes": {item.name: item.home for item in explanation.nearest},
     }
 
 
@@ -75,11 +79,13 @@ def _setting(item: Setting) -> dict[str, str]:
 def _print(explanation: Explanation) -> None:
     name = explanation.name
     if explanation.callable:
-        typer.echo(f"{name} of provider {explanation.provider!r} can be called\n")
+        once = ", once a person has approved the call" if explanation.asks else ""
+        typer.echo(f"{name} of provider {explanation.provider!r} can be called{once}\n")
     elif explanation.found:
         typer.echo(f"{name} of provider {explanation.provider!r} cannot be called\n")
     else:
-        near = f"; nearest: {', '.join(map(repr, explanation.nearest))}" if explanation.nearest else ""
+        near = "; nearest: " if explanation.nearest else ""
+        near += ", ".join(f"{item.name!r} ({item.home})" for item in explanation.nearest)
         typer.echo(f"no provider lists a tool {name!r}{near}\n")
     if explanation.gates:
         rows = [(gate.gate, gate.verdict, gate.detail, gate.origin) for gate in explanation.gates]

@@ -1,8 +1,8 @@
 """What must admit a call before its provider is reached: breaker, rate, concurrency.
 
-Each remembers by itself and outlives every catalog; the ledger keeps one for each level (tool, provider, global) that
-sets it. `admit` takes a place, or refuses and takes nothing; the wait in a queue ends with `TimeoutError` at the
-deadline.
+Each remembers by itself and outlives every catalog; the ledger keeps one for each level (tool, toolset, provider,
+global) that sets it. `admit` takes a place, or refuses and takes nothing, as `refusal` would say at that moment; the
+wait in a queue ends with `TimeoutError` at the deadline.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Permits:
 
     __slots__ = ("_taken", "_waiting", "queue", "size", "what")
 
+    knob = "max_concurrency"
+
     def __init__(self, size: int, queue: int, what: str) -> None:
         self.size: int = size
         self.queue: int = queue
@@ -38,12 +40,22 @@ class Permits:
         self.size, self.queue = size, queue
         self._hand_on()
 
+    @property
+    def used(self) -> str:
+        return f"{self._taken} of {self.size} calls of {self.what} run, {len(self._waiting)} of {self.queue} wait"
+
+    def refusal(self) -> Refusal | None:
+        if (self._taken < self.size and not self._waiting) or len(self._waiting) < self.queue:
+            return None
+        return Refusal(f"{self._taken} calls of {self.what} run already", 1.0)
+
     async def admit(self, deadline: float) -> Refusal | None:
         if self._taken < self.size and not self._waiting:
             self._taken += 1
             return None
-        if len(self._waiting) >= self.queue:
-            return Refusal(f"{self._taken} calls of {self.what} run already", 1.0)
+        refusal = self.refusal()
+        if refusal is not None:
+            return refusal
         loop = asyncio.get_running_loop()
         place: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(place)
@@ -90,6 +102,8 @@ class Rate:
 
     __slots__ = ("_began", "_clock", "count", "per_s", "what")
 
+    knob = "rate"
+
     def __init__(self, count: int, per_s: int, what: str, *, clock: Callable[[], float] = monotonic) -> None:
         self.count: int = count
         self.per_s: int = per_s
@@ -101,16 +115,33 @@ class Rate:
         """Take new numbers; the calls that were counted stay counted."""
         self.count, self.per_s = count, per_s
 
+    @property
+    def used(self) -> str:
+        self._forget(self._clock())
+        return f"{len(self._began)} of {self.count} calls of {self.what} began in the last {self.per_s} s"
+
+    def refusal(self) -> Refusal | None:
+        return self._refusal(self._clock())
+
     async def admit(self, deadline: float) -> Refusal | None:
         now = self._clock()
+        refusal = self._refusal(now)
+        if refusal is None:
+            self._began.append(now)
+        return refusal
+
+    def _refusal(self, now: float) -> Refusal | None:
+        self._forget(now)
         began = self._began
-        while began and began[0] <= now - self.per_s:
-            began.popleft()
         if len(began) < self.count:
-            began.append(now)
             return None
         frees = began[len(began) - self.count] + self.per_s
         return Refusal(f"{self.what} takes {self.count} calls in {self.per_s} s", frees - now)
+
+    def _forget(self, now: float) -> None:
+        """Drop the beginnings that count no more."""
+        while self._began and self._began[0] <= now - self.per_s:
+            self._began.popleft()
 
     def answered(self, status: str) -> None:
         """A rate counts beginnings only."""
@@ -127,6 +158,8 @@ class Breaker:
 
     __slots__ = ("_clock", "_failed", "_unanswered", "_until", "failures", "open", "open_for_s", "what")
 
+    knob = "breaker"
+
     def __init__(self, failures: int, open_for_s: float, what: str, *, clock: Callable[[], float] = monotonic) -> None:
         self.failures: int = failures
         self.open_for_s: float = open_for_s
@@ -141,13 +174,21 @@ class Breaker:
         """Take new numbers; an open breaker stays open for as long as it was going to."""
         self.failures, self.open_for_s = failures, open_for_s
 
-    async def admit(self, deadline: float) -> Refusal | None:
-        if self.open:
-            left = self._until - self._clock()
-            if left > 0 or self._unanswered:
-                return Refusal(f"its breaker is open after {self._failed} failures of {self.what}", max(left, 1.0))
-        self._unanswered += 1
+    @property
+    def used(self) -> str:
+        return f"{self._failed} of {self.failures} failures of {self.what} in a row"
+
+    def refusal(self) -> Refusal | None:
+        left = self._until - self._clock() if self.open else 0.0
+        if self.open and (left > 0 or self._unanswered):
+            return Refusal(f"its breaker is open after {self._failed} failures of {self.what}", max(left, 1.0))
         return None
+
+    async def admit(self, deadline: float) -> Refusal | None:
+        refusal = self.refusal()
+        if refusal is None:
+            self._unanswered += 1
+        return refusal
 
     def answered(self, status: str) -> None:
         self._unanswered -= 1

@@ -7,27 +7,25 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.plan import Tool
-from toolplug.config.nearest import name_hint, nearest
+from toolplug.config.nearest import name_hint
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.knobs import DEFAULT_ORIGIN
 from toolplug.host.gate_verdict import GateVerdict, verdict
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.toolset import Toolset
+from toolplug.toolsets.toolset import PerSession, Toolset
 
 
 class AgentWay(NamedTuple):
-    """The way of a call through an agent: the tool that a toolset has, allowed or not, and the gates before it.
-
-    `nearest` is the name that was probably meant where no toolset has the tool.
-    """
+    """The way of a call through an agent: the tool that a toolset has, allowed or not, and the gates before it."""
 
     tool: Tool | None
     gates: tuple[GateVerdict, ...]
-    nearest: str | None = None
 
 
-def agent_way(tools: AgentTools, name: str, principal: Principal, agent: str | None) -> AgentWay | None:
+def agent_way(
+    tools: AgentTools, name: str, principal: Principal, agent: str | None, session: str | None
+) -> AgentWay | None:
     """How a call of this name goes for the agent that the principal acts as; None where it acts as none."""
     try:
         acting = acting_agent(principal, agent)
@@ -36,25 +34,23 @@ def agent_way(tools: AgentTools, name: str, principal: Principal, agent: str | N
     if acting is None:
         return None
     gates = [verdict("agent", None, CREDENTIAL, f"it may act as agent {acting!r}")]
-    found = next(_owners(tools, name, principal.tenant), None)
+    found = next(_owners(tools, name, principal.tenant, session), None)
     if found is None:
         gates.append(_no_toolset(tools, name, principal.tenant))
-        return AgentWay(None, tuple(gates), _nearest(tools, name, principal.tenant, acting))
+        return AgentWay(None, tuple(gates))
     toolset, tool = found
     shown = f"toolset {toolset.id!r} has the prefix {toolset.prefix!r}, its tools are those of {toolset.shown}"
-    missing = f"{shown}, and none of them is called so" if tool is None else None
-    gates.append(verdict("toolset", missing, toolset.origin, shown))
+    gates.append(verdict("toolset", None if tool is not None else _missing(toolset, shown), toolset.origin, shown))
     gates.append(_allowed(tools, toolset, principal.tenant, acting))
-    near = _nearest(tools, name, principal.tenant, acting) if tool is None else None
-    return AgentWay(tool, tuple(gates), near)
+    return AgentWay(tool, tuple(gates))
 
 
-def _owners(tools: AgentTools, name: str, tenant: str) -> Iterator[tuple[Toolset, Tool | None]]:
+def _owners(tools: AgentTools, name: str, tenant: str, session: str | None) -> Iterator[tuple[Toolset, Tool | None]]:
     """The toolset whose tool is called so, by canonical or wire name; else the one whose prefix the name has."""
     known = tools.toolsets.of(tenant)
     near = [item for item in known.values() if name.startswith((f"{item.prefix}.", f"{item.prefix}_"))]
     for toolset in near:
-        tool = tools.executor(Choice(tenant, None, (toolset.id,))).catalog.find(name)
+        tool = tools.executor(Choice(tenant, None, (toolset.id,)), session).catalog.find(name)
         if tool is not None:
             yield toolset, tool
     for toolset in near:
@@ -62,9 +58,10 @@ def _owners(tools: AgentTools, name: str, tenant: str) -> Iterator[tuple[Toolset
             yield toolset, None
 
 
-def _nearest(tools: AgentTools, name: str, tenant: str, agent: str) -> str | None:
-    """The name among those that the agent may call that is most like it."""
-    return nearest(name, tools.executor(Choice(tenant, agent)).catalog)
+def _missing(toolset: Toolset, shown: str) -> str:
+    if isinstance(toolset.source, PerSession) and toolset.source.tools is None:
+        return f"{shown}; which tools there are is not known before a session has opened it"
+    return f"{shown}, and none of them is called so"
 
 
 def _no_toolset(tools: AgentTools, name: str, tenant: str) -> GateVerdict:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest
+from toolplug.errors import AccessError
 from toolplug.execution.gates import CALL_SCOPE
 from toolplug.execution.knobs import DEFAULT_ORIGIN
-from toolplug.host.agent_gates import AgentWay
-from toolplug.host.equipped_gate import EquippedGate
+from toolplug.host.agent_gates import agent_way
+from toolplug.host.configuration import Configuration
 from toolplug.host.gate_verdict import GateVerdict, verdict
-from toolplug.host.views import CREDENTIAL
-from toolplug.providers.generation import Generation
-from toolplug.providers.state import ProviderRecord, ProviderState
+from toolplug.host.likely_names import LikelyName, likely_tools
+from toolplug.host.limit_gates import limit_gates
+from toolplug.host.only_installed import only_installed
+from toolplug.host.saved_setup import Saved
+from toolplug.host.views import CREDENTIAL, acting_agent
+from toolplug.providers.planning import KIND as NATIVE
+from toolplug.providers.registry import FunctionRegistry
+from toolplug.providers.state import ProviderRecord
 from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import KIND as LENT
+from toolplug.toolsets.agent_tools import AgentTools
+from toolplug.toolsets.saved.owner import Owner
 
-_RUNNING = frozenset({ProviderState.ACTIVE, ProviderState.SHADOWED})
-_POLICIES = {"ask": "ask: a person must approve each call"}
+_ASK = "ask: a person must approve each call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,109 +43,120 @@ class Explanation:
     provider: str = ""
     gates: tuple[GateVerdict, ...] = ()
     settings: tuple[Setting, ...] = ()
-    nearest: tuple[str, ...] = ()
+    nearest: tuple[LikelyName, ...] = ()
 
     @property
     def callable(self) -> bool:
-        """Does every gate let this caller through."""
-        return self.found and all(gate.verdict == "open" for gate in self.gates)
+        """Does no gate refuse this caller."""
+        return self.found and all(gate.verdict != "refused" for gate in self.gates)
+
+    @property
+    def asks(self) -> bool:
+        """Must a person approve each call."""
+        return any(gate.verdict == "ask" for gate in self.gates)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explainer:
-    """What an explanation is drawn from: the whole catalog, what runs, and what is known of the rest.
+    """Draws explanations from what runs under one entered host; `configuration()` is the one that holds now."""
 
-    `lines` maps the key of an entry to the line that it stands at. `agent` is the way of the call through the agent
-    that the caller acts as, None for none; `session` is the one whose tools come last, `equipped` what the caller has
-    chosen among all of them.
-    """
+    def __init__(
+        self, registry: FunctionRegistry, agents: AgentTools, saved: Saved, configuration: Callable[[], Configuration]
+    ) -> None:
+        self._registry = registry
+        self._agents = agents
+        self._saved = saved
+        self._configuration = configuration
 
-    catalog: Catalog
-    running: Mapping[str, Generation]
-    records: Sequence[ProviderRecord]
-    lines: Mapping[str, str] = field(default_factory=dict[str, str])
-    agent: AgentWay | None = None
-    session: Session | None = None
-    equipped: EquippedGate | None = None
-
-    def explain(self, name: str, principal: Principal) -> Explanation:
-        """Why this principal can call the tool of this name, or cannot."""
-        tool = (self.catalog.find(name) if self.agent is None else self.agent.tool) or self._lent(name)
+    def explain(self, name: str, principal: Principal, agent: str | None, session: Session | None) -> Explanation:
+        """Why this principal can call the tool of this name, or cannot; counts no call."""
+        way = agent_way(self._agents, name, principal, agent, None if session is None else session.code)
+        before = () if way is None else way.gates
+        tool = self._registry.catalog.find(name) if way is None else way.tool
+        if tool is None and session is not None:
+            tool = _lent(session, name)
+            before = before if tool is None else before[:1]  # what is lent is in no toolset
         if tool is None:
-            before = self.agent.gates if self.agent is not None else ()
             gates = (*before, *self._where_it_lives(name))
-            return Explanation(name=name, found=False, gates=gates, nearest=self._nearest(name))
+            near = self._likely(name, principal, agent, session)
+            return Explanation(name=name, found=False, gates=gates, nearest=tuple(near))
         return Explanation(
             name=tool.definition.name,
             found=True,
             provider=tool.definition.ref.source,
-            gates=tuple(self._gates(tool, principal)),
+            gates=(*self._source(tool), *before, *self._gates(tool, principal, session)),
             settings=tool.plan.settings,
         )
 
-    def _gates(self, tool: Tool, principal: Principal) -> Iterator[GateVerdict]:
-        plan = tool.plan
-        if plan.ref.kind == LENT and self.session is not None:
-            yield _application(self.session)
-        else:
-            yield self._switch(plan)
-            yield from self.agent.gates if self.agent is not None else ()
-        yield from self._shadowed(tool)
-        if self.equipped is not None:
-            yield self.equipped.verdict(tool)
-        given = {gate.name: gate for gate in plan.gates}
-        yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
-        policy = next((item for item in plan.settings if item.knob == "policy"), Setting("policy", "allow", "default"))
-        yield _said(
-            "policy", given.pop("policy", None), principal, _POLICIES.get(policy.value, policy.value), policy.origin
-        )
-        scope = None if principal.has_scope(CALL_SCOPE) else f"the scope {CALL_SCOPE!r} is missing"
-        yield verdict("scope", scope, CREDENTIAL, f"{CALL_SCOPE} is held")
-        for gate in given.values():
-            yield _said(gate.name, gate, principal, "admits", gate.origin)
-        yield from _counters(plan)
-        if plan.observers:
-            yield verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
-
-    def _switch(self, plan: Plan) -> GateVerdict:
-        key = plan.ref.source
-        generation = self.running.get(key)
-        line = generation.entry.origin("enabled") if generation is not None else DEFAULT_ORIGIN
-        return verdict("switch", None if plan.switch.open else f"provider {key!r} is switched off", line, "on")
-
-    def _lent(self, name: str) -> Tool | None:
-        """The session's tool of this name, also while its application is away."""
-        if self.session is None:
-            return None
-        lent = self.session.executor.catalog
-        return lent.find(name) or (None if lent.away is None else lent.away.find(name))
-
-    def _shadowed(self, tool: Tool) -> Iterator[GateVerdict]:
-        """The other providers that have a tool of this name and come later."""
+    def _source(self, tool: Tool) -> Iterator[GateVerdict]:
+        """The switch of the tool's provider, and other providers that have a tool of this name and come later."""
         ref = tool.definition.ref
-        for key, generation in self.running.items():
+        running = self._registry.running()
+        if ref.kind == NATIVE:
+            generation = running.get(ref.source)
+            line = generation.entry.origin("enabled") if generation is not None else DEFAULT_ORIGIN
+            refusal = None if tool.plan.switch.open else f"provider {ref.source!r} is switched off"
+            yield verdict("switch", refusal, line, "on")
+        for key, generation in running.items():
             if key != ref.source and tool.definition.name in generation.catalog:
                 detail = f"provider {ref.source!r} comes first; {key!r} has a tool of this name, too"
                 yield verdict("conflict", None, generation.entry.origin(), detail)
 
+    def _gates(self, tool: Tool, principal: Principal, session: Session | None) -> Iterator[GateVerdict]:
+        plan = tool.plan
+        equipped = self._saved.gate(Owner(principal.tenant, principal.subject, session and session.code))
+        if equipped is not None:
+            yield equipped.verdict(tool)
+        given = {gate.name: gate for gate in plan.gates}
+        yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
+        yield _policy(plan, given.pop("policy", None), principal)
+        scope = None if principal.has_scope(CALL_SCOPE) else f"the scope {CALL_SCOPE!r} is missing"
+        yield verdict("scope", scope, CREDENTIAL, f"{CALL_SCOPE} is held")
+        for gate in given.values():
+            yield _said(gate.name, gate, principal, "admits", gate.origin)
+        yield from limit_gates(plan)
+        if plan.observers:
+            yield verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
+        if plan.ref.kind == LENT and session is not None:
+            yield _application(session)
+
     def _where_it_lives(self, name: str) -> Iterator[GateVerdict]:
         """A provider that has the tool, or is called like it, and why it does not list it."""
-        for key, generation in self.running.items():
+        for key, generation in self._registry.running().items():
             rule = generation.entry.tools.get(name)
             if rule is not None and rule.policy == "disable":
                 detail = f"provider {key!r} has it, and its policy is disable"
                 yield verdict("policy", detail, generation.entry.origin("tools", name, "policy"), "")
-        for record in self.records:
-            if record.state not in _RUNNING and name in (record.key, record.type):
+        entries = self._configuration().providers
+        for record in self._idle():
+            if name in (record.key, record.type):
                 detail = f"provider {record.key!r} is {record.state}: {record.reason or record.fix}"
-                yield verdict("provider", detail, self.lines.get(record.key, record.distribution), "")
+                line = entries.line(record.key) if record.key in entries.keys else record.distribution
+                yield verdict("provider", detail, line, "")
 
-    def _nearest(self, name: str) -> tuple[str, ...]:
-        """The listed name that is most like it, then a provider's that does not run."""
-        idle = [record.key for record in self.records if record.state not in _RUNNING and record.key != name]
-        listed = nearest(name, self.catalog) if self.agent is None else self.agent.nearest
-        found = (listed, nearest(name, idle))
-        return tuple(dict.fromkeys(item for item in found if item is not None))
+    def _idle(self) -> tuple[ProviderRecord, ...]:
+        """The providers that do not run, those that are only installed among them."""
+        return (*self._registry.idle(), *only_installed(self._configuration().providers))
+
+    def _likely(
+        self, name: str, principal: Principal, agent: str | None, session: Session | None
+    ) -> Iterator[LikelyName]:
+        """Tools that are called alike, then a provider that does not run."""
+        try:
+            acting = acting_agent(principal, agent)
+        except AccessError:
+            acting = agent
+        listed = self._registry.catalog
+        yield from likely_tools(name, listed, self._agents, principal.tenant, acting, session)
+        idle = {record.key: record.state for record in self._idle() if record.key != name}
+        near = nearest(name, idle)
+        if near is not None:
+            yield LikelyName(near, f"provider {near!r}, which is {idle[near]}")
+
+
+def _lent(session: Session, name: str) -> Tool | None:
+    """The session's tool of this name, also while its application is away."""
+    own = session.executor.catalog
+    return own.find(name) or (None if own.away is None else own.away.find(name))
 
 
 def _application(session: Session) -> GateVerdict:
@@ -149,10 +166,12 @@ def _application(session: Session) -> GateVerdict:
     )
 
 
-def _counters(plan: Plan) -> Iterator[GateVerdict]:
-    running, limit = plan.brake.running, plan.brake.limit
-    refusal = f"{running} calls were given up and still run" if running >= limit else None
-    yield verdict("breaker", refusal, DEFAULT_ORIGIN, f"{running} of at most {limit} calls given up and still running")
+def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdict:
+    default = Setting("policy", "allow", DEFAULT_ORIGIN)
+    policy = next((item for item in plan.settings if item.knob == "policy"), default)
+    if plan.approval is not None:
+        return GateVerdict(gate="policy", verdict="ask", detail=_ASK, origin=policy.origin)
+    return _said("policy", denies, principal, policy.value, policy.origin)
 
 
 def _said(name: str, gate: Gate | None, principal: Principal, otherwise: str, origin: str) -> GateVerdict:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["open", "refused"]
+Verdict = Literal["open", "ask", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """What one gate says to this caller; `origin` is the line of the configuration, or the call, that decided."""
+    """What one gate says to this caller; `origin` is the line of the configuration, or the call, that decided.
+
+    `ask`: it lets a call through once a person has approved that very call.
+    """
 
     gate: str
     verdict: Verdict

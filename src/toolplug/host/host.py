@@ -20,7 +20,6 @@ from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.ledger import Ledger
-from toolplug.host.agent_gates import agent_way
 from toolplug.host.configuration import Configuration, Source, read_configuration
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.mcp_speaker import mcp_speaker
@@ -44,7 +43,7 @@ from toolplug.stores.open import open_store
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import FirstUse
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.owner import Caller, Owner
+from toolplug.toolsets.saved.owner import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
@@ -67,6 +66,7 @@ class _Open(NamedTuple):
     sessions: Sessions
     queued: QueuedCalls
     saved: Saved
+    explainer: Explainer
     mcp: Serving
     life: AsyncExitStack
 
@@ -145,6 +145,7 @@ class Host:
                 sessions,
                 queued,
                 saved,
+                Explainer(registry, toolsets.tools, saved, self._configured),
                 mcp,
                 life.pop_all(),
             )
@@ -262,6 +263,9 @@ class Host:
     ) -> ToolExecutor:
         """The tools of this caller as one executor that follows every change (CONTRACT.md section 5, *whose catalog*).
 
+        `toolsets`: the ids of those that this one request wants among the agent's; the rest is neither listed nor run.
+        None or nothing: all of them. What a session has of its own is in no toolset and stays.
+
         Raises `AgentRequired`, `AgentNotAllowed`, and for the session `InvalidSessionCode`, `SessionNotFound` and
         `SessionGone`; one that another process made is found by `sessions.find` first. Without the scope `tools:call`
         every tool is listed and refused.
@@ -273,9 +277,6 @@ class Host:
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider: those of the configuration in file order, then those that are only installed, by type."""
         opened = self._entered()
-        `toolsets`: the ids of those that this one request wants among the agent's; the rest is neither listed nor run.
-        None or nothing: all of them. What a session has of its own is in no toolset and stays.
-
         return (*opened.registry.records(), *only_installed(opened.configuration.providers))
 
     def explain(
@@ -287,17 +288,7 @@ class Host:
         """
         opened = self._entered()
         found = None if session is None else opened.sessions.known(session, principal.tenant)
-        entries = opened.configuration.providers
-        explainer = Explainer(
-            catalog=opened.registry.catalog,
-            agent=agent_way(opened.toolsets.tools, tool, principal, agent),
-            session=found,
-            equipped=opened.saved.gate(Owner(principal.tenant, principal.subject, session)),
-            running=opened.registry.running(),
-            records=self.records(),
-            lines={key: entries.line(key) for key in entries.keys},
-        )
-        return explainer.explain(tool, principal)
+        return opened.explainer.explain(tool, principal, agent, found)
 
     def stop(self) -> None:
         """End the streams of all who wait for news; calls go on until the host is left."""
@@ -362,6 +353,9 @@ class Host:
                 raise
             self._overrides = overrides
             audit(event, "done", by, key, request_id)
+
+    def _configured(self) -> Configuration:
+        return self._entered().configuration
 
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ

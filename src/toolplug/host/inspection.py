@@ -33,7 +33,7 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
         problems.extend(found)
         return _tolerant(configuration, found)
 
-    return Host(config, environ, read)
+    return Host(config, environ, read, serving=False)
 
 
 def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configuration:

@@ -28,6 +28,7 @@ async def explain(host: Host, exchange: Exchange) -> None:
         "provider": found.provider,
         "gates": [asdict(gate) for gate in found.gates],
         "settings": [setting._asdict() for setting in found.settings],
-        "nearest": found.nearest,
+        "nearest": [item.name for item in found.nearest],
+        "homes": {item.name: item.home for item in found.nearest},
     }
     await exchange.answer(200, orjson.dumps(body))

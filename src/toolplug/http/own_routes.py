@@ -36,8 +36,8 @@ from toolplug.http.wire_models import (
 
 _AGENT = Parameter("agent", "whose tools: an agent's")
 _SESSION = Parameter("session", "whose tools: those of this session as well")
-_FORMAT = Parameter("format", f"the model API's dialect; {DEFAULT_DIALECT} when absent", DIALECTS)
 _TOOLSETS = Parameter("toolsets", "ids among the agent's, separated by commas; all of them when absent or empty")
+_FORMAT = Parameter("format", f"the model API's dialect; {DEFAULT_DIALECT} when absent", DIALECTS)
 _KEY = Parameter("Idempotency-Key", "the same key and body within a day give the first result", place="header")
 _TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from toolplug.catalog.call import ToolStatus
+from toolplug.host.gate_verdict import Verdict
 from toolplug.providers.state import ProviderState
 
 MAX_TIMEOUT_MS = 300_000
@@ -119,7 +120,7 @@ class GateAnswer(BaseModel):
     """One gate on the way of a call, what it says to the caller, and the line or call that decided."""
 
     gate: str
-    verdict: Literal["open", "refused"]
+    verdict: Annotated[Verdict, Field(description="ask: open once a person has approved the call")]
     detail: str
     origin: str
 
@@ -133,7 +134,10 @@ class SettingAnswer(BaseModel):
 
 
 class ExplainAnswer(BaseModel):
-    """Why a call of this tool would run for the caller, or not; `nearest` are the names probably meant."""
+    """Why a call of this tool would run for the caller, or not.
+
+    `nearest` are the names probably meant where nothing is called so, and `homes` says of each where it lives.
+    """
 
     name: str
     found: bool
@@ -142,6 +146,7 @@ class ExplainAnswer(BaseModel):
     gates: list[GateAnswer]
     settings: list[SettingAnswer]
     nearest: list[str]
+    homes: dict[str, str]
 
 
 class Error(BaseModel):

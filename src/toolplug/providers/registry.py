@@ -154,6 +154,10 @@ class FunctionRegistry(LiveCatalog):
         """Every provider that was asked for, in order, as it is now."""
         return tuple(self._record(slot) for slot in self._slots)
 
+    def idle(self) -> tuple[ProviderRecord, ...]:
+        """Those that were asked for and do not run, in order."""
+        return tuple(slot.record for slot in self._slots if slot.generation is None)
+
     async def apply(self, wanted: Sequence[Wanted]) -> None:
         """Make these the providers: what is unchanged keeps running, the rest is started, swapped in at once, drained.
 
