@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypedDict, cast
 
 import orjson
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.kept_result import KeptResult, kept_result, result_again
@@ -151,6 +151,8 @@ class QueuedCalls:
         call = ToolCall(call_id, kept["name"], kept["arguments"])
         try:
             result = await self._executed(session, call, kept)
+            if result.status is ToolStatus.UNAVAILABLE and session.relay.stopping:
+                return  # it has no result yet: the next process runs it
             kept["result"] = kept_result(result)
             await self._keep_at_last(session.code, call_id, kept)
         finally:

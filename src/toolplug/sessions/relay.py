@@ -86,6 +86,11 @@ class Relay:
         return bool(self._streams)
 
     @property
+    def stopping(self) -> bool:
+        """Does the host stop, so that nobody is asked until the next process does."""
+        return self._ended == "host_stopping"
+
+    @property
     def full(self) -> bool:
         """Do as many calls wait as may."""
         return len(self._requests) >= self._owner.max_waiting

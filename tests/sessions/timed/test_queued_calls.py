@@ -97,6 +97,27 @@ async def test_a_queued_call_is_run_after_a_restart(store: FaultyStore) -> None:
 
 
 @pytest.mark.requirement("I3-2-queued-restart")
+async def test_a_queued_call_that_a_signal_leaves_unanswered_is_run_after_the_restart(store: FaultyStore) -> None:
+    async with opened(store) as before, queueing(store, before) as queued:
+        session = (await before.create(T1)).session
+        await session.register(registration("a"))
+        call_id = await start(queued, session)
+        async with attached(session) as plugin:
+            await plugin.next_request()
+            before.stop()
+            await plugin.hear_out()
+            assert plugin.of("tool-cancelled") == []
+        await turns()
+        assert (await queued.look(session, call_id)).result is None
+    async with opened(store) as after, queueing(store, after) as queued:
+        session = await after.find(session.code, "t1")
+        async with serving(session, lambda request: request["id"]):
+            found = await done(queued, session, call_id)
+        assert found.result is not None
+        assert found.result.output == call_id
+
+
+@pytest.mark.requirement("I3-2-queued-restart")
 async def test_a_restart_finds_the_one_unfinished_call_among_very_many(store: FaultyStore) -> None:
     async with opened(store) as before, queueing(store, before) as queued:
         session = (await before.create(T1)).session
