@@ -59,11 +59,12 @@ async def followed() -> AsyncGenerator[Batch]:
     """For a minute, update a session that many read, and count what went wrong."""
     with ExitStack() as opened:
         served = opened.enter_context(hosted())
-        connection = opened.enter_context(Connection(served.port))
-        plugin, seen = Plugin.lending(connection, definitions(20)), Seen()
+        with Connection(served.port) as lending:
+            plugin, seen = Plugin.lending(lending, definitions(20)), Seen()
         opened.enter_context(seen.readers)
         for _ in range(READERS):
             seen.readers.open(served.port, plugin.reading())
+        connection = opened.enter_context(Connection(served.port))
 
         async def batch(n: int) -> float:
             accepted: list[int] = []
@@ -86,13 +87,10 @@ async def held() -> AsyncGenerator[Batch]:
     def see(number: int, event: bytes) -> None:
         beats[number] += HEARTBEAT in event
 
-    with (
-        hosted() as served,
-        Connection(served.port) as connection,
-        Readers(see) as readers,
-    ):
+    with hosted() as served, Readers(see) as readers:
         for _ in range(IDLE // IDLE_A_SESSION):
-            plugin = Plugin.lending(connection, definitions(20))
+            with Connection(served.port) as lending:
+                plugin = Plugin.lending(lending, definitions(20))
             for _ in range(IDLE_A_SESSION):
                 readers.open(served.port, plugin.reading())
 

@@ -69,10 +69,11 @@ def session(tools: int = TOOLS, *, whole: bool = False) -> Generator[Stage]:
     """A session of ours: a plugin posts its change of one tool, or all of its tools, of which one has changed."""
     with ExitStack() as opened:
         served = opened.enter_context(hosted())
-        connection = opened.enter_context(Connection(served.port))
-        plugin = Plugin.lending(connection, definitions(tools))
+        with Connection(served.port) as lending:
+            plugin = Plugin.lending(lending, definitions(tools))
         audience = Audience(served, plugin.reading())
         opened.enter_context(audience.readers)
+        connection = opened.enter_context(Connection(served.port))
         sets = [[definition(0, version=version), *definitions(tools)[1:]] for version in (1, 2)]
         messages = cycle([plugin.registration(each) if whole else plugin.update(each[0]) for each in sets])
         yield Stage(
