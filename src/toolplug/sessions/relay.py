@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
-from toolplug.errors import GoneState, InvalidArguments, SessionRefused, StoreError
+from toolplug.errors import GoneState, SessionRefused, StoreError
 from toolplug.execution.results import ended, unavailable
 from toolplug.sessions.background import Background
 from toolplug.sessions.counters import SessionCounters
@@ -124,8 +124,7 @@ class Relay:
             self._counters.relayed.record("limited", 0.0)
             return _too_many(call, self._owner.max_waiting)
         arguments = encoded(call.arguments)
-        if arguments is None:
-            raise InvalidArguments(["/: not JSON"])
+        assert arguments is not None, "arguments have been decoded on their way here"
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
         request = _Request(
