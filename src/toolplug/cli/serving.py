@@ -31,6 +31,8 @@ from toolplug.providers.lifecycle import CLOSE_S
 
 SLACK_S = 2.0
 """For what stands between the drain of the calls and the end of the process."""
+ANSWERS_S = 1
+"""For answers that are on their way when no call needs any time."""
 
 _LOG = logging.getLogger("toolplug.cli.serve")
 
@@ -95,7 +97,7 @@ class Service:
         return True
 
     def _stop(self) -> None:
-        self._server.config.timeout_graceful_shutdown = math.ceil(self._drain_s)
+        self._server.config.timeout_graceful_shutdown = max(math.ceil(self._drain_s), ANSWERS_S)
         self._server.should_exit = True
         if self._starting is not None:
             self._starting.reschedule(0)
