@@ -8,13 +8,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from toolplug.errors import StoreConflict
-from toolplug.stores.store import Events, Store
+from toolplug.stores.store import Store
 from toolplug.toolsets.saved.owner import Owner
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
 
@@ -98,22 +96,6 @@ class SavedRecords:
             async for key in self._keys(f"{kind}/session/{session}/"):
                 await self._store.commit(key, None)
 
-    async def announce(self, owner: Owner) -> None:
-        """Let every process on the store look again at what this owner has equipped."""
-        await self._store.extend(CHANGES, events=[_OWNER.dump_json(owner)])
-
-    async def position(self) -> int:
-        """Where the log of changes ends now; it is begun where there is none."""
-        with suppress(StoreConflict):
-            await self._store.commit(CHANGES, b"", expected=0)
-        record = await self._store.read(CHANGES)
-        assert record is not None, "this record is never deleted"
-        return record.position
-
-    async def changes(self, after: int, *, wait_s: float) -> Events:
-        """What was announced after a position, once there is something."""
-        return await self._store.events(CHANGES, after, wait_s=wait_s)
-
     async def _keys(self, prefix: str) -> AsyncGenerator[str]:
         after = ""
         while keys := await self._store.keys(prefix, after=after, limit=_PAGE):
@@ -122,9 +104,14 @@ class SavedRecords:
             after = keys[-1]
 
 
-def announced(data: bytes) -> Owner:
-    """Whose choice an event of the log speaks of."""
-    return _OWNER.validate_json(data)
+def owner_bytes(owner: Owner) -> bytes:
+    """Whose choice has changed, as the log of changes has it."""
+    return _OWNER.dump_json(owner)
+
+
+def read_owner(change: bytes) -> Owner:
+    """The same, read again."""
+    return _OWNER.validate_json(change)
 
 
 def _saved(owner: Owner, name: str) -> str:

@@ -14,15 +14,15 @@ from toolplug.catalog.cleaning import cleaned
 from toolplug.catalog.definition import Note
 from toolplug.errors import SavedToolsetRefused, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.audit import audit
+from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.document import Document, document_fields
 from toolplug.toolsets.saved.equipment import Equipment
 from toolplug.toolsets.saved.equipped import chosen_only, equipped
-from toolplug.toolsets.saved.following import Following
 from toolplug.toolsets.saved.imported import imported
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
 from toolplug.toolsets.saved.owner import Caller, Owner
-from toolplug.toolsets.saved.saved_records import Kept, SavedRecords
+from toolplug.toolsets.saved.saved_records import CHANGES, Kept, SavedRecords, owner_bytes, read_owner
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, check_saved, is_toolset_name
 from toolplug.toolsets.saved.shown import ShownToolset, ToolsetLine
 from toolplug.toolsets.saved.tool_reference import ToolReference, noted_tool, resolved
@@ -50,7 +50,8 @@ class SavedToolsets:
         self._catalog_of = catalog_of
         self._changing = asyncio.Lock()
         self._forgetting: set[asyncio.Task[None]] = set()
-        self._following = Following(self._records, self._look_again, self._look_at_all)
+        self._log = ChangeLog(store, CHANGES)
+        self._following = Following(self._log, self._look_again, self._look_at_all)
 
     async def __aenter__(self) -> Self:
         await self._following.start()
@@ -262,11 +263,12 @@ class SavedToolsets:
     async def _announce(self, owner: Owner) -> None:
         """Tell the other processes. What was asked for is done: a store that fails now delays them, and no more."""
         try:
-            await self._records.announce(owner)
+            await self._log.announce(owner_bytes(owner))
         except StoreError as error:
             _LOG.warning("other processes are not told what has been equipped: %s", error)
 
-    async def _look_again(self, owner: Owner) -> None:
+    async def _look_again(self, change: bytes) -> None:
+        owner = read_owner(change)
         async with self._changing:
             name = await self._records.equipped(owner)
             kept = None if name is None else await self._records.read(owner, name)

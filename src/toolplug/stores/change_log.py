@@ -1,0 +1,93 @@
+"""A log that tells every process on one store what to look at again, and the task that reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from toolplug.errors import StoreConflict, StoreError
+from toolplug.stores.store import Events, Store
+
+WAIT_S = 30.0
+PAUSE_S = 1.0
+"""Between two tries while the store cannot answer."""
+
+_LOG = logging.getLogger("toolplug.stores")
+
+
+class ChangeLog:
+    """The log of one key, which has no value. Every method may raise `StoreError`."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store = store
+        self.key: str = key
+
+    async def announce(self, change: bytes) -> None:
+        """Let every process that follows look again at what this names; the change itself is in the store by then."""
+        await self._store.extend(self.key, events=[change])
+
+    async def position(self) -> int:
+        """Where the log ends now; it is begun where there is none."""
+        with suppress(StoreConflict):
+            await self._store.commit(self.key, b"", expected=0)
+        record = await self._store.read(self.key)
+        assert record is not None, "this record is never deleted"
+        return record.position
+
+    async def changes(self, after: int) -> Events:
+        """What was announced after a position, once there is something, or after a while nothing."""
+        return await self._store.events(self.key, after, wait_s=WAIT_S)
+
+
+class Following:
+    """One task that reads a log of changes.
+
+    `again(change)` looks anew at what one names, `all_again()` at everything: what was missed while the store could not
+    answer or its log was cut is made up for so.
+    """
+
+    def __init__(
+        self,
+        log: ChangeLog,
+        again: Callable[[bytes], Awaitable[None]],
+        all_again: Callable[[], Awaitable[None]],
+        *,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._log = log
+        self._again = again
+        self._all_again = all_again
+        self._pause_s = pause_s
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look at everything and follow from there. Raises `StoreError`."""
+        position = await self._log.position()
+        await self._all_again()
+        self._task = asyncio.create_task(self._follow(position), name=f"toolplug-{self._log.key}")
+
+    async def aclose(self) -> None:
+        """Follow no longer."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _follow(self, position: int) -> None:
+        known = True
+        while True:
+            try:
+                if not known:
+                    position = await self._log.position()
+                    await self._all_again()
+                events = await self._log.changes(position)
+                known = events.known
+                for event in events.entries:
+                    await self._again(event.data)
+                    position = event.id
+            except StoreError as error:
+                if known:
+                    _LOG.warning("changes of others (%s) are not heard: %s", self._log.key, error)
+                known = False
+                await asyncio.sleep(self._pause_s)
