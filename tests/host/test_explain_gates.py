@@ -53,7 +53,7 @@ async def test_a_policy_of_ask_is_told_with_the_line_that_says_so(config: Write)
         ]
 
 
-@pytest.mark.requirement("I4-explain-gates", "C-2-counters-all-levels")
+@pytest.mark.requirement("I4-explain-limits", "C-2-counters-all-levels")
 async def test_every_limit_says_whether_it_would_admit_a_call_now_and_counts_none(config: Write) -> None:
     async with open_host(config(FILE), environ={}) as host:
         expected = [
@@ -73,7 +73,7 @@ async def test_every_limit_says_whether_it_would_admit_a_call_now_and_counts_non
         assert not host.explain("read", ADMIN).callable
 
 
-@pytest.mark.requirement("I4-explain-gates", "C-5-explain-nearest")
+@pytest.mark.requirement("I4-explain-where", "C-5-explain-nearest")
 async def test_the_names_that_were_probably_meant_are_told_with_where_they_live(config: Write) -> None:
     async with open_host(config(FILE), environ={}) as host:
         host.register_toolset("own", "own", Shop(), READ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.toolsets.desk import READ, Files, Shop, settled
 from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExecutor, ToolResult, open_host
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import AgentNotAllowed, AgentRequired, ConfigError, InvalidDefinition, ToolsetRefused
-from toolplug.host.toolset_desk import Binding
+from toolplug.host.toolset_request import Binding
 from toolplug.testing import check_executor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("notes")]
@@ -186,6 +187,20 @@ async def test_what_a_tenant_changed_is_kept_and_holds_for_that_tenant_alone(con
         assert list(host.executor_for(other, agent="writer").catalog) == ["first.read", "first.fail"]
         assert host.toolsets.allowlist("default", "writer").origin == "PUT /api/agents/writer/toolsets by root"
         assert host.toolsets.allowlist("t2", "writer").origin.endswith("providers.yaml:8")
+
+
+@pytest.mark.requirement("I4-two-processes", "C-7-allowlist-put", "C-7-binding")
+async def test_what_one_host_changes_another_on_the_same_store_follows(config: Write) -> None:
+    path = config(f"{FILE}\n    store: sqlite:///state.db")
+    async with open_host(path, environ={}) as one, open_host(path, environ={}) as other:
+        agent = other.executor_for(ADMIN, agent="writer")
+        changed = asyncio.Event()
+        agent.subscribe(lambda diff: changed.set())
+        await one.toolsets.bind("mine", Binding("mine", "provider:more"), by=ADMIN, request_id="r")
+        await one.toolsets.allow("writer", ("mine",), by=ADMIN, request_id="r")
+        await asyncio.wait_for(changed.wait(), 10)
+        assert list(agent.catalog) == list(one.executor_for(ADMIN, agent="writer").catalog) == ["mine.read"]
+        assert other.toolsets.allowlist("default", "writer") == one.toolsets.allowlist("default", "writer")
 
 
 async def test_a_kept_toolset_whose_prefix_the_file_has_taken_is_left_out_and_told(

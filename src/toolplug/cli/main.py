@@ -30,6 +30,7 @@ COMMANDS = {
     "sessions": "toolplug.cli.sessions.group",
     "toolsets": "toolplug.cli.toolsets",
     "notes": "toolplug.cli.notes",
+    "agents": "toolplug.cli.agents",
     "approvals": "toolplug.cli.approvals",
     "keys": "toolplug.cli.keys",
 }

@@ -77,6 +77,19 @@ def read_settings(source: Source, environ: Mapping[str, str]) -> HostSettings:
     return settings
 
 
+def read_toolsets(source: Source, environ: Mapping[str, str]) -> ToolsetEntries:
+    """The toolsets and agents, and nothing else: no package is imported, and what code registers may be named.
+
+    Raises `ConfigError` with what is wrong with the sections of the host.
+    """
+    problems: list[Problem] = []
+    document = _document(source)
+    settings = _settings(document, environ, problems)
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
+    return ToolsetEntries.read(document, settings, (), {}, [])
+
+
 def read_parts(
     source: Source,
     environ: Mapping[str, str],

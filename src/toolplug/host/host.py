@@ -116,8 +116,7 @@ class Host:
             registry = FunctionRegistry(metrics=metrics, setup=setup)
             await life.enter_async_context(registry)
             await registry.apply(wanted_providers(configuration, {}))
-            toolsets = await self._toolsets(configuration, registry, store)
-            life.push_async_callback(toolsets.tools.aclose)
+            toolsets = await life.enter_async_context(self._toolsets(configuration, registry, store))
             views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
             mcp = Serving(mcp_speaker)
@@ -369,13 +368,12 @@ class Host:
         session = None if code is None else await opened.sessions.find(code, principal.tenant)
         return await _listed(opened.views.unchosen(principal, agent, session))
 
-    async def _toolsets(self, configuration: Configuration, registry: FunctionRegistry, store: Store) -> ToolsetDesk:
-        """The toolsets of the configuration, of code that registered some before, and of the store."""
+    def _toolsets(self, configuration: Configuration, registry: FunctionRegistry, store: Store) -> ToolsetDesk:
+        """The toolsets of the configuration and of code that registered some before; entered, also the store's."""
         desk = ToolsetDesk(configuration, registry, store)
         desk.configure(configuration)
         for toolset in self._coded.coded.values():
             desk.register(toolset)
-        await desk.restore()
         return desk
 
     def _entered(self) -> _Open:

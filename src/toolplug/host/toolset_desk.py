@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from types import TracebackType
+from typing import Self
 
 from toolplug.catalog.call import Principal
-from toolplug.config.nearest import name_hint
-from toolplug.errors import InvalidDefinition, ToolsetRefused
+from toolplug.errors import InvalidDefinition, StoreError, ToolsetRefused
 from toolplug.execution.audit import audit
 from toolplug.execution.knobs import NO_LIMITS, Layer
 from toolplug.host.configuration import Configuration
-from toolplug.host.toolset_entries import AGENT_RULE, is_agent_id
-from toolplug.host.toolset_records import AllowlistRecord, BindingRecord, ToolsetRecords
-from toolplug.host.toolset_settings import MCP, PROVIDER, Scope
+from toolplug.host.toolset_entries import is_agent_id
+from toolplug.host.toolset_records import CHANGES, AllowlistRecord, BindingRecord, ToolsetRecords
+from toolplug.host.toolset_request import Binding, check_agent, check_source, check_toolsets
+from toolplug.host.toolset_settings import PROVIDER
 from toolplug.host.toolset_setup import toolsets_around
 from toolplug.providers.registry import FunctionRegistry
+from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.allowlists import Allowlist
@@ -30,16 +33,11 @@ _LOG = logging.getLogger("toolplug.host")
 NOBODY = Allowlist((), "default")
 
 
-class Binding(NamedTuple):
-    """A toolset as it is asked for over HTTP; `source` as in the configuration: `provider:KEY`."""
-
-    prefix: str
-    source: str
-    scope: Scope = "shared"
-
-
 class ToolsetDesk:
-    """Changes the toolsets of one host. What comes over HTTP is a record first, and holds for the caller's tenant."""
+    """Changes the toolsets of one host. What comes over HTTP is a record first, and holds for the caller's tenant.
+
+    While it is entered it follows the records that other processes change, within a quarter of a second.
+    """
 
     def __init__(self, configuration: Configuration, registry: FunctionRegistry, store: Store) -> None:
         self._configuration = configuration
@@ -47,6 +45,18 @@ class ToolsetDesk:
         self._records = ToolsetRecords(store)
         self._tools = AgentTools(toolsets_around(registry, lambda: self._configuration))
         self._changing = asyncio.Lock()
+        self._log = ChangeLog(store, CHANGES)
+        self._following = Following(self._log, self._look_again, self._restore)
+
+    async def __aenter__(self) -> Self:
+        await self._following.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._following.aclose()
+        await self._tools.aclose()
 
     @property
     def tools(self) -> AgentTools:
@@ -61,15 +71,6 @@ class ToolsetDesk:
     def prefixes(self, tenant: str) -> frozenset[str]:
         """Those of the toolsets that the tenant can see."""
         return frozenset(toolset.prefix for toolset in self._tools.toolsets.of(tenant).values())
-
-    async def restore(self) -> None:
-        """Register what the store has. A toolset whose prefix is taken by now stays in the store, unused."""
-        toolsets, allowlists = self._tools.toolsets, self._tools.allowlists
-        for kept in await self._records.bindings():
-            toolsets = _with_kept(toolsets, kept.tenant, self._bound(kept))
-        for record in await self._records.allowlists():
-            allowlists = allowlists.with_own(record.tenant, record.agent, _allowed(record))
-        self._tools.change(toolsets=toolsets, allowlists=allowlists)
 
     def configure(self, configuration: Configuration) -> None:
         """Make the toolsets and agents of this configuration, which has been checked, those of the file."""
@@ -106,16 +107,17 @@ class ToolsetDesk:
         """
         async with self._changing:
             try:
-                self._check_allowed(agent, toolsets, by.tenant)
+                check_agent(agent)
+                check_toolsets(toolsets, self._tools.toolsets.of(by.tenant))
                 record = AllowlistRecord(tenant=by.tenant, agent=agent, toolsets=list(toolsets), by=by.subject)
-                await self._records.keep_allowlist(record)
+                change = await self._records.keep_allowlist(record)
             except Exception:
                 audit("agent.toolsets", "refused", by, agent if is_agent_id(agent) else "_unknown", request_id)
                 raise
-            allowed = _allowed(record)
-            self._tools.change(allowlists=self._tools.allowlists.with_own(by.tenant, agent, allowed))
+            self._put([record])
             audit("agent.toolsets", "done", by, agent, request_id)
-            return allowed
+            await self._announce(change)
+            return record.allowlist
 
     async def bind(self, name: str, binding: Binding, *, by: Principal, request_id: str) -> Toolset:
         """Make this the toolset of the id for this tenant; holds from the next call on.
@@ -125,43 +127,48 @@ class ToolsetDesk:
         """
         async with self._changing:
             try:
-                self._check_source(binding)
+                check_source(binding, [record.key for record in self._registry.records()])
                 record = BindingRecord(
                     tenant=by.tenant, id=name, prefix=binding.prefix, source=binding.source, by=by.subject
                 )
                 toolset = self._bound(record)
                 self._tools.toolsets.with_own(by.tenant, toolset)
-                await self._records.keep_binding(record)
+                change = await self._records.keep_binding(record)
             except Exception as error:
                 target = "_unknown" if isinstance(error, InvalidDefinition) else name
                 audit("toolset.bind", "refused", by, target, request_id)
                 raise
-            self._tools.change(toolsets=_with_kept(self._tools.toolsets, by.tenant, toolset))
+            self._put([record])
             audit("toolset.bind", "done", by, name, request_id)
+            await self._announce(change)
             return toolset
 
-    def _check_allowed(self, agent: str, toolsets: tuple[str, ...], tenant: str) -> None:
-        if not is_agent_id(agent):
-            raise ToolsetRefused("invalid_agent", f"{agent!r} is no agent id; {AGENT_RULE} are allowed", param="id")
-        known = self._tools.toolsets.of(tenant)
-        for index, name in enumerate(toolsets):
-            if name not in known:
-                hint = name_hint(name, known)
-                message = f"there is no toolset {name!r}" + (f" ({hint})" if hint else "")
-                raise ToolsetRefused("unknown_toolset", message, param=f"toolsets[{index}]")
+    async def _announce(self, change: bytes) -> None:
+        """Tell the other processes. What was asked for is done: a store that fails now delays them, and no more."""
+        try:
+            await self._log.announce(change)
+        except StoreError as error:
+            _LOG.warning("other processes are not told of a changed toolset or allowlist: %s", error)
 
-    def _check_source(self, binding: Binding) -> None:
-        if binding.source.startswith(MCP):
-            raise ToolsetRefused("not_built", f"this version of toolplug has no {MCP} sources", param="from")
-        known = [record.key for record in self._registry.records()]
-        key = binding.source.removeprefix(PROVIDER)
-        if not binding.source.startswith(PROVIDER) or key not in known:
-            hint = name_hint(key, known)
-            message = f"from should be {PROVIDER} and the key of a provider" + (f" ({hint})" if hint else "")
-            raise ToolsetRefused("unknown_provider", message, param="from")
-        if binding.scope != "shared":
-            message = "scope must be shared: a provider runs once, for every session"
-            raise ToolsetRefused("provider_is_shared", message, param="scope")
+    async def _look_again(self, change: bytes) -> None:
+        async with self._changing:
+            record = await self._records.changed(change)
+            self._put([] if record is None else [record])
+
+    async def _restore(self) -> None:
+        async with self._changing:
+            self._put([*await self._records.bindings(), *await self._records.allowlists()])
+
+    def _put(self, records: Sequence[AllowlistRecord | BindingRecord]) -> None:
+        """Make these hold, if they do not yet. A toolset whose prefix is taken by now stays in the store, unused."""
+        toolsets, allowlists = self._tools.toolsets, self._tools.allowlists
+        for record in records:
+            if isinstance(record, BindingRecord):
+                toolsets = _with_kept(toolsets, record.tenant, self._bound(record))
+            elif allowlists.own.get((record.tenant, record.agent)) != record.allowlist:
+                allowlists = allowlists.with_own(record.tenant, record.agent, record.allowlist)
+        if toolsets is not self._tools.toolsets or allowlists is not self._tools.allowlists:
+            self._tools.change(toolsets=toolsets, allowlists=allowlists)
 
     def _bound(self, record: BindingRecord) -> Toolset:
         source = Shared(executor=self._registry.tools_of(record.source.removeprefix(PROVIDER)))
@@ -178,12 +185,11 @@ def _limits(configuration: Configuration, name: str) -> Layer | None:
 
 def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:
     """With a toolset that the store has; without it where its prefix has been taken meanwhile."""
+    own = toolsets.own.get(tenant, {}).get(toolset.id)
+    if own is not None and (own.prefix, own.shown, own.origin) == (toolset.prefix, toolset.shown, toolset.origin):
+        return toolsets
     try:
         return toolsets.with_own(tenant, toolset)
     except ToolsetRefused as error:
         _LOG.warning("toolset %r of tenant %r is not used: %s", toolset.id, tenant, error)
         return toolsets
-
-
-def _allowed(record: AllowlistRecord) -> Allowlist:
-    return Allowlist(tuple(record.toolsets), f"PUT /api/agents/{record.agent}/toolsets by {record.by}")
