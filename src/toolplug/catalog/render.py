@@ -70,7 +70,7 @@ def _mcp(definition: ToolDefinition) -> bytes:
     if output is None and hints is NO_HINTS and definition.wire == definition.name:
         return start
     parts = [start[:-1]]
-    if output is not None:
+    if output is not None and output.value.get("type") == "object":  # the protocol has no others before 2026-07-28
         parts += [b',"outputSchema":', output.text]
     if promises := promised(hints):
         parts += [b',"annotations":', orjson.dumps(promises)]

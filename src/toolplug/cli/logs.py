@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 
 AUDIT = "toolplug.audit"
-QUIETED = ("uvicorn", "watchfiles")
+QUIETED = ("mcp", "uvicorn", "watchfiles")
 """Libraries whose own reports only matter when something is wrong."""
 
 

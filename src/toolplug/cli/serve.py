@@ -16,6 +16,7 @@ app: typer.Typer = typer.Typer()
 
 _SERVING = "toolplug.cli.serving"
 """Imports what the extra `server` brings; the help and a wrong configuration need none of it."""
+_STDIO = "toolplug.cli.stdio"
 
 
 @app.command()
@@ -29,17 +30,22 @@ def serve(
     insecure_no_auth: Annotated[
         bool, typer.Option("--insecure-no-auth", help="Listen beyond loopback without `auth`: everybody may call.")
     ] = False,
+    stdio: Annotated[
+        bool, typer.Option("--stdio", help="Serve one MCP client on standard input and output, and nothing over HTTP.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve the tools and routes of the configuration over HTTP.
+    """Serve the tools and routes of the configuration over HTTP, or to one client that starts this command.
 
     SIGTERM and SIGINT drain and exit 0, a second one exits at once. SIGHUP reads the configuration again: a wrong one
     changes nothing. Logs go to stderr; --json makes them one JSON object a line also on a terminal.
 
-    Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80
+    Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80 · toolplug serve --stdio
     """
     file = config_file(config)
     log_service(terminal=sys.stderr.isatty() and not as_json)
+    if stdio:
+        raise typer.Exit(import_module(_STDIO).serve_stdio(file))
     try:
         serving = import_module(_SERVING)
     except ModuleNotFoundError as error:

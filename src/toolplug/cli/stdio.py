@@ -1,0 +1,67 @@
+"""A host for one client of Model Context Protocol, on standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from toolplug.catalog.call import CallContext
+from toolplug.catalog.catalog import Catalog
+from toolplug.cli.entered_host import LEAVE_S, entered
+from toolplug.cli.event_loop import leave_now, run_to_end
+from toolplug.cli.options import operator
+from toolplug.cli.stop_signals import signals
+from toolplug.errors import ConfigError, Problem
+from toolplug.host.host import Host, open_host
+from toolplug.mcp.caller import Caller
+from toolplug.mcp.speaker import Speaker
+
+
+def serve_stdio(file: Path) -> int:
+    """Serve until the client hangs up or a signal ends it; the exit code. Raises `ConfigError`."""
+    return run_to_end(_served(open_host(file)))
+
+
+async def _served(host: Host) -> int:
+    stopped = asyncio.Event()
+    with signals(stop=stopped.set, reload=_nothing, within_s=lambda: LEAVE_S):
+        async with entered(host):
+            speaker = await _speaker(host)
+            serving = asyncio.create_task(speaker.serve_stdio(_operator(host)))
+            stop = asyncio.create_task(stopped.wait())
+            done, _ = await asyncio.wait((serving, stop), return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            if serving in done:
+                serving.result()
+    if stopped.is_set():
+        leave_now(0)  # a thread still reads from the client, and nothing but the client can end that
+    return 0
+
+
+async def _speaker(host: Host) -> Speaker:
+    try:
+        return await host.mcp.speaker()
+    except ModuleNotFoundError as error:
+        message = f"serve --stdio needs the package {error.name!r}"
+        hint = "pip install 'toolplug[mcp]'"
+        raise ConfigError([Problem(code="not_installed", message=message, hint=hint)]) from None
+
+
+def _operator(host: Host) -> Caller:
+    """The only caller there is."""
+    principal = operator()
+    executor = host.executor_for(principal)
+
+    async def catalog() -> Catalog:
+        return executor.catalog
+
+    return Caller(
+        executor=executor,
+        context=CallContext(principal=principal),
+        catalog=catalog,
+        watch=lambda: host.mcp.announcer.watch(executor),
+    )
+
+
+def _nothing() -> None:
+    """Have a signal that changes nothing here end nothing."""

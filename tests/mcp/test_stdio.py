@@ -1,0 +1,76 @@
+"""`toolplug serve --stdio`: a desktop client starts the host and speaks with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from tests.mcp.conftest import ERAS
+from tests.mcp.test_tools import WAIT_S, text_of
+
+pytestmark = pytest.mark.requirement("C-10-stdio")
+
+TOOLPLUG = str(Path(sys.executable).with_name("toolplug"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "providers.yaml"
+    file.write_text(
+        textwrap.dedent(
+            """
+            providers:
+              hello: {enabled: true}
+            auth:
+              api_keys: [{key: a-key-that-nobody-sends, subject: somebody}]
+            store: memory://
+            """
+        )
+    )
+    return file
+
+
+@pytest.mark.anyio
+async def test_a_client_of_either_era_lists_and_calls_as_the_operator(config: Path, era: str) -> None:
+    server = StdioServerParameters(command=TOOLPLUG, args=["serve", "--stdio", "-c", str(config)])
+    async with asyncio.timeout(WAIT_S), Client(stdio_client(server), mode=ERAS[era]) as client:
+        assert client.protocol_version == era
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["hello"]
+        assert text_of(await client.call_tool("hello", {"name": "World"})) == "Hello, World!"
+
+
+def test_it_ends_with_its_client_and_writes_nothing_but_the_protocol(config: Path) -> None:
+    done = subprocess.run(
+        [TOOLPLUG, "serve", "--stdio", "-c", str(config)], input=b"", capture_output=True, timeout=WAIT_S, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_a_signal_ends_it_though_its_client_is_there(config: Path) -> None:
+    read, write = os.pipe()
+    with subprocess.Popen(
+        [TOOLPLUG, "serve", "--stdio", "-c", str(config)], stdin=read, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert "hello" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+    os.close(read)
+    os.close(write)
+
+
+def test_a_wrong_configuration_is_said_and_nothing_is_served(config: Path) -> None:
+    config.write_text("providers: {hello: {enabled: 5}}")
+    done = subprocess.run(
+        [TOOLPLUG, "serve", "--stdio", "-c", str(config)], capture_output=True, timeout=WAIT_S, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"providers.hello.enabled" in done.stderr
