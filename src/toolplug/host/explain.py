@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from toolplug.catalog.call import Principal
@@ -57,10 +57,10 @@ class Explanation:
 
 
 class Explainer:
-    """Draws explanations from what runs under one entered host; `configuration()` is the one that holds now."""
+    """Draws explanations from what runs under one entered host, and from the configuration that holds now."""
 
     def __init__(
-        self, registry: FunctionRegistry, agents: AgentTools, saved: Saved, configuration: Callable[[], Configuration]
+        self, registry: FunctionRegistry, agents: AgentTools, saved: Saved, configuration: Configuration
     ) -> None:
         self._registry = registry
         self._agents = agents
@@ -126,7 +126,7 @@ class Explainer:
             if rule is not None and rule.policy == "disable":
                 detail = f"provider {key!r} has it, and its policy is disable"
                 yield verdict("policy", detail, generation.entry.origin("tools", name, "policy"), "")
-        entries = self._configuration().providers
+        entries = self._configuration.providers
         for record in self._idle():
             if name in (record.key, record.type):
                 detail = f"provider {record.key!r} is {record.state}: {record.reason or record.fix}"
@@ -135,7 +135,7 @@ class Explainer:
 
     def _idle(self) -> tuple[ProviderRecord, ...]:
         """The providers that do not run, those that are only installed among them."""
-        return (*self._registry.idle(), *only_installed(self._configuration().providers))
+        return (*self._registry.idle(), *only_installed(self._configuration.providers))
 
     def _likely(
         self, name: str, principal: Principal, agent: str | None, session: Session | None

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from types import MappingProxyType, TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from prometheus_client import CollectorRegistry
 
@@ -19,31 +19,21 @@ from toolplug.errors import ConfigError, StoreError
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.ledger import Ledger
 from toolplug.host.configuration import Configuration, Source, read_configuration
 from toolplug.host.explain import Explainer, Explanation
-from toolplug.host.mcp_speaker import mcp_speaker
-from toolplug.host.neighbours import Neighbours
 from toolplug.host.only_installed import only_installed
+from toolplug.host.parts import Parts, listed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
-from toolplug.host.saved_setup import Saved, saved_setup
-from toolplug.host.session_setup import session_planner
 from toolplug.host.settings import HostSettings
-from toolplug.host.setup import registry_setup
 from toolplug.host.toolset_desk import ToolsetDesk
-from toolplug.host.views import Views
 from toolplug.mcp.serving import Serving
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.state import ProviderRecord
-from toolplug.sessions.metrics import SessionMetrics
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import Sessions
-from toolplug.stores.open import open_store
 from toolplug.stores.store import Store
-from toolplug.toolsets.first_use import FirstUse
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.owner import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
@@ -51,24 +41,6 @@ _LOG = logging.getLogger("toolplug.host")
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Mapping[str, str]], Configuration]
 """Reads a configuration, given the prefixes of toolsets of the host's code by id; raises `ConfigError`."""
-
-
-class _Open(NamedTuple):
-    """What an entered host holds."""
-
-    configuration: Configuration
-    registry: FunctionRegistry
-    metrics: CollectorRegistry
-    store: Store
-    views: Views
-    toolsets: ToolsetDesk
-    approvals: Approvals
-    sessions: Sessions
-    queued: QueuedCalls
-    saved: Saved
-    explainer: Explainer
-    mcp: Serving
-    life: AsyncExitStack
 
 
 def open_host(
@@ -95,7 +67,7 @@ class Host:
         self._environ = environ
         self._reader = read
         self._serving = serving
-        self._open: _Open | None = None
+        self._open: Parts | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
         self._changing = asyncio.Lock()
@@ -103,52 +75,8 @@ class Host:
     async def __aenter__(self) -> Self:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
-        configuration = self._read()
-        settings = configuration.settings
         self._overrides = MappingProxyType({})
-        async with AsyncExitStack() as life:
-            store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
-            metrics = CollectorRegistry()
-            approvals = Approvals(store)
-            ledger = Ledger()
-            saved = saved_setup(configuration, store, ledger, self._unchosen)
-            setup = registry_setup(configuration, store, approvals, ledger, saved.services)
-            registry = FunctionRegistry(metrics=metrics, setup=setup)
-            await life.enter_async_context(registry)
-            await registry.apply(wanted_providers(configuration, {}))
-            toolsets = await life.enter_async_context(self._toolsets(configuration, registry, store))
-            views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
-            await life.enter_async_context(saved.toolsets)
-            mcp = Serving(mcp_speaker)
-            sessions = Sessions(
-                store,
-                session_planner(configuration, setup.around, registry),
-                Neighbours(registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)),
-                limits=settings.sessions.limits,
-                over=lambda session: _session_over(session, toolsets, saved, mcp),
-                serving=self._serving,
-            )
-            await life.enter_async_context(sessions)
-            metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
-            queued = QueuedCalls(store, lambda who, code: self.executor_for(who, session=code))
-            life.push_async_callback(queued.aclose)
-            life.callback(mcp.stop)
-            self._open = _Open(
-                configuration,
-                registry,
-                metrics,
-                store,
-                views,
-                toolsets,
-                approvals,
-                sessions,
-                queued,
-                saved,
-                Explainer(registry, toolsets.tools, saved, self._configured),
-                mcp,
-                life.pop_all(),
-            )
-        queued.resume(sessions.live)
+        self._open = await Parts.open(self._read(), self._coded, serving=self._serving)
         self._say_what_runs()
         return self
 
@@ -250,7 +178,7 @@ class Host:
         toolsets: Collection[str] | None = None,
     ) -> Catalog:
         """What `executor_for` lists, once every toolset that lists nothing before it was opened has been opened."""
-        return await _listed(self.executor_for(principal, agent=agent, session=session, toolsets=toolsets))
+        return await listed(self.executor_for(principal, agent=agent, session=session, toolsets=toolsets))
 
     def executor_for(
         self,
@@ -270,8 +198,8 @@ class Host:
         every tool is listed and refused.
         """
         opened = self._entered()
-        found = None if session is None else opened.sessions.known(session, principal.tenant)
-        return opened.views.executor_for(principal, agent, found, frozenset(toolsets) if toolsets else None)
+        chosen = frozenset(toolsets) if toolsets else None
+        return opened.views.executor_for(principal, agent, opened.session(session, principal), chosen)
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider: those of the configuration in file order, then those that are only installed, by type."""
@@ -286,8 +214,8 @@ class Host:
         Raises like `executor_for` for the session. An agent that cannot be had is a gate of the explanation.
         """
         opened = self._entered()
-        found = None if session is None else opened.sessions.known(session, principal.tenant)
-        return opened.explainer.explain(tool, principal, agent, found)
+        explainer = Explainer(opened.registry, opened.toolsets.tools, opened.saved, opened.configuration)
+        return explainer.explain(tool, principal, agent, opened.session(session, principal))
 
     def stop(self) -> None:
         """End the streams of all who wait for news; calls go on until the host is left."""
@@ -328,12 +256,7 @@ class Host:
                 audit("config.reload", "refused", by, self._shown_source(), request_id)
                 raise
             self._overrides = MappingProxyType({})
-            self._open = opened._replace(configuration=configuration)
-            opened.toolsets.configure(configuration)
-            opened.saved.stays.configure(configuration)
-            around = opened.registry.around
-            planner = session_planner(configuration, around, opened.registry)
-            opened.sessions.reconfigure(configuration.settings.sessions.limits, planner)
+            opened.configure(configuration)
             audit("config.reload", "done", by, self._shown_source(), request_id)
             after = opened.registry.running()
             kept = tuple(key for key in after if before.get(key) is after[key])
@@ -353,30 +276,12 @@ class Host:
             self._overrides = overrides
             audit(event, "done", by, key, request_id)
 
-    def _configured(self) -> Configuration:
-        return self._entered().configuration
-
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
         coded = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
         return self._reader(self._source, environ, installed(), coded)
 
-    async def _unchosen(self, caller: Caller) -> Catalog:
-        """What the caller could call if nothing were equipped. Raises like `executor_for`, and `StoreError`."""
-        opened = self._entered()
-        principal, agent, code, _ = caller
-        session = None if code is None else await opened.sessions.find(code, principal.tenant)
-        return await _listed(opened.views.unchosen(principal, agent, session))
-
-    def _toolsets(self, configuration: Configuration, registry: FunctionRegistry, store: Store) -> ToolsetDesk:
-        """The toolsets of the configuration and of code that registered some before; entered, also the store's."""
-        desk = ToolsetDesk(configuration, registry, store)
-        desk.configure(configuration)
-        for toolset in self._coded.coded.values():
-            desk.register(toolset)
-        return desk
-
-    def _entered(self) -> _Open:
+    def _entered(self) -> Parts:
         if self._open is None:
             raise RuntimeError(
                 "the host is not entered: use `async with host:` or pass host.lifespan to the application"
@@ -393,13 +298,3 @@ class Host:
 
 def _because(record: ProviderRecord) -> str:
     return f" ({record.reason})" if record.reason else ""
-
-
-async def _listed(executor: ToolExecutor) -> Catalog:
-    return await executor.listed() if isinstance(executor, FirstUse) else executor.catalog
-
-
-def _session_over(session: str, toolsets: ToolsetDesk, saved: Saved, mcp: Serving) -> None:
-    toolsets.tools.end(session)
-    saved.toolsets.end(session)
-    mcp.announcer.end(session)

@@ -162,13 +162,14 @@ class ToolsetDesk:
     def _put(self, records: Sequence[AllowlistRecord | BindingRecord]) -> None:
         """Make these hold, if they do not yet. A toolset whose prefix is taken by now stays in the store, unused."""
         toolsets, allowlists = self._tools.toolsets, self._tools.allowlists
+        lists: dict[tuple[str, str], Allowlist] = {}
         for record in records:
             if isinstance(record, BindingRecord):
                 toolsets = _with_kept(toolsets, record.tenant, self._bound(record))
             elif allowlists.own.get((record.tenant, record.agent)) != record.allowlist:
-                allowlists = allowlists.with_own(record.tenant, record.agent, record.allowlist)
-        if toolsets is not self._tools.toolsets or allowlists is not self._tools.allowlists:
-            self._tools.change(toolsets=toolsets, allowlists=allowlists)
+                lists[record.tenant, record.agent] = record.allowlist
+        if toolsets is not self._tools.toolsets or lists:
+            self._tools.change(toolsets=toolsets, allowlists=allowlists.with_own(lists))
 
     def _bound(self, record: BindingRecord) -> Toolset:
         source = Shared(executor=self._registry.tools_of(record.source.removeprefix(PROVIDER)))

@@ -1,0 +1,149 @@
+"""Everything that runs under one entered host: opened in order, closed in the reverse one."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from prometheus_client import CollectorRegistry
+
+from toolplug.catalog.call import Principal
+from toolplug.catalog.catalog import Catalog
+from toolplug.execution.approvals import Approvals
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.ledger import Ledger
+from toolplug.host.configuration import Configuration
+from toolplug.host.mcp_speaker import mcp_speaker
+from toolplug.host.neighbours import Neighbours
+from toolplug.host.reload import wanted_providers
+from toolplug.host.saved_setup import Saved, saved_setup
+from toolplug.host.session_setup import session_planner
+from toolplug.host.setup import registry_setup
+from toolplug.host.toolset_desk import ToolsetDesk
+from toolplug.host.views import Views
+from toolplug.mcp.serving import Serving
+from toolplug.providers.registry import FunctionRegistry
+from toolplug.sessions.metrics import SessionMetrics
+from toolplug.sessions.queued_calls import QueuedCalls
+from toolplug.sessions.service import Sessions
+from toolplug.sessions.session import Session
+from toolplug.stores.open import open_store
+from toolplug.stores.store import Store
+from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.registered import Toolsets
+from toolplug.toolsets.saved.owner import Caller
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Parts:
+    """The parts of one entered host; `life` closes them all. `configuration` is the newest that holds."""
+
+    configuration: Configuration
+    registry: FunctionRegistry
+    metrics: CollectorRegistry
+    store: Store
+    views: Views
+    toolsets: ToolsetDesk
+    approvals: Approvals
+    sessions: Sessions
+    queued: QueuedCalls
+    saved: Saved
+    mcp: Serving
+    life: AsyncExitStack
+
+    @classmethod
+    async def open(cls, configuration: Configuration, coded: Toolsets, *, serving: bool) -> Self:
+        """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
+
+        `coded`: the toolsets that the host's own code registered. Unless it is `serving`, the sessions of the store are
+        left to the process that is. Parts that call one another meet in lambdas: each is called when all are there.
+        """
+        settings = configuration.settings
+        async with AsyncExitStack() as life:
+            store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
+            metrics, approvals, ledger = CollectorRegistry(), Approvals(store), Ledger()
+            saved = saved_setup(configuration, store, ledger, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
+            setup = registry_setup(configuration, store, approvals, ledger, saved.services)
+            registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, setup=setup))
+            await registry.apply(wanted_providers(configuration, {}))
+            toolsets = await life.enter_async_context(_desk(configuration, registry, store, coded))
+            views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
+            await life.enter_async_context(saved.toolsets)
+            sessions = await life.enter_async_context(
+                Sessions(
+                    store,
+                    session_planner(configuration, setup.around, registry),
+                    Neighbours(
+                        registry,
+                        toolsets.prefixes,
+                        lambda of: views.default_tools(of, toolsets.default_toolset),
+                    ),
+                    limits=settings.sessions.limits,
+                    over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
+                    serving=serving,
+                )
+            )
+            metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
+            queued = QueuedCalls(store, lambda who, code: parts.in_session(who, code))  # noqa: PLW0108  later
+            life.push_async_callback(queued.aclose)
+            mcp = Serving(mcp_speaker)
+            life.callback(mcp.stop)
+            parts = cls(
+                configuration=configuration,
+                registry=registry,
+                metrics=metrics,
+                store=store,
+                views=views,
+                toolsets=toolsets,
+                approvals=approvals,
+                sessions=sessions,
+                queued=queued,
+                saved=saved,
+                mcp=mcp,
+                life=life.pop_all(),
+            )
+        queued.resume(sessions.live)
+        return parts
+
+    def configure(self, configuration: Configuration) -> None:
+        """Hold everything but the providers to a configuration that was read again."""
+        self.configuration = configuration
+        self.toolsets.configure(configuration)
+        self.saved.stays.configure(configuration)
+        planner = session_planner(configuration, self.registry.around, self.registry)
+        self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
+
+    def session(self, code: str | None, principal: Principal) -> Session | None:
+        """The session of this code, None for none. Raises `AccessError`."""
+        return None if code is None else self.sessions.known(code, principal.tenant)
+
+    def in_session(self, principal: Principal, code: str) -> ToolExecutor:
+        """The principal's tools with those of a session. Raises `AccessError`."""
+        return self.views.executor_for(principal, None, self.session(code, principal), None)
+
+    async def unchosen(self, caller: Caller) -> Catalog:
+        """What the caller could call if nothing were equipped. Raises `AccessError` and `StoreError`."""
+        principal, agent, code, _ = caller
+        session = None if code is None else await self.sessions.find(code, principal.tenant)
+        return await listed(self.views.unchosen(principal, agent, session))
+
+    def session_over(self, code: str) -> None:
+        """Close and forget what was kept for a session."""
+        self.toolsets.tools.end(code)
+        self.saved.toolsets.end(code)
+        self.mcp.announcer.end(code)
+
+
+async def listed(executor: ToolExecutor) -> Catalog:
+    """What an executor lists, once every toolset that lists nothing before it was opened has been opened."""
+    return await executor.listed() if isinstance(executor, FirstUse) else executor.catalog
+
+
+def _desk(configuration: Configuration, registry: FunctionRegistry, store: Store, coded: Toolsets) -> ToolsetDesk:
+    """The toolsets of the configuration and of code; entered, also the store's."""
+    desk = ToolsetDesk(configuration, registry, store)
+    desk.configure(configuration)
+    for toolset in coded.coded.values():
+        desk.register(toolset)
+    return desk
