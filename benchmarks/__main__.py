@@ -23,6 +23,7 @@ FAMILIES = (
     "session_updates",
     "session_views",
     "session_memory",
+    "toolsets",
     "equipping",
 )
 

@@ -10,36 +10,16 @@ from functools import partial
 from itertools import repeat
 
 from benchmarks import bare, peers
+from benchmarks.calling import ALICE, calling, repeated, trivial
 from benchmarks.frame import MILLISECONDS, Batch, Row, timed
 from benchmarks.providers import Many, Tardy, Trivial
 from benchmarks.tools import SEARCH, TEXT
-from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExecutor, ToolStatus
+from toolplug import CallContext, FunctionRegistry, ToolCall, ToolStatus
 from toolplug.catalog.definition import Note
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.live import joined
 
-ALICE = Principal(subject="alice", tenant="t1", scopes=frozenset({"tools:call"}))
 DEADLINE_S = 0.02
-
-
-async def repeated(executor: ToolExecutor, call: ToolCall) -> Batch:
-    """The same call again and again; it must succeed once before it is measured."""
-    context = CallContext(principal=ALICE)
-    result = await executor.execute(call, context)
-    assert not result.is_error, result
-
-    async def run(n: int) -> None:
-        for _ in repeat(None, n):
-            await executor.execute(call, context)
-
-    return timed(run)
-
-
-@asynccontextmanager
-async def calling(name: str) -> AsyncGenerator[Batch]:
-    """Call one of the trivial tools."""
-    async with FunctionRegistry({"trivial": Trivial()}) as registry:
-        yield await repeated(registry, ToolCall(id="c1", name=name, arguments={"text": TEXT}))
 
 
 @asynccontextmanager
@@ -108,8 +88,6 @@ async def late(name: str) -> AsyncGenerator[Batch]:
 
     yield batch
 
-
-trivial = partial(calling, "echo")
 
 ROWS = (
     Row(name="full call, trivial", ours=trivial, other=bare.awaited, against="bare await", hold=16, aim=8),

@@ -115,7 +115,7 @@ async def test_a_tenants_own_allowlist_and_toolset_stand_over_everybodys_for_tha
     own = Toolset(id="fs", prefix="mine", source=Shared(executor=await desk.registry(files=Files("own"))))
     desk.tools.change(
         toolsets=desk.tools.toolsets.with_own("t1", own),
-        allowlists=desk.tools.allowlists.with_own("t1", "b", Allowlist(("fs",), "PUT")),
+        allowlists=desk.tools.allowlists.with_own({("t1", "b"): Allowlist(("fs",), "PUT")}),
     )
     assert (list(agent.catalog), list(others.catalog)) == (["mine.read"], ["fs.read"])
     assert list(desk.tools.executor(Choice("t1", "b")).catalog) == ["mine.read"]
@@ -129,6 +129,19 @@ async def test_tenants_with_the_same_allowlist_have_the_very_same_catalog(desk: 
     desk.allow("fs", "tmp")
     catalogs = [desk.tools.executor(Choice(f"tenant {number}", "a")).catalog for number in range(100)]
     assert len({id(catalog) for catalog in catalogs}) == 1
+
+
+async def test_an_executor_in_use_keeps_its_tools_however_many_combinations_are_asked_for(desk: Desk) -> None:
+    for number in range(10):
+        desk.share(f"fs{number}", await desk.registry(files=Files()))
+    desk.allow("fs0", "fs1")
+    agent = desk.agent()
+    before = agent.catalog
+    for number in range(1 << 10):
+        ids = tuple(f"fs{bit}" for bit in range(10) if number >> bit & 1)
+        assert len(desk.tools.executor(Choice("default", None, ids)).catalog) == len(ids)
+    desk.allow("fs1", "fs0")
+    assert (list(agent.catalog), list(before)) == (["fs1.read", "fs0.read"], ["fs0.read", "fs1.read"])
 
 
 @pytest.mark.requirement("I4-laws")

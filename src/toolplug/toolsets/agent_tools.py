@@ -17,6 +17,9 @@ from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.session_part import SessionPart
 from toolplug.toolsets.toolset import PerSession, Shared, Toolset
 
+_MOST_TOGETHER = 256
+"""Combinations of toolsets that are kept as one map each; who holds an executor keeps its own."""
+
 
 class Choice(NamedTuple):
     """Whose toolsets: those on the allowlist of a tenant's agent, or, without an agent, those of the ids given.
@@ -66,14 +69,17 @@ class AgentTools:
 
     def change(self, *, toolsets: Toolsets | None = None, allowlists: Allowlists | None = None) -> None:
         """Make these hold: the next call of every executor, also of those in use, sees them."""
+        before, kept = self._allowlists, toolsets is None or toolsets is self._toolsets
         self._toolsets = self._toolsets if toolsets is None else toolsets
         self._allowlists = self._allowlists if allowlists is None else allowlists
-        self.some_wait = any(_lists_later(item) for item in self._toolsets.every())
-        self._drop_unregistered()
-        self._together = {}
+        if not kept:
+            self.some_wait = any(_lists_later(item) for item in self._toolsets.every())
+            self._drop_unregistered()
+            self._together = {}
         for session, joints in self._live.items():
             for choice, joint in list(joints.items()):
-                joint.join(*self._parts(choice, session))
+                if not kept or _list_of(choice, before) != _list_of(choice, self._allowlists):
+                    joint.join(*self._parts(choice, session))
 
     def executor(self, choice: Choice, session: Hashable = None) -> LiveCatalog:
         """The tools of these toolsets, in the order of the allowlist; the same executor while anybody holds it."""
@@ -85,10 +91,7 @@ class AgentTools:
 
     def chosen(self, choice: Choice) -> list[Toolset]:
         """The toolsets of a choice that are registered, in order."""
-        ids = choice.toolsets
-        if choice.agent is not None:
-            allowlist = self._allowlists.of(choice.tenant, choice.agent)
-            ids = allowlist.toolsets if allowlist is not None else ()
+        ids = choice.toolsets if choice.agent is None else _list_of(choice, self._allowlists)
         known = self._toolsets.of(choice.tenant)
         return [known[name] for name in dict.fromkeys(ids) if name in known and choice.takes(name)]
 
@@ -153,6 +156,8 @@ class AgentTools:
             return parts[0]
         joint = self._together.get(parts)
         if joint is None:
+            if len(self._together) >= _MOST_TOGETHER:
+                self._together = {}
             joint = self._together[parts] = Joint(self._around.unknown, *parts).view(_flat)
         return joint
 
@@ -196,6 +201,12 @@ class AgentTools:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
+
+
+def _list_of(choice: Choice, allowlists: Allowlists) -> tuple[str, ...]:
+    """The toolsets on the allowlist of the choice's agent."""
+    allowlist = None if choice.agent is None else allowlists.of(choice.tenant, choice.agent)
+    return () if allowlist is None else allowlist.toolsets
 
 
 def _flat(catalog: Catalog) -> Catalog:

@@ -38,6 +38,6 @@ class Allowlists:
         """With these as the configuration's."""
         return replace(self, configured=MappingProxyType(dict(lists)))
 
-    def with_own(self, tenant: str, agent: str, allowlist: Allowlist) -> Allowlists:
-        """With this one for a tenant's agent."""
-        return replace(self, own=MappingProxyType({**self.own, (tenant, agent): allowlist}))
+    def with_own(self, lists: Mapping[tuple[str, str], Allowlist]) -> Allowlists:
+        """With these for some tenants' agents."""
+        return replace(self, own=MappingProxyType({**self.own, **lists}))
