@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
@@ -83,7 +84,7 @@ class Announcer:
                 del self._sessions[session]
 
     def _turn(self) -> None:
-        for watch in [*self._due][:LOOKED_AT]:
+        for watch in list(islice(self._due, LOOKED_AT)):
             del self._due[watch]
             watch.look()
         self._turning = bool(self._due)
@@ -119,9 +120,8 @@ class Watch:
         """Wake the client's teller where the list has changed."""
         if self._closed:
             return
-        catalog = self._executor.catalog
-        if catalog is not self._seen:
-            self._seen = catalog
+        before, self._seen = self._seen, self._executor.catalog
+        if before.diff(self._seen):
             self.wake()
         self._listen()
 

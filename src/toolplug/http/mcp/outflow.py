@@ -62,6 +62,9 @@ class Outflow:
 
         Raises what the work raises, and `ClientDisconnect` for a connection that takes nothing.
         """
+        if self._called_off:
+            work.close()
+            return None
         running = self._work = self._loop.create_task(work, name="toolplug-mcp-request")
         running.add_done_callback(lambda _: self._wake.set())
         try:

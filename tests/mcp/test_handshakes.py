@@ -1,0 +1,57 @@
+"""Clients that have introduced themselves: whose they are, how many there may be, and when they are forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolplug.mcp.handshakes import IDLE_S, Handshakes
+from toolplug.mcp.speaker import Client
+from toolplug.testing import ManualClock
+
+pytestmark = pytest.mark.requirement("C-5-mcp")
+
+CLIENT = Client("2025-11-25", {"name": "test"}, {})
+
+
+def test_only_its_owner_finds_it_and_nobody_once_it_has_ended() -> None:
+    known = Handshakes()
+    mine = known.open("alice", CLIENT)
+    assert known.find(mine.id, "alice") is mine
+    assert known.find(mine.id, "bob") is None
+    assert known.find("nobody", "alice") is None
+    known.end(mine)
+    assert known.find(mine.id, "alice") is None
+
+
+def test_beyond_the_limit_the_one_that_was_used_longest_ago_goes_with_what_runs_for_it() -> None:
+    called_off: list[str] = []
+    known = Handshakes(most=2)
+    first, second = known.open("alice", CLIENT), known.open("alice", CLIENT)
+    second.running[1] = lambda: called_off.append("call")
+    second.stream = lambda: called_off.append("stream")
+    assert known.find(first.id, "alice") is first
+    third = known.open("alice", CLIENT)
+    assert called_off == ["call", "stream"]
+    assert [known.find(each.id, "alice") for each in (first, second, third)] == [first, None, third]
+
+
+def test_one_that_nobody_uses_is_forgotten_but_not_while_something_runs_for_it() -> None:
+    clock = ManualClock()
+    known = Handshakes(clock=clock)
+    idle, open_ = known.open("alice", CLIENT), known.open("alice", CLIENT)
+    open_.stream = lambda: None
+    clock.now += IDLE_S
+    assert known.find(idle.id, "alice") is None
+    assert known.find(open_.id, "alice") is open_
+
+
+def test_a_request_is_called_off_by_its_id_as_it_was_sent() -> None:
+    called_off: list[object] = []
+    known = Handshakes().open("alice", CLIENT)
+    known.running[7] = lambda: called_off.append(7)
+    known.cancel("7")
+    known.cancel(None)
+    known.cancel([7])
+    assert called_off == []
+    known.cancel(7)
+    assert called_off == [7]
