@@ -156,15 +156,21 @@ class NoSuchProvider(ToolplugError):
         super().__init__(f"no provider {key!r} in the configuration" + (f" ({hint})" if hint else ""))
 
 
+ToolsetRefusal = Literal[
+    "invalid_agent",
+    "not_built",
+    "prefix_taken",
+    "provider_is_shared",
+    "unknown_provider",
+    "unknown_toolset",
+]
+
+
 class ToolsetRefused(ToolplugError):
-    """A toolset or an allowlist that cannot be as asked; nothing has changed. `param` is the part to blame.
+    """A toolset or an allowlist that cannot be as asked; nothing has changed. `param` is the part to blame."""
 
-    `code` is one of `prefix_taken`, `unknown_toolset`, `unknown_provider`, `provider_is_shared`, `invalid_agent` and
-    `not_built`.
-    """
-
-    def __init__(self, code: str, message: str, *, param: str) -> None:
-        self.code = code
+    def __init__(self, code: ToolsetRefusal, message: str, *, param: str) -> None:
+        self.code: ToolsetRefusal = code
         self.param = param
         super().__init__(message)
 

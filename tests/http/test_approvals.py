@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 from typing import Any
 
 import pytest
@@ -83,3 +86,69 @@ async def test_a_retry_under_the_same_key_gets_the_first_result_of_an_approved_c
         assert (first.json()["output"], again.json()) == ("otters", first.json())
         assert again.headers["Idempotent-Replayed"] == "true"
         assert other.json()["status"] == "denied"
+
+
+@pytest.mark.requirement("C-3-policy-ask-bound", "C-3-policy-ask-decide")
+async def test_an_agents_call_is_approved_for_that_agent_alone(sample_package: None) -> None:
+    toolsets = {"web": {"prefix": "web", "from": "provider:sample"}}
+    agents = {"one": {"toolsets": ["web"]}, "two": {"toolsets": ["web"]}}
+    whole = settings(providers=ASKING, auth=KEYS, toolsets=toolsets, agents=agents)
+    async with open_host(whole) as host, client_of(create_app(host)) as client:
+        body = {"name": "web.echo", "arguments": {"text": "otters"}, "agent": "one"}
+        asked = (await client.post("/v1/tool-calls", headers=AGENT, json=body)).json()
+        ticket = asked["metadata"]["approval"]["id"]
+        listed = (await client.get("/v1/approvals", headers=PERSON)).json()["approvals"]
+        assert [(item["tool"], item["agent"], item["session"]) for item in listed] == [("web.echo", "one", False)]
+        await decide(client, ticket, "approve")
+        for changed, status in (({"agent": "two"}, "denied"), ({}, "success"), ({}, "denied")):
+            again = await client.post("/v1/tool-calls", headers=AGENT, json={**body, "approval": ticket, **changed})
+            assert again.json()["status"] == status
+
+
+@pytest.mark.requirement("C-3-policy-ask-bound")
+async def test_a_call_in_a_session_is_approved_for_that_session(sample_package: None) -> None:
+    async with open_host(settings(providers=ASKING, auth=KEYS)) as host, client_of(create_app(host)) as client:
+        code = (await client.post("/api/sessions", headers=AGENT, json={})).json()["code"]
+        body = {"name": "echo", "arguments": {"text": "otters"}, "session": code}
+        asked = (await client.post("/v1/tool-calls", headers=AGENT, json=body)).json()
+        ticket = asked["metadata"]["approval"]["id"]
+        status, decided = await decide(client, ticket, "approve")
+        assert (status, decided["session"]) == (200, True)
+        for session, expected in ((None, "denied"), (code, "success")):
+            again = {**body, "approval": ticket, "session": session}
+            answer = await client.post("/v1/tool-calls", headers=AGENT, json=again)
+            assert answer.json()["status"] == expected
+
+
+@pytest.mark.requirement("C-3-policy-ask-decide", "H-trust-audit-agrees")
+async def test_every_decision_is_audited_with_who_made_it(
+    sample_package: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "toolplug.audit")
+    async with open_host(settings(providers=ASKING, auth=KEYS)) as host, client_of(create_app(host)) as client:
+        ticket = (await call(client, "otters"))["metadata"]["approval"]["id"]
+        await decide(client, ticket, "deny")
+        await decide(client, ticket, "approve")
+        await decide(client, ticket, "approve", STRANGER)
+        denied = (await call(client, "otters", ticket))["output"]
+        assert denied == 'tool "echo" is not allowed: approval: it was denied by person'
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "toolplug.audit"]
+    told = [(line["event"], line["outcome"], line["principal"], line["target"]) for line in lines]
+    assert told == [
+        ("tool.call", "denied", "agent", "echo"),
+        ("approval.deny", "done", "person", f"approval:{ticket}"),
+        ("approval.approve", "approval_decided", "person", "approval"),
+        ("approval.approve", "approval_not_found", "stranger", "approval"),
+        ("tool.call", "denied", "agent", "echo"),
+    ]
+    assert "otters" not in caplog.text
+
+
+@pytest.mark.requirement("C-3-policy-ask-bound")
+async def test_of_two_who_decide_and_of_two_who_repeat_at_once_one_does(sample_package: None) -> None:
+    async with open_host(settings(providers=ASKING, auth=KEYS)) as host, client_of(create_app(host)) as client:
+        ticket = (await call(client, "otters"))["metadata"]["approval"]["id"]
+        decided = await asyncio.gather(*(decide(client, ticket, "approve") for _ in range(4)))
+        assert sorted(status for status, _ in decided) == [200, 409, 409, 409]
+        repeated = await asyncio.gather(*(call(client, "otters", ticket) for _ in range(4)))
+        assert sorted(result["status"] for result in repeated) == ["denied", "denied", "denied", "success"]

@@ -11,7 +11,7 @@ from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
 from toolplug.http.problem import HttpProblem
 from toolplug.http.toolsets.models import BindingBody
-from toolplug.http.toolsets.refused import CANNOT_BE, refused
+from toolplug.http.toolsets.refused import refused
 
 
 async def put_binding(host: Host, exchange: Exchange) -> None:
@@ -25,6 +25,6 @@ async def put_binding(host: Host, exchange: Exchange) -> None:
     except ToolsetRefused as error:
         raise refused(error) from None
     except InvalidDefinition as error:
-        raise HttpProblem(CANNOT_BE, "invalid_toolset", str(error), param=error.at) from None
+        raise HttpProblem(422, "invalid_toolset", str(error), param=error.at) from None
     answer = {"id": bound.id, "prefix": bound.prefix, "from": bound.shown, "scope": binding.scope}
     await exchange.answer(200, orjson.dumps(answer))

@@ -1,17 +1,22 @@
-"""Toolsets and allowlists that cannot be as a request asks."""
+"""What a refused toolset or allowlist is as an answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toolplug.errors import ToolsetRefused
+from toolplug.errors import ToolsetRefusal, ToolsetRefused
 from toolplug.http.problem import HttpProblem
 
-CANNOT_BE = 422
-
-_STATUS: Mapping[str, int] = {"prefix_taken": 409, "invalid_agent": 400}
+_STATUS: Mapping[ToolsetRefusal, int] = {
+    "invalid_agent": 400,
+    "not_built": 422,
+    "prefix_taken": 409,
+    "provider_is_shared": 422,
+    "unknown_provider": 422,
+    "unknown_toolset": 422,
+}
 
 
 def refused(error: ToolsetRefused) -> HttpProblem:
-    """The error of the request."""
-    return HttpProblem(_STATUS.get(error.code, CANNOT_BE), error.code, str(error), param=error.param)
+    """The problem of a request that would have registered or allowed what cannot be."""
+    return HttpProblem(_STATUS[error.code], error.code, str(error), param=error.param)
