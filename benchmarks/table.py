@@ -17,7 +17,8 @@ def heading() -> Iterator[str]:
     """What the figures stand on, and the names of the columns."""
     yield (
         f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {cpu_count()} cores; median of "
-        "interleaved pairs, quartiles in brackets; CPU time (deadlines, start-up: wall clock); garbage collector on"
+        "interleaved pairs, quartiles in brackets; CPU time (deadlines, start-up, waits: wall clock); "
+        "garbage collector on"
     )
     yield ""
     yield _joined("row", "ours", "other", "ratio", "quartiles", "hold", "aim", "verdict")
