@@ -14,6 +14,7 @@ FAMILIES = (
     "call",
     "listing",
     "http",
+    "mcp_server",
     "startup",
     "memory",
     "relay",
