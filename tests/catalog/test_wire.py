@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import subprocess
+import sys
+from random import Random
 
 import pytest
 from hypothesis import assume, given
@@ -49,6 +53,26 @@ def test_adding_or_removing_a_tool_renames_no_other(names: list[str], at: int) -
     assert {name: whole[name].definition.wire for name in whole if name in less} == {
         name: less[name].definition.wire for name in less if name in whole
     }
+
+
+@pytest.mark.requirement("C-1-wire-alone", "I4-wire-stable")
+@given(names=st.lists(NAMES, unique=True, max_size=6), order=st.randoms(use_true_random=False))
+def test_another_order_of_tools_and_prefixes_renames_none(names: list[str], order: Random) -> None:
+    tools = [plain_tool(name) for name in names]
+    parts = [Catalog([tool]) for tool in tools] + [Catalog([tool]).prefixed("fs") for tool in tools]
+    shuffled = order.sample(parts, len(parts))
+    before, after = (merged(some)[0] for some in (parts, shuffled))
+    wires = {name: tool.definition.wire for name, tool in before.items()}
+    assert all(tool.definition.wire == wires.get(name, wire_name(name)) for name, tool in after.items())
+
+
+@pytest.mark.requirement("C-1-wire-alone", "I4-wire-stable")
+def test_another_process_gives_the_same_wire_names() -> None:
+    names = ["read", "fs.read", "fs.a/b", "fs__read", "é" * 90, "read_-abcdefgh", "x" * 70]
+    code = f"from toolplug.catalog.wire import wire_name; print([wire_name(name) for name in {names!a}])"
+    environ = {**os.environ, "PYTHONHASHSEED": "4711"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([wire_name(name) for name in names])
 
 
 @pytest.mark.requirement("C-1-wire-legal-stays")

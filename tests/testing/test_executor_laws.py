@@ -110,6 +110,7 @@ def reshapings() -> dict[str, Callable[[Catalog], Catalog]]:
     return {
         "prefixed": lambda catalog: catalog.prefixed("p"),
         "where": lambda catalog: catalog.where(lambda tool: not tool.definition.name.endswith("left_out")),
+        "ordered": lambda catalog: catalog.ordered(list(catalog)[::-1]),
         "annotated": lambda catalog: catalog.annotated({name: [Note("hint", "Be kind.")] for name in catalog}),
         "renamed": lambda catalog: catalog.renamed({name: f"{name}_2" for name in catalog}),
         "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=4.0)),
