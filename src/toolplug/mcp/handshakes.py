@@ -25,12 +25,12 @@ class Handshake:
 
     def __init__(self, owner: Hashable, client: Client) -> None:
         self.id: str = token_urlsafe(24)
-        self.owner = owner
-        self.client = client
+        self.owner: Hashable = owner
+        self.client: Client = client
         self.running: dict[RequestId, CallOff] = {}
         self.stream: CallOff | None = None
         self.seen: str | None = None
-        self.used_at = 0.0
+        self.used_at: float = 0.0
 
     def listed(self, catalog: Catalog) -> None:
         """The client was shown this list."""
