@@ -14,6 +14,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.gates import CALL_SCOPE, ScopeGate
 from toolplug.execution.live import LiveCatalog, joined
 from toolplug.host.reader_last import ReaderLast
+from toolplug.host.recent_views import RecentViews
 from toolplug.host.request_filter import left_out
 from toolplug.providers.registry import UNKNOWN, FunctionRegistry
 from toolplug.sessions.session import Session
@@ -46,6 +47,7 @@ class Views:
         self._left_out = Kept(left_out)
         self._order = ReaderLast(tail)
         self._equipment = equipment
+        self._recent = RecentViews()
 
     def executor_for(
         self, principal: Principal, agent: str | None, session: Session | None, only: frozenset[str] | None = None
@@ -56,7 +58,14 @@ class Views:
         """
         code = None if session is None else session.code
         owner = Owner(principal.tenant, principal.subject, code)
-        return self._composed(principal, agent, session, only, lambda tools: self._equipment.view(owner, tools, code))
+
+        def choose(tools: LiveCatalog) -> LiveCatalog:
+            return self._equipment.view(owner, tools, code)
+
+        if acting_agent(principal, agent) is not None:
+            return self._composed(principal, agent, session, only, choose)
+        key = (principal, code, session and session.executor, only is None)
+        return self._recent.view(key, lambda: choose(self._without_agent(principal, session, only)))
 
     def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
         """The tools of this caller, whatever is equipped. Raises like `executor_for`."""
@@ -72,14 +81,17 @@ class Views:
     ) -> ToolExecutor:
         acting = acting_agent(principal, agent)
         if acting is None:
-            tools = self._registry if only is None else self._registry.view(self._left_out)
-            return choose(self._in_session(tools, principal, session))
+            return choose(self._without_agent(principal, session, only))
         choice = Choice(principal.tenant, acting, only=only)
 
         def composed(key: Hashable) -> ToolExecutor:
             return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
         return FirstUse(self._agents, choice, None if session is None else session.code, composed)
+
+    def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> LiveCatalog:
+        tools = self._registry if only is None else self._registry.view(self._left_out)
+        return self._in_session(tools, principal, session)
 
     def _of_agent(self, choice: Choice, session: Hashable) -> LiveCatalog:
         """The toolsets of the choice; those that only the request leaves out are not listed."""
@@ -102,8 +114,17 @@ class Views:
         if session is None:
             return self._seen_by(principal, tools if tools is self._registry else tools.view(order.whole))
         own = session.executor
-        parts = (tools.view(order.body), own, tools.view(order.tail), own.view(order.reader_for))
-        return joined(self._unknown(), *(self._seen_by(principal, part) for part in parts), session=session.code)
+        parts = (
+            self._shared(principal, tools, order.body),
+            self._seen_by(principal, own),
+            self._shared(principal, tools, order.tail),
+            self._seen_by(principal, own.view(order.reader_for)),
+        )
+        return joined(self._unknown(), *parts, session=session.code)
+
+    def _shared(self, principal: Principal, tools: LiveCatalog, part: Kept) -> LiveCatalog:
+        """A part of these tools that all sessions of the caller see alike."""
+        return self._recent.view((principal, tools, part), lambda: self._seen_by(principal, tools.view(part)))
 
     def _seen_by(self, principal: Principal, tools: LiveCatalog) -> LiveCatalog:
         """These tools without those that are hidden from the caller; without the scope to call, each refused."""

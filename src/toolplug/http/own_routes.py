@@ -15,6 +15,7 @@ from toolplug.http.mcp.routes import MCP_ROUTES
 from toolplug.http.metrics_page import metrics
 from toolplug.http.openapi import Description
 from toolplug.http.own_route import OwnRoute, Parameter
+from toolplug.http.path_templates import PathTemplates
 from toolplug.http.provider_admin import disable_provider, enable_provider, list_providers, reload
 from toolplug.http.saved.routes import SAVED_ROUTES
 from toolplug.http.scopes import ADMIN, CALL, READ
@@ -113,7 +114,7 @@ _NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 
 
 class OwnRoutes:
-    """Finds the host's own routes: fixed paths by one look-up, the few with parameters segment by segment."""
+    """Finds the host's own routes: fixed paths by one look-up, those with parameters by their fixed parts."""
 
     def __init__(self) -> None:
         described = Description(ROUTES)
@@ -121,7 +122,8 @@ class OwnRoutes:
         for route in (*ROUTES, described.route):
             places.setdefault(route.path, {})[route.method] = route
         self._fixed = {path: Match(path, methods, _NO_PARAMS) for path, methods in places.items() if "{" not in path}
-        self._templates = {tuple(path.split("/")): methods for path, methods in places.items() if "{" in path}
+        self._places = places
+        self._templates = PathTemplates(path for path in places if "{" in path)
         self._heads = tuple(path.partition("{")[0] for path in places if "{" in path)
 
     def find(self, path: str) -> Match | None:
@@ -130,13 +132,8 @@ class OwnRoutes:
         return fixed if fixed is not None or not path.startswith(self._heads) else self._with_params(path)
 
     def _with_params(self, path: str) -> Match | None:
-        segments = path.split("/")
-        for template, methods in self._templates.items():
-            if len(template) == len(segments) and all(
-                given and (given == wanted or wanted.startswith("{"))
-                for given, wanted in zip(segments[1:], template[1:], strict=True)
-            ):
-                pairs = zip(template, segments, strict=True)
-                params = {wanted[1:-1]: given for wanted, given in pairs if wanted.startswith("{")}
-                return Match("/".join(template), methods, params)
-        return None
+        found = self._templates.find(path)
+        if found is None:
+            return None
+        template, params = found
+        return Match(template, self._places[template], params)
