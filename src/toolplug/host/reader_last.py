@@ -15,9 +15,9 @@ class ReaderLast:
 
     def __init__(self, reader: Callable[[], Catalog]) -> None:
         self._reader = reader
-        self.body = Kept(_without_reader)
-        self.tail = Kept(self.reader_for)
-        self.whole = Kept(lambda catalog: layered(self.body(catalog), self.tail(catalog)))
+        self.body: Kept = Kept(_without_reader)
+        self.tail: Kept = Kept(self.reader_for)
+        self.whole: Kept = Kept(lambda catalog: layered(self.body(catalog), self.tail(catalog)))
 
     def reader_for(self, catalog: Catalog) -> Catalog:
         """The reader where a result of these tools may be kept, else nothing."""
