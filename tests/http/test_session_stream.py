@@ -357,3 +357,39 @@ def test_a_connection_that_takes_nothing_for_five_minutes_is_given_up() -> None:
                 assert session.plugin_status == "waiting"
 
     on_jumping_loop(scenario)
+
+
+@pytest.mark.requirement("H-stream-slow")
+def test_a_connection_that_takes_nothing_is_given_up_also_when_its_session_has_ended() -> None:
+    async def scenario(jump: Jump) -> None:
+        async with sessions_host() as (_, app, client):
+            plugin = await new_plugin(client, tool("add"))
+            async with talking(app, f"{plugin.place}/stream", ALICE) as dead:
+                await dead.next()
+                dead.taking.clear()
+                await plugin.update(removed=["add"])
+                await asyncio.sleep(0)
+                assert (await client.delete(plugin.place, headers=ALICE)).status_code == 204
+                waited_s = 0.0
+                while not dead.over.is_set():
+                    jump(HEARTBEAT_S)
+                    waited_s += HEARTBEAT_S
+                    await asyncio.sleep(0)
+                    assert waited_s <= 10 * STUCK_S
+                assert waited_s > STUCK_S
+
+    on_jumping_loop(scenario)
+
+
+@pytest.mark.requirement("H-stream-slow", "C-10-signals")
+async def test_a_reader_that_was_too_slow_ends_with_the_host() -> None:
+    async with sessions_host() as (host, app, client):
+        plugin = await new_plugin(client, tool("add"))
+        async with talking(app, f"{plugin.place}/stream", ALICE) as slow:
+            await slow.next()
+            slow.taking.clear()
+            for number in range(300):
+                await plugin.update(modified=[tool("add", description=str(number))])
+            host.stop()
+            slow.taking.set()
+            assert [told.event for told in await slow.rest()] == ["tool-availability-update"]

@@ -115,9 +115,8 @@ class Feed:
         self.stop()
 
     def stop(self) -> None:
-        """End every stream, also those that are about to open."""
+        """End every stream, also those that are about to open; it beats on for those that do not take their end."""
         self._over = True
-        self._still()
         for reader in self.readers:
             self._close(reader)
 

@@ -78,8 +78,8 @@ class Reader:
         if self._closed:
             return
         self._closed = True
+        self.lost = None
         if last:
-            self.lost = None
             self._frames.append(last)
         self._ring()
 
