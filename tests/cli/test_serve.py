@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -365,4 +366,24 @@ def test_open_streams_and_calls_on_their_way_to_an_application_keep_no_signal_wa
             assert told[:2] == ["event: connected", "event: plugin-status"]
             assert "event: error" not in list(events)
         assert service.end() == 0
+        assert not [line for line in service.lines if '"level": "error"' in line], service.lines
+
+
+@pytest.mark.requirement("C-10-signals", "H-stream-slow")
+def test_a_client_that_takes_nothing_keeps_no_signal_waiting(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write("providers: {hello: {enabled: true}}\nlimits: {drain: 60s}")
+    with serving(folder=tmp_path) as service, httpx2.Client(base_url=service.url) as client:
+        created = client.post("/api/sessions").json()
+        place = f"/api/sessions/{created['code']}"
+        token = {"Authorization": f"Bearer {created['pluginToken']}"}
+        tools = [{"name": f"t{i}", "inputSchema": {"type": "object", "title": "x" * 60_000}} for i in range(120)]
+        registered = client.post(f"{place}/register-tools", headers=token, json={"pluginType": "table", "tools": tools})
+        assert registered.status_code == 201
+        with socket.socket() as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect((client.base_url.host, client.base_url.port))
+            stuck.sendall(f"GET {place}/stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert stuck.recv(12) == b"HTTP/1.1 200"
+            service.send(signal.SIGTERM)
+            assert service.end() == 0
         assert not [line for line in service.lines if '"level": "error"' in line], service.lines

@@ -21,6 +21,7 @@ from toolplug.cli.options import operator
 from toolplug.cli.refusal import problems_in
 from toolplug.cli.restart import replace_process, starts_again
 from toolplug.cli.stop_signals import signals
+from toolplug.cli.stuck_connections import broken_off
 from toolplug.cli.watching import Watched, changes, provider_packages
 from toolplug.errors import ToolplugError
 from toolplug.execution.watchdog import Watchdog
@@ -157,6 +158,11 @@ class _Server(uvicorn.Server):
         for listening in sockets or ():
             sys.stderr.write(f"toolplug listening on {url_of(listening)}\n")
         sys.stderr.flush()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for the calls that run, not for clients that take no answer."""
+        async with broken_off(self.server_state.connections):
+            await super().shutdown(sockets)
 
 
 def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
