@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import sqlite3
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -149,6 +151,23 @@ async def test_readyz_says_why_calls_cannot_be_served(sample_package: None) -> N
         assert (down.status_code, down.json()["status"]) == (503, "not_ready")
         assert len(down.json()["reasons"]) == 1
         await host.store.__aenter__()
+
+
+@pytest.mark.requirement("C-5-readyz", "H-store-503", "H-store-busy")
+async def test_a_store_that_can_only_be_read_is_not_ready(sample_package: None, tmp_path: Path) -> None:
+    file = tmp_path / "state.db"
+    async with (
+        open_host(settings(store=f"sqlite:///{file}"), environ={}) as host,
+        client_of(create_app(host)) as client,
+    ):
+        with closing(sqlite3.connect(file)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            refused = await client.post("/api/sessions", headers=ALICE)
+            assert refused.json()["error"]["code"] == "store_unavailable"
+            down = await client.get("/readyz")
+            assert (down.status_code, down.json()["status"]) == (503, "not_ready")
+            assert "database is locked" in down.json()["reasons"][0]
+        assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": []}
 
 
 @pytest.mark.requirement("C-5-index")

@@ -38,6 +38,7 @@ from toolplug.toolsets.saved.service import SavedToolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
+_READY_KEPT_S = 60.0
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Mapping[str, str]], Configuration]
 """Reads a configuration, given the prefixes of toolsets of the host's code by id; raises `ConfigError`."""
@@ -227,7 +228,7 @@ class Host:
         if self._open is None:
             return ("the host has not been started",)
         try:
-            await self._open.store.read("readyz")
+            await self._open.store.commit("readyz", b"", ttl_s=_READY_KEPT_S)  # a full disk can still be read
         except StoreError as error:
             return (f"store: {error}",)
         return ()

@@ -11,6 +11,7 @@ _LINKS = (
     ("/openapi.json", "every route, described as OpenAPI 3.1"),
     ("/v1/tools", "the tools that a model may call (needs credentials)"),
     ("/v1/providers", "every provider and its state (needs credentials)"),
+    ("/api/sessions", "the sessions in which applications lend their tools (needs credentials)"),
     ("/toolplug.js", "the module with which a web page lends its functions as tools"),
     ("/metrics", "counters for Prometheus"),
     ("/readyz", "whether calls can be served"),
