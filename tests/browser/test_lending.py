@@ -92,10 +92,13 @@ async def test_a_tool_error_reaches_the_model_and_any_other_exception_only_the_c
     await lender.lends("told", "() => { throw new toolplug.ToolError('there is no row 9') }")
     await lender.lends("hidden", "() => { throw new Error('the password is 1234') }")
     await lender.lends("cyclic", "() => { const it = {}; it.it = it; return it }")
-    told, hidden, cyclic = [await caller.call(code, name) for name in ("told", "hidden", "cyclic")]
+    await lender.lends("mean", "() => ({ mean: 0 / 0 })")
+    names = ("told", "hidden", "cyclic", "mean")
+    told, hidden, cyclic, mean = [await caller.call(code, name) for name in names]
     assert (told["status"], told["output"]) == ("tool_error", "there is no row 9")
     assert (hidden["status"], hidden["output"]) == ("tool_error", 'internal error: tool "hidden" failed')
     assert cyclic["output"] == 'result of tool "cyclic" is not JSON'
+    assert mean["output"] == 'result of tool "mean" is not JSON'
     assert any("the password is 1234" in line for line in logged)
 
 

@@ -57,7 +57,7 @@ def test_the_live_sessions_of_a_tenant_are_listed_and_nobody_elses(run: Run, con
 def test_a_tenant_without_sessions_is_told_how_one_is_made(run: Run, config: Path) -> None:
     done = run("sessions", "list", "--tenant", "t7")
     assert (done.code, done.out) == (
-        *(0, "tenant 't7' has no sessions; an application makes one with POST /api/sessions\n"),
+        *(0, "tenant 't7' has no sessions (--tenant names another); POST /api/sessions makes one\n"),
     )
     assert run("sessions", "list", "--json").json == {"sessions": []}
 

@@ -944,11 +944,17 @@ function canonical(definition) {
 /** @param {unknown} value @param {string} name */
 function checked(value, name) {
   try {
-    if (JSON.stringify(value) !== undefined) return value;
+    if (JSON.stringify(value, finite) !== undefined) return value;
   } catch {
-    // a cycle or a BigInt
+    // a cycle, a BigInt, or no number
   }
   throw new ToolError(`result of tool "${name}" is not JSON`);
+}
+
+/** What `JSON.stringify` would write as null is no result. @param {string} _ @param {unknown} part */
+function finite(_, part) {
+  if (typeof part === "number" && !Number.isFinite(part)) throw new RangeError(`${part} is not JSON`);
+  return part;
 }
 
 /** @param {Lent[]} lent */

@@ -38,7 +38,7 @@ async def _listed(config: Path, tenant: str, as_json: bool) -> int:
         columns = ("code", "plugin type", "revision", "tools", "registered", "expires in")
         print_table(columns, [_row(session, now) for session in sessions])
     else:
-        typer.echo(f"tenant {tenant!r} has no sessions; an application makes one with POST /api/sessions")
+        typer.echo(f"tenant {tenant!r} has no sessions (--tenant names another); POST /api/sessions makes one")
     return 0
 
 
