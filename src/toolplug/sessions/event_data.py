@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
+from toolplug.execution.timestamp import timestamp
 from toolplug.sessions.record import SessionState
-from toolplug.sessions.timestamp import timestamp
 from toolplug.sessions.tool_set import Difference
 from toolplug.sessions.vocabulary import PluginStatus
 

@@ -20,10 +20,10 @@ import orjson
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import GoneState, SessionRefused, StoreError
 from toolplug.execution.results import ended, unavailable
+from toolplug.execution.timestamp import timestamp
 from toolplug.sessions.background import Background
 from toolplug.sessions.counters import SessionCounters
 from toolplug.sessions.log_entry import CANCELLED, PLUGIN, REQUEST, LogEntry
-from toolplug.sessions.timestamp import timestamp
 from toolplug.signatures.values import encoded
 
 _ID = re.compile("req_[0-9a-f]{24}")

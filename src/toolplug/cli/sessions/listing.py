@@ -13,8 +13,8 @@ from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_
 from toolplug.cli.sessions.facts import capability_fields, time_left
 from toolplug.cli.sessions.kept import kept_sessions
 from toolplug.cli.table import print_table
+from toolplug.execution.timestamp import timestamp
 from toolplug.sessions.stored import StoredSession
-from toolplug.sessions.timestamp import timestamp
 
 
 def list_sessions(config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False) -> None:

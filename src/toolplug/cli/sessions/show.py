@@ -19,11 +19,11 @@ from toolplug.cli.sessions.kept import kept_sessions
 from toolplug.cli.sessions.refusal import access_problem
 from toolplug.cli.table import print_table
 from toolplug.errors import AccessError
+from toolplug.execution.timestamp import timestamp
 from toolplug.sessions.log_entry import STATUS
 from toolplug.sessions.logged_event import LoggedEvent
 from toolplug.sessions.session_tool import SessionTool
 from toolplug.sessions.stored import StoredSession
-from toolplug.sessions.timestamp import timestamp
 
 
 def show(

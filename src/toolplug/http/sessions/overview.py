@@ -7,13 +7,13 @@ from hashlib import sha256
 
 import orjson
 
+from toolplug.execution.timestamp import timestamp
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
 from toolplug.http.if_none_match import has_version
 from toolplug.http.problem import HttpProblem, invalid_request
 from toolplug.http.sessions.found import session_of
 from toolplug.sessions.session import Session
-from toolplug.sessions.timestamp import timestamp
 
 API_VERSION = "2.0.0"
 

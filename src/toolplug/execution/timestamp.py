@@ -1,4 +1,4 @@
-"""Times as sessions write them."""
+"""Times as answers and events write them."""
 
 from __future__ import annotations
 
