@@ -17,7 +17,6 @@ from toolplug.cli.refusal import print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import ApprovalRefused, Problem
 from toolplug.execution.approvals import Approvals, Decision, Ticket
-from toolplug.execution.audit import audit
 
 app: typer.Typer = typer.Typer()
 approvals: typer.Typer = typer.Typer(
@@ -85,15 +84,13 @@ async def _listed(config: Path, tenant: str, as_json: bool) -> int:
 
 
 async def _decided(config: Path, tenant: str, ticket_id: str, decision: Decision, as_json: bool) -> int:
-    caller = operator(tenant)
     async with kept_store(config, "approvals", _INSTEAD) as store:
         try:
-            ticket = await Approvals(store).decide(ticket_id, decision, caller)
+            ticket = await Approvals(store).decide(ticket_id, decision, operator(tenant))
         except ApprovalRefused as error:
             hint = "`toolplug approvals list` shows those that there are"
             print_problems([Problem(code=error.code, message=str(error), hint=hint)], as_json=as_json)
             return 1
-    audit(f"approval.{decision}", "done", caller, f"approval:{ticket.id}", "")
     if as_json:
         print_json(ticket._asdict())
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Literal, NamedTuple, TypedDict, cast
 
@@ -13,7 +12,9 @@ import orjson
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApprovalRefused, StoreConflict, StoreError
+from toolplug.execution.audit import audit
 from toolplug.execution.results import denied, limited, unavailable
+from toolplug.execution.timestamp import timestamp
 from toolplug.signatures.values import canonical, decoded, encoded
 from toolplug.stores.store import Record, Store
 
@@ -84,8 +85,18 @@ class Approvals:
                 tickets.append(_ticket(key.removeprefix(prefix), record))
         return sorted(tickets, key=lambda ticket: ticket.expires_at)
 
-    async def decide(self, ticket_id: str, decision: Decision, by: Principal) -> Ticket:
+    async def decide(self, ticket_id: str, decision: Decision, by: Principal, *, request_id: str = "") -> Ticket:
         """Approve or deny a ticket of this principal's tenant. Raises `ApprovalRefused` and `StoreError`."""
+        event = f"approval.{decision}"
+        try:
+            ticket = await self._decided(ticket_id, decision, by)
+        except ApprovalRefused as error:
+            audit(event, error.code, by, "approval", request_id)
+            raise
+        audit(event, "done", by, f"approval:{ticket.id}", request_id)
+        return ticket
+
+    async def _decided(self, ticket_id: str, decision: Decision, by: Principal) -> Ticket:
         key = _key(by.tenant, ticket_id)
         while True:
             record = await self._store.read(key) if ticket_id.isalnum() and ticket_id.isascii() else None
@@ -186,14 +197,10 @@ def _ticket(ticket_id: str, record: Record) -> Ticket:
         kept["agent"],
         kept["session"],
         kept["state"],
-        _iso(record.expires_at or 0.0),
+        timestamp(record.expires_at or 0.0),
         kept["decided_by"],
     )
 
 
 def _shown(ticket_id: str, kept: _Kept, expires_at: float) -> dict[str, object]:
-    return {"id": ticket_id, "expires_at": _iso(expires_at), "tool": kept["tool"], "digest": kept["digest"]}
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {"id": ticket_id, "expires_at": timestamp(expires_at), "tool": kept["tool"], "digest": kept["digest"]}

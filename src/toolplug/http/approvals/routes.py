@@ -5,7 +5,6 @@ from __future__ import annotations
 import orjson
 
 from toolplug.errors import ApprovalRefused
-from toolplug.execution.audit import audit
 from toolplug.host.host import Host
 from toolplug.http.approvals.models import ApprovalAnswer, ApprovalList, DecisionBody
 from toolplug.http.exchange import Exchange
@@ -30,14 +29,12 @@ async def list_approvals(host: Host, exchange: Exchange) -> None:
 async def decide_approval(host: Host, exchange: Exchange) -> None:
     """Approve or deny one call. Raises `HttpProblem`."""
     body = await read_json(exchange, DecisionBody)
-    event = f"approval.{body.decision}"
-    ticket_id = exchange.params["id"]
     try:
-        ticket = await host.approvals.decide(ticket_id, body.decision, exchange.principal)
+        ticket = await host.approvals.decide(
+            exchange.params["id"], body.decision, exchange.principal, request_id=exchange.request_id
+        )
     except ApprovalRefused as error:
-        audit(event, error.code, exchange.principal, "approval", exchange.request_id)
         raise HttpProblem(_STATUS[error.code], error.code, str(error), param="id") from None
-    audit(event, "done", exchange.principal, f"approval:{ticket.id}", exchange.request_id)
     await exchange.answer(200, orjson.dumps(ticket._asdict()), headers=_NO_STORE)
 
 
