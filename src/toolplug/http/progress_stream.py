@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable
 
 import orjson
 
 from toolplug.catalog.call import ToolResult
+from toolplug.execution.reports import Reports
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import Headers
 from toolplug.sessions.frame import frame
-
-MAX_WAITING = 256
-"""Progress that a slow reader has not taken yet; the oldest goes first."""
 
 
 class ProgressStream:
@@ -24,32 +20,17 @@ class ProgressStream:
     def __init__(self, exchange: Exchange, call_id: str) -> None:
         self._exchange = exchange
         self._call_id = call_id
-        self._loop = asyncio.get_running_loop()
-        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING)
-        self._wake = asyncio.Event()
+        self._reports = Reports(self._send)
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Take one report, from any thread; what is not JSON is dropped. Never blocks."""
         told = progress_frame(self._call_id, progress, total, message)
-        if told is None:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._take, told)
-        except RuntimeError:  # the loop was closed while the tool ran on: nobody reads any more
-            return
+        if told is not None:
+            self._reports.take(told)
 
     async def result(self, execute: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         """Run the call and send its progress meanwhile; the result is for the caller to send."""
-        running = asyncio.ensure_future(execute())
-        running.add_done_callback(lambda _: self._wake.set())
-        try:
-            while not running.done():
-                await self._wake.wait()
-                self._wake.clear()
-                await self._flush()
-            return running.result()
-        finally:
-            running.cancel()
+        return await self._reports.during(execute)
 
     async def end(self, body: bytes, headers: Headers) -> None:
         """Send the result and end the stream; the headers go out where nothing has been sent before."""
@@ -58,15 +39,10 @@ class ProgressStream:
         await self._exchange.send_chunk(frame("result", body))
         await self._exchange.end_stream()
 
-    def _take(self, told: bytes) -> None:
-        self._waiting.append(told)
-        self._wake.set()
-
-    async def _flush(self) -> None:
-        while self._waiting:
-            if not self._exchange.started:
-                await self._exchange.begin_stream()
-            await self._exchange.send_chunk(self._waiting.popleft())
+    async def _send(self, told: bytes) -> None:
+        if not self._exchange.started:
+            await self._exchange.begin_stream()
+        await self._exchange.send_chunk(told)
 
 
 def progress_frame(call_id: str, progress: float, total: float | None, message: str | None) -> bytes | None:

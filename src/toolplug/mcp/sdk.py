@@ -45,7 +45,7 @@ from toolplug.catalog.call import ToolCall, ToolStatus
 from toolplug.mcp.caller import Caller
 from toolplug.mcp.content import APPROVAL, Block, content_of
 from toolplug.mcp.pages import page
-from toolplug.mcp.reports import Reports
+from toolplug.mcp.rising_progress import RisingProgress
 from toolplug.mcp.speaker import (
     INITIALIZE,
     INVALID_PARAMS,
@@ -259,9 +259,9 @@ async def _call_tool(ctx: _Context, params: types.CallToolRequestParams) -> type
     if progress_token_from_params(ctx.params) is None:
         result = await executor.execute(call, context)
     else:
-        reports = Reports(ctx.session.report_progress)
-        heard = context._replace(report=reports.report)
-        result = await reports.during(lambda: executor.execute(call, heard))
+        progress = RisingProgress(ctx.session.report_progress)
+        heard = context._replace(report=progress.report)
+        result = await progress.during(lambda: executor.execute(call, heard))
     if result.status is ToolStatus.UNKNOWN_TOOL:
         raise MCPError(INVALID_PARAMS, result.output)
     return cast("types.CallToolResult", content_of(result, _is_block))  # its wire form, which the SDK takes as well
