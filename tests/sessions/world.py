@@ -6,7 +6,6 @@ Whoever plays with it calls its methods in any order; what must hold is checked 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -181,7 +180,7 @@ class World(Ground):
             assert ear.over or ear.revision == ear.ledger.revision, f"a reader stopped at {ear.revision}"
         self._renew_plugins()
         self._check_leases()
-        self._run(asyncio.sleep(35.0))
+        self.wait(35.0)
         self._settle()
         assert not self.work, "work that never ends"
         for call in self.calls:

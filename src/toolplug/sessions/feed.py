@@ -13,13 +13,13 @@ from typing import Protocol
 import orjson
 
 from toolplug.errors import StoreError
+from toolplug.execution.timestamp import timestamp
 from toolplug.sessions.background import Background
 from toolplug.sessions.counters import SessionCounters
 from toolplug.sessions.frame import frame
 from toolplug.sessions.limits import HEARTBEAT_S
 from toolplug.sessions.log_entry import EVERYBODY, GONE, NOBODY, PLUGIN, LogEntry, read_entry
 from toolplug.sessions.reader import Reader
-from toolplug.sessions.timestamp import timestamp
 from toolplug.sessions.vocabulary import StreamRole
 from toolplug.stores.store import Event, Record, Store
 
@@ -46,7 +46,7 @@ class Owner(Protocol):
         """The data of `connected` for a reader that goes on where it was."""
         ...
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> object:
         """Look at the record: another process has changed it."""
         ...
 

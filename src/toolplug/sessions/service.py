@@ -61,7 +61,6 @@ class Sessions:
         self._creating = 0
         self._shared = Shared(
             store=store,
-            clock=store.now,
             limits=limits,
             planner=planner,
             neighbours=neighbours,
@@ -165,7 +164,7 @@ class Sessions:
         while True:
             code = new_code()
             token = new_token(code)
-            now = self._shared.clock()
+            now = self._shared.store.now()
             state = SessionState(
                 tenant=tenant,
                 token_digest=token_digest(token),
@@ -180,7 +179,7 @@ class Sessions:
             except StoreConflict:
                 continue  # the code is taken
             return Created(
-                self._adopt(code, state, record, sign_at=self._shared.clock(), expires_at=now + ttl_s), token
+                self._adopt(code, state, record, sign_at=self._shared.store.now(), expires_at=now + ttl_s), token
             )
 
     async def _find(self, code: str, opens: Callable[[SessionState], bool]) -> Session:
@@ -208,7 +207,7 @@ class Sessions:
             return None
         state = read_state(record.value, self._shared.pool)
         expires_at = latest_expiry(record, state.ttl_s)
-        if state.gone is None and expires_at > self._shared.clock():
+        if state.gone is None and expires_at > self._shared.store.now():
             return self._live.get(code) or self._adopt(
                 code, state, record.revision, sign_at=kept_sign(record, state.ttl_s), expires_at=expires_at
             )

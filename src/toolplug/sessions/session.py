@@ -71,7 +71,7 @@ class Session:
             ttl_s=state.ttl_s,
             sign_at=sign_at,
             expires_at=expires_at,
-            clock=shared.clock,
+            clock=shared.store.now,
             background=shared.background,
         )
         if state.registered:
@@ -119,7 +119,7 @@ class Session:
 
     def now(self) -> float:
         """The store's time."""
-        return self._shared.clock()
+        return self._shared.store.now()
 
     def holds(self, token: str) -> bool:
         """Is this the token of the session's plugin."""
@@ -260,13 +260,14 @@ class Session:
         """The data of `connected` for a reader that goes on where it was."""
         return connected_data(self.code, self.state, self.plugin_status, None)
 
-    async def refresh(self) -> None:
-        """Take over what another process has written."""
+    async def refresh(self) -> Record | None:
+        """Take over what another process has written: the record, None where it has expired."""
         record = await self._shared.store.read(self._key)
         if record is None:
             self.over()
         elif record.revision > self._record:
             self._adopt(read_state(record.value, self._shared.pool), record.revision)
+        return record
 
     def over(self) -> None:
         """The record has expired."""
@@ -370,13 +371,8 @@ class Session:
 
     async def _lives_on(self) -> bool:
         """Has another process had a sign of the plugin."""
-        record = await self._shared.store.read(self._key)
-        if record is None:
-            self.over()
-            return True
-        if record.revision > self._record:
-            self._adopt(read_state(record.value, self._shared.pool), record.revision)
-        return self.state.gone is not None or self._life.lives_on(record)
+        record = await self.refresh()
+        return record is None or self.state.gone is not None or self._life.lives_on(record)
 
     def _gone(self, state: SessionState, how: GoneState) -> None:
         self.state = state

@@ -51,13 +51,12 @@ class RecentExecutors:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Shared:
-    """`clock` is the store's: times to live follow it. `forget` is told the code of a session that is over.
+    """`forget` is told the code of a session that is over. Times to live follow the store's clock.
 
     `limits` and `planner` are the operator's and change with a reload.
     """
 
     store: Store
-    clock: Callable[[], float]
     limits: SessionLimits
     planner: Planner
     neighbours: Neighbours
