@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.logs import log_service
+from toolplug.cli.missing_package import missing_package
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
-from toolplug.errors import ConfigError, Problem
 
 app: typer.Typer = typer.Typer()
 
@@ -49,7 +49,5 @@ def serve(
     try:
         serving = import_module(_SERVING)
     except ModuleNotFoundError as error:
-        message = f"serve needs the package {error.name!r}"
-        hint = "pip install 'toolplug[server]'"
-        raise ConfigError([Problem(code="not_installed", message=message, hint=hint)]) from None
+        raise missing_package("serve", error, "server") from None
     raise typer.Exit(serving.serve(file, address=host, port=port, watch=reload, insecure_no_auth=insecure_no_auth))

@@ -9,9 +9,9 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.cli.entered_host import LEAVE_S, entered
 from toolplug.cli.event_loop import leave_now, run_to_end
+from toolplug.cli.missing_package import missing_package
 from toolplug.cli.options import operator
 from toolplug.cli.stop_signals import signals
-from toolplug.errors import ConfigError, Problem
 from toolplug.host.host import Host, open_host
 from toolplug.mcp.caller import Caller
 from toolplug.mcp.speaker import Speaker
@@ -42,9 +42,7 @@ async def _speaker(host: Host) -> Speaker:
     try:
         return await host.mcp.speaker()
     except ModuleNotFoundError as error:
-        message = f"serve --stdio needs the package {error.name!r}"
-        hint = "pip install 'toolplug[mcp]'"
-        raise ConfigError([Problem(code="not_installed", message=message, hint=hint)]) from None
+        raise missing_package("serve --stdio", error, "mcp") from None
 
 
 def _operator(host: Host) -> Caller:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from toolplug.http.camel_case import CamelAnswer, CamelBody
 from toolplug.http.wire_models import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer, Error, absent
 from toolplug.sessions.limits import MAX_TTL_S, MIN_TTL_S
 from toolplug.sessions.queued_calls import QueuedStatus
@@ -21,17 +21,7 @@ PluginType = Annotated[str, Field(pattern=PLUGIN_TYPE, description="the kind of 
 JsonObject = dict[str, object]
 
 
-class _Body(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False
-    )
-
-
-class _Answer(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", alias_generator=to_camel)
-
-
-class CreateBody(_Body):
+class CreateBody(CamelBody):
     """A new session."""
 
     plugin_type: PluginType | None = None
@@ -41,7 +31,7 @@ class CreateBody(_Body):
     ] = None
 
 
-class Created(_Answer):
+class Created(CamelAnswer):
     """A new session. The token opens the plugin's routes of this session; it is shown this once."""
 
     code: Annotated[str, Field(description="the session's address; no credential")]
@@ -52,7 +42,7 @@ class Created(_Answer):
     mcp_url: str
 
 
-class CapabilityAnswer(_Answer):
+class CapabilityAnswer(CamelAnswer):
     """One thing that an application can do."""
 
     type: CapabilityType
@@ -60,7 +50,7 @@ class CapabilityAnswer(_Answer):
     resources: list[object]
 
 
-class SessionAnswer(_Answer):
+class SessionAnswer(CamelAnswer):
     """One live session."""
 
     code: str
@@ -74,13 +64,13 @@ class SessionAnswer(_Answer):
     expires_at: str
 
 
-class SessionList(_Answer):
+class SessionList(CamelAnswer):
     """The live sessions of the caller's tenant, the oldest first."""
 
     sessions: list[SessionAnswer]
 
 
-class RegisterBody(_Body):
+class RegisterBody(CamelBody):
     """The whole set of tools that an application lends."""
 
     plugin_type: PluginType
@@ -90,12 +80,12 @@ class RegisterBody(_Body):
     ]
     capabilities: Annotated[
         list[object], Field(description="each {type, level, resources?}; negotiated before any tool is taken")
-    ] = []
-    environment: Annotated[JsonObject, Field(description="what the application says of itself; kept as it is")] = {}
+    ] = []  # noqa: RUF012  pydantic copies it
+    environment: Annotated[JsonObject, Field(description="what the application says of itself; kept as it is")] = {}  # noqa: RUF012  pydantic copies it
     atomic: Annotated[bool, Field(description="all tools or none")] = False
 
 
-class FailedToolAnswer(_Answer):
+class FailedToolAnswer(CamelAnswer):
     """A tool that was not taken. `recoverable`: the same definition may be taken another time."""
 
     tool_name: str
@@ -103,7 +93,7 @@ class FailedToolAnswer(_Answer):
     recoverable: bool
 
 
-class SessionLimitsAnswer(_Answer):
+class SessionLimitsAnswer(CamelAnswer):
     """What the host allows a session."""
 
     max_tools: int
@@ -111,7 +101,7 @@ class SessionLimitsAnswer(_Answer):
     max_waiting_calls: int
 
 
-class SessionConfiguration(_Answer):
+class SessionConfiguration(CamelAnswer):
     """How the host holds a session."""
 
     plugin_type: str
@@ -123,7 +113,7 @@ class SessionConfiguration(_Answer):
     heartbeat_seconds: float
 
 
-class RegisterAnswer(_Answer):
+class RegisterAnswer(CamelAnswer):
     """What was registered, and what could not be."""
 
     success: bool
@@ -133,22 +123,22 @@ class RegisterAnswer(_Answer):
     revision: int
 
 
-class ToolUpdates(_Body):
+class ToolUpdates(CamelBody):
     """What changes of a set of tools; `modified` names tools by the name in their definition."""
 
-    added: list[object] = []
-    removed: list[str] = []
-    modified: list[object] = []
+    added: list[object] = []  # noqa: RUF012  pydantic copies it
+    removed: list[str] = []  # noqa: RUF012  pydantic copies it
+    modified: list[object] = []  # noqa: RUF012  pydantic copies it
 
 
-class UpdateBody(_Body):
+class UpdateBody(CamelBody):
     """A change of the tools that an application lends: all of it or nothing."""
 
     tool_updates: ToolUpdates
     reason: Annotated[str, Field(max_length=MAX_REASON, description="passed on to every client")] = ""
 
 
-class ToolUpdatesAnswer(_Answer):
+class ToolUpdatesAnswer(CamelAnswer):
     """What has changed, with the definitions as they are kept."""
 
     added: list[JsonObject]
@@ -156,7 +146,7 @@ class ToolUpdatesAnswer(_Answer):
     modified: list[JsonObject]
 
 
-class UpdateAnswer(_Answer):
+class UpdateAnswer(CamelAnswer):
     """What an update changed; nothing: the revision is the one before."""
 
     success: bool
@@ -164,7 +154,7 @@ class UpdateAnswer(_Answer):
     updates: ToolUpdatesAnswer
 
 
-class Metadata(_Answer):
+class Metadata(CamelAnswer):
     """A session as its clients see it; each tool says whether it is `available`, and if not, the `reason`."""
 
     api_version: Literal["2.0.0"]
@@ -181,7 +171,7 @@ class Metadata(_Answer):
     expires_at: str
 
 
-class SessionCallBody(_Body):
+class SessionCallBody(CamelBody):
     """One call of a tool of the session, or of a provider's."""
 
     id: Annotated[
@@ -203,7 +193,7 @@ class SessionCallBody(_Body):
     wait: Annotated[bool, Field(description="false: answer at once, and give the result to who asks for it")] = True
 
 
-class QueuedAnswer(_Answer):
+class QueuedAnswer(CamelAnswer):
     """A call that was taken; `id` is the one to ask for its result with."""
 
     id: str
@@ -231,7 +221,7 @@ class ResultError(BaseModel):
     message: str
 
 
-class ResultBody(_Body):
+class ResultBody(CamelBody):
     """A plugin's answer to a `tool-request`: exactly one of result and error, or how far it is."""
 
     id: Annotated[
@@ -263,7 +253,7 @@ class ResultBody(_Body):
         return self
 
 
-class ResultAnswer(_Answer):
+class ResultAnswer(CamelAnswer):
     """The answer was passed on to the waiting caller."""
 
     success: bool
@@ -271,14 +261,14 @@ class ResultAnswer(_Answer):
     status: Literal["done", "progress"]
 
 
-class HeartbeatAnswer(_Answer):
+class HeartbeatAnswer(CamelAnswer):
     """When the session expires unless its plugin gives another sign."""
 
     success: bool
     expires_at: str
 
 
-class LoggedEvent(_Answer):
+class LoggedEvent(CamelAnswer):
     """One event of the session's log, without the arguments of requests."""
 
     id: int
@@ -286,7 +276,7 @@ class LoggedEvent(_Answer):
     data: JsonObject
 
 
-class EventsAnswer(_Answer):
+class EventsAnswer(CamelAnswer):
     """The events after a position; `resync`: the log does not hold that position, so something may be missing."""
 
     events: list[LoggedEvent]

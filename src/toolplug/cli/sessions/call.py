@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.logs import log_warnings
+from toolplug.cli.missing_package import missing_package
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
 from toolplug.cli.refusal import print_problems
 from toolplug.cli.sessions.refusal import access_problem
@@ -57,9 +58,7 @@ def call(
     try:
         calling = import_module(_CALLING)
     except ModuleNotFoundError as error:
-        message = f"sessions call needs the package {error.name!r}"
-        hint = "pip install 'toolplug[client]'"
-        raise ConfigError([Problem(code="not_installed", message=message, hint=hint)]) from None
+        raise missing_package("sessions call", error, "client") from None
     if not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--url {url!r} is no URL of a host; write it as {DEFAULT_URL}")
     try:

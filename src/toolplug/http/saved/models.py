@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
+from toolplug.http.camel_case import CamelAnswer, CamelBody
 from toolplug.toolsets.saved.document import DocumentName, NotePart, ToolRefPart
 from toolplug.toolsets.saved.notes import MAX_NOTES
 from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS
 
 
-class _Body(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False
-    )
-
-
-class _Answer(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", alias_generator=to_camel)
-
-
-class BuildBody(_Body):
+class BuildBody(CamelBody):
     """A new toolset of tools that the caller has."""
 
     name: DocumentName
@@ -30,7 +20,7 @@ class BuildBody(_Body):
     tools: Annotated[list[ToolRefPart], Field(min_length=1, max_length=MAX_TOOLS)]
 
 
-class AddNotesBody(_Body):
+class AddNotesBody(CamelBody):
     """Notes for one tool of the toolset."""
 
     tool_ref: ToolRefPart
@@ -40,14 +30,14 @@ class AddNotesBody(_Body):
     ] = "skip"
 
 
-class RemoveNotesBody(_Body):
+class RemoveNotesBody(CamelBody):
     """The notes of one tool that are to go."""
 
     tool_ref: ToolRefPart
     names: Annotated[list[str], Field(min_length=1, max_length=MAX_NOTES)]
 
 
-class ToolRefAnswer(_Answer):
+class ToolRefAnswer(CamelAnswer):
     """A tool by both of its names."""
 
     namespaced_name: str
@@ -60,7 +50,7 @@ class ChosenTool(ToolRefAnswer):
     active: Annotated[bool, Field(description="is it there now")]
 
 
-class ShownNote(_Answer):
+class ShownNote(CamelAnswer):
     """One note."""
 
     name: str
@@ -68,7 +58,7 @@ class ShownNote(_Answer):
     stale: Annotated[bool, Field(description="has the tool changed since it was written")]
 
 
-class ShownNotes(_Answer):
+class ShownNotes(CamelAnswer):
     """The notes of one tool."""
 
     tool_ref: ToolRefAnswer
@@ -76,7 +66,7 @@ class ShownNotes(_Answer):
     notes: list[ShownNote]
 
 
-class ToolsetAnswer(_Answer):
+class ToolsetAnswer(CamelAnswer):
     """A saved toolset beside the tools that there are now."""
 
     name: str
@@ -87,7 +77,7 @@ class ToolsetAnswer(_Answer):
     equipped: bool
 
 
-class ToolsetLineAnswer(_Answer):
+class ToolsetLineAnswer(CamelAnswer):
     """A saved toolset in a list."""
 
     name: str
@@ -97,19 +87,19 @@ class ToolsetLineAnswer(_Answer):
     equipped: bool
 
 
-class ToolsetList(_Answer):
+class ToolsetList(CamelAnswer):
     """The owner's toolsets, in alphabetical order."""
 
     toolsets: list[ToolsetLineAnswer]
 
 
-class Unequipped(_Answer):
+class Unequipped(CamelAnswer):
     """What was equipped until now."""
 
     unequipped: str | None
 
 
-class NotesAnswer(_Answer):
+class NotesAnswer(CamelAnswer):
     """What became of the notes, by their names; those that were replaced are among the added."""
 
     toolset: str
@@ -119,7 +109,7 @@ class NotesAnswer(_Answer):
     warnings: list[str]
 
 
-class NotesGone(_Answer):
+class NotesGone(CamelAnswer):
     """The notes that are gone."""
 
     toolset: str
