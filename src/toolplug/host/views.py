@@ -45,6 +45,7 @@ class Views:
         self._agents = agents
         self._refused = Kept(_refused)
         self._left_out = Kept(left_out)
+        self._nothing_chosen = registry.view(self._left_out)
         self._order = ReaderLast(tail)
         self._equipment = equipment
         self._recent = RecentViews()
@@ -90,7 +91,7 @@ class Views:
         return FirstUse(self._agents, choice, None if session is None else session.code, composed)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> LiveCatalog:
-        tools = self._registry if only is None else self._registry.view(self._left_out)
+        tools = self._registry if only is None else self._nothing_chosen
         return self._in_session(tools, principal, session)
 
     def _of_agent(self, choice: Choice, session: Hashable) -> LiveCatalog:
