@@ -129,6 +129,8 @@ async def test_equipping_admits_nothing_that_the_owner_could_not_call_before(hos
     assert listed(host, ANN) == []
     assert await run(host, ANN, "burn") == 'unknown_tool: no builtin provider handles tool "burn"'
     assert listed(host, ANN._replace(agent="clerk")) == ["d.read"]
+    with pytest.raises(SavedToolsetRefused, match=r"'d\.read' is in the toolset, but this caller does not see it now"):
+        await host.saved_toolsets.add_notes(ANN, ToolReference("d.read"), [Note("tip", "Read it.")])
     read_only = Principal(subject="ann", tenant="t1", scopes=frozenset({"tools:read"}))
     executor = host.executor_for(read_only, agent="clerk")
     result = await executor.execute(ToolCall("c", "d.read"), CallContext(principal=read_only, agent="clerk"))

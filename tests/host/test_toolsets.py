@@ -259,7 +259,7 @@ async def test_host_wide_hooks_hear_the_calls_of_toolsets(config: Write, package
         assert (await run(agent, "own.read")).output == "files 1"
 
 
-@pytest.mark.requirement("C-7-factory-once", "C-7-session-kinds")
+@pytest.mark.requirement("C-7-factory-once", "C-7-session-code")
 async def test_a_session_has_one_executor_of_a_toolset_that_is_made_for_each(config: Write) -> None:
     shop = Shop()
     async with open_host(config(FILE), environ={}) as host:

@@ -165,8 +165,8 @@ class SavedToolsets:
             owner = caller.owner
             name = await self._named(owner, toolset)
             with _audited("notes.add", caller, name):
-                await self._kept(owner, name)
-                definition = catalog[resolved(tool, catalog)].definition
+                kept = await self._kept(owner, name)
+                definition = catalog[resolved(tool, catalog, kept.toolset.tools)].definition
                 made: list[NotesAdded] = []
 
                 def change(before: SavedToolset) -> SavedToolset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from toolplug.catalog.catalog import Catalog
@@ -29,10 +30,17 @@ class ToolReference(NamedTuple):
         return repr(self.ref_id if self.name is None else self.name)
 
 
-def resolved(reference: ToolReference, catalog: Catalog) -> str:
-    """The canonical name of a tool that the catalog lists. Raises `SavedToolsetRefused`."""
+def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] = ()) -> str:
+    """The canonical name of a tool that the catalog lists. Raises `SavedToolsetRefused`.
+
+    `away`: names that are known though the catalog may not list them, which the refusal then says.
+    """
     found = _found(reference, catalog)
     if found is None:
+        if any(reference.name == name or reference.ref_id == ref_id(name) for name in away):
+            mend = "act as the agent that does, or wait until it is back"
+            message = f"the tool {reference} is in the toolset, but this caller does not see it now; {mend}"
+            raise SavedToolsetRefused("tool_not_found", message, "toolRef")
         hint = name_hint(reference.name, catalog) if reference.name is not None else ""
         raise SavedToolsetRefused(
             "tool_not_found", f"there is no tool {reference}" + (f" ({hint})" if hint else ""), "toolRef"
