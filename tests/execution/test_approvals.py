@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -17,6 +18,7 @@ from toolplug.execution.ledger import Ledger
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.switch import SourceSwitch
 from toolplug.stores.memory import MemoryStore
+from toolplug.stores.store import Record
 from toolplug.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +26,15 @@ pytestmark = pytest.mark.anyio
 ALICE = Principal(subject="alice", tenant="t1", scopes=frozenset({"tools:call"}))
 BOB = Principal(subject="bob", tenant="t1", scopes=frozenset({"tools:call", "approvals:write"}))
 EVE = Principal(subject="eve", tenant="t2", scopes=frozenset({"tools:call", "approvals:write"}))
+
+
+class SlowStore(MemoryStore):
+    """Gives others a turn between reading a record and writing it, as a store in a file does."""
+
+    async def read(self, key: str) -> Record | None:
+        record = await super().read(key)
+        await asyncio.sleep(0)
+        return record
 
 
 class World:
@@ -73,7 +84,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     clock, lanes = ManualClock(), Lanes()
     await lanes.open()
-    async with MemoryStore(clock=clock) as store:
+    async with SlowStore(clock=clock) as store:
         yield World(store, clock, lanes)
     await lanes.aclose()
 
@@ -164,3 +175,23 @@ async def test_a_ticket_is_decided_once(world: World) -> None:
     await world.approvals.decide(ticket, "deny", BOB)
     with pytest.raises(ApprovalRefused, match="denied already"):
         await world.approvals.decide(ticket, "approve", BOB)
+
+
+@pytest.mark.requirement("C-3-policy-ask-bound")
+async def test_of_two_calls_with_one_ticket_at_once_one_runs(world: World) -> None:
+    ticket = await world.asked(ALICE, {})
+    await world.approvals.decide(ticket, "approve", BOB)
+    results = await asyncio.gather(*(world.call(ALICE, {}, ticket) for _ in range(2)))
+    assert sorted(result.status for result in results) == [ToolStatus.DENIED, ToolStatus.SUCCESS]
+    assert world.reached == [{}]
+
+
+@pytest.mark.requirement("C-3-policy-ask-decide")
+async def test_of_two_people_who_decide_at_once_one_does(world: World) -> None:
+    ticket = await world.asked(ALICE, {})
+    decided = await asyncio.gather(
+        world.approvals.decide(ticket, "approve", BOB),
+        world.approvals.decide(ticket, "deny", BOB),
+        return_exceptions=True,
+    )
+    assert [type(outcome).__name__ for outcome in decided].count("ApprovalRefused") == 1

@@ -84,6 +84,7 @@ def test_a_tool_outside_the_toolset_takes_no_note() -> None:
 @pytest.mark.requirement("C-7-notes-limits", "ANN-risk-length")
 def test_a_tool_has_at_most_twenty_notes_and_eight_kibibytes_of_them() -> None:
     full = added(KEPT, *[(f"note-{number}", "x") for number in range(MAX_NOTES)]).toolset
+    assert (MAX_NOTES, MAX_NOTES_BYTES) == (20, 8 * 1024)
     fits = MAX_NOTES_BYTES - 5 * len("long-1")
     long = added(KEPT, *[(f"long-{number}", "é" * (fits // 5 // 2)) for number in range(5)]).toolset
     exact = added(long, ("long-0", "x" * (fits - 4 * (fits // 5 // 2) * 2)), replace=True).toolset
