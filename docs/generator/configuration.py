@@ -19,9 +19,9 @@ from toolplug.execution.knobs import (
     BreakerLimit,
     Limits,
 )
+from toolplug.execution.tool_rule import DEFAULT_POLICY, ToolRule
 from toolplug.host.settings import DEFAULT_STORE, ApiKey, Auth, Http, Jwt, Metrics, ProviderSettings
 from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
-from toolplug.providers.entry import DEFAULT_POLICY, ToolRule
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
 _FORMATS: Mapping[object, Callable[[Any], str]] = {

@@ -13,10 +13,10 @@ from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
 from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
+from toolplug.execution.tool_rule import Policy, ToolRule
 from toolplug.host.part import Part
 from toolplug.host.session_settings import SessionSettings
 from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
-from toolplug.providers.entry import Policy, ToolRule
 from toolplug.stores.open import open_store
 
 RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})

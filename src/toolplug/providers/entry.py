@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal, NamedTuple
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import NamedTuple
 
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.knobs import NO_LIMITS, Limits
+from toolplug.execution.tool_rule import ToolRule
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.state import ProviderRecord, ProviderState
-
-Policy = Literal["allow", "ask", "deny", "disable"]
-
-DEFAULT_POLICY: Policy = "allow"
-
-
-class ToolRule(BaseModel):
-    """What is said of one tool under `tools:`; a bare policy is short for `{policy: …}`."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    policy: Policy | None = None
-    limits: Limits = NO_LIMITS
-    tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1)] = None
 
 
 class Place(NamedTuple):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from toolplug.catalog.definition import check_provider_tool_name
-from toolplug.catalog.plan import Approval, Artifacts, Carrier, Gate, Plan, Replay, Setting, Tool
+from toolplug.catalog.plan import Approval, Artifacts, Carrier, Plan, Replay, Setting, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ProviderError
-from toolplug.execution.gates import PolicyGate, TenantsGate
 from toolplug.execution.knobs import DEFAULT_ORIGIN, Layer, effective
 from toolplug.execution.ledger import Ledger, level_of
 from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.tool_rule import DEFAULT_POLICY, NO_RULE, ToolRule
 from toolplug.providers.authoring import BoundTool, bound_tools
-from toolplug.providers.entry import DEFAULT_POLICY, ProviderEntry, ToolRule
+from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.lifecycle import called, owner
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.state import ProviderState
@@ -24,7 +24,6 @@ from toolplug.providers.state import ProviderState
 _LOG = logging.getLogger("toolplug.providers")
 
 KIND = "native"
-NO_RULE = ToolRule()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +150,7 @@ class _Planner:
             convert=bound.convert,
             wants_context=bound.wants_context,
             copies=bound.copies,
-            gates=_gates(rule, partial(entry.origin, *at)),
+            gates=rule.gates(rule.policy or DEFAULT_POLICY, partial(entry.origin, *at)),
             limiters=held.limiters,
             retry=held.retry,
             approval=around.approvals if rule.policy == "ask" else None,
@@ -168,12 +167,3 @@ def _layers(entry: ProviderEntry) -> tuple[Layer, Layer]:
         Layer((), entry.host_limits, partial(entry.host_origin, "limits")),
         Layer((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),
     )
-
-
-def _gates(rule: ToolRule, origin: Callable[[str], str]) -> tuple[Gate, ...]:
-    gates: list[Gate] = []
-    if rule.tenants is not None:
-        gates.append(TenantsGate(frozenset(rule.tenants), origin("tenants")))
-    if rule.policy == "deny":
-        gates.append(PolicyGate(origin("policy")))
-    return tuple(gates)
