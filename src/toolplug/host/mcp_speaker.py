@@ -7,7 +7,7 @@ from typing import cast
 
 from toolplug.mcp.speaker import Speaker
 
-_SDK = "toolplug.mcp.sdk"
+_SDK = "toolplug.mcp.sdk.answering"
 
 
 def mcp_speaker() -> Speaker:

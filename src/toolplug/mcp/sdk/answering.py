@@ -1,4 +1,4 @@
-"""Model Context Protocol by its official SDK: the one file that imports it.
+"""Answering clients: how the SDK reads what they send, and what it is given to answer with.
 
 The SDK reads, validates and answers every method, in both eras. Ours is what it answers with: a caller's tools, and
 their calls. A page of tools passes it as the bytes that the catalog keeps, since encoding a thousand tools takes the

@@ -1,0 +1,1 @@
+"""What MCP servers list: found out in the background, kept in the store, and read without asking anybody."""
