@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
-from typing import TypeVar
-
-from pydantic import BaseModel, ValidationError
 
 from toolplug.config.document import Document
 from toolplug.config.environment import expand
@@ -18,9 +15,9 @@ from toolplug.config.key_path import shown_path
 from toolplug.config.masking import masked
 from toolplug.config.nearest import name_hint
 from toolplug.config.node import MappingNode, ScalarNode, Value
-from toolplug.config.problems import problems_of
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.section import Section
+from toolplug.config.validated import validated
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.knobs import DEFAULT_ORIGIN
 from toolplug.host.settings import PROVIDER_KEY, RESERVED_KEYS, HostSettings, ProviderSettings
@@ -164,7 +161,7 @@ class ProviderEntries:
             broken=frozenset[tuple[str | int, ...]]().union(*(part.broken for part in parts)),
             withheld=frozenset[str]().union(*(part.withheld for part in parts)),
         )
-        return _validated(head, ProviderSettings, ())
+        return validated(head, ProviderSettings)
 
     def _read(self, key: str) -> Wanted:
         """An entry that is on, whole: its rules, its package imported, its settings checked. Raises `ConfigError`."""
@@ -174,7 +171,7 @@ class ProviderEntries:
         found = self.types[key]
         rules = ProviderSettings()
         try:
-            rules = _validated(reserved, ProviderSettings, ())
+            rules = validated(reserved, ProviderSettings)
         except ConfigError as error:
             problems.extend(error.problems)
         entry = self._entry(section, found, rules)
@@ -227,7 +224,7 @@ class ProviderEntries:
         own = read_secret_files(own, model)
         secrets = own.withheld
         try:
-            config = _validated(own, model, RESERVED_KEYS)
+            config = validated(own, model, RESERVED_KEYS)
         except ConfigError as error:
             problems.extend(error.problems)
             return entry
@@ -241,26 +238,6 @@ class ProviderEntries:
 
 
 _KEY = re.compile(PROVIDER_KEY)
-_Model = TypeVar("_Model", bound=BaseModel)
-
-
-def _validated(section: Section, model: type[_Model], also_known: Collection[str]) -> _Model:
-    """The section as its model has it; raises `ConfigError` with what the model and the section itself say.
-
-    Keys that the model does not know are refused unless it says otherwise itself.
-    """
-    try:
-        valid = model.model_validate(
-            section.value,
-            extra=None if "extra" in model.model_config else "forbid",
-            context={"config_dir": section.document.folder},
-        )
-    except ValidationError as error:
-        found = problems_of(error, section=section, model=model, also_known=also_known)
-        raise ConfigError([*section.problems, *found]) from None
-    if section.problems:
-        raise ConfigError(section.problems)
-    return valid
 
 
 def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Section]:
