@@ -417,8 +417,8 @@ async def test_a_limit_that_could_not_act_where_it_stands_is_refused(config: Wri
     )
     assert await problems(path) == [
         "providers.yaml:1:9: limits: queue needs max_concurrency beside it, whose places are waited for",
-        "providers.yaml:5:19: providers.notes.tools.read: limits.drain is for all tools of a provider together; set it"
-        " under the provider's limits",
+        "providers.yaml:5:19: providers.notes.tools.read: limits.drain is for all tools together; set it"
+        " under the limits of the whole entry",
         "providers.yaml:5:49: providers.notes.tools.write: queue needs max_concurrency beside it, whose places are"
         " waited for",
     ]

@@ -16,6 +16,7 @@ from toolplug.execution.metrics import DEFAULT_NAMESPACE
 from toolplug.execution.tool_rule import Policy, ToolRule
 from toolplug.host.part import Part
 from toolplug.host.session_settings import SessionSettings
+from toolplug.host.tool_rules import acting, of_one_tool, rule
 from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
 from toolplug.stores.open import open_store
 
@@ -29,26 +30,6 @@ Offer = Literal["always", "on_request"]
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-
-
-def _rule(value: object) -> object:
-    return {"policy": value} if isinstance(value, str) else value
-
-
-def _acting(limits: Limits) -> Limits:
-    """Refuse a queue for places that this level does not limit: it would hold nobody."""
-    if limits.queue is not None and limits.max_concurrency is None:
-        raise PydanticCustomError("queue_alone", "queue needs max_concurrency beside it, whose places are waited for")
-    return limits
-
-
-def _built(rule: ToolRule) -> ToolRule:
-    if rule.limits.drain is not None:
-        raise PydanticCustomError(
-            "drain_of_tool", "limits.drain is for all tools of a provider together; set it under the provider's limits"
-        )
-    _acting(rule.limits)
-    return rule
 
 
 def _offered(offer: Offer) -> Offer:
@@ -80,7 +61,7 @@ class ProviderSettings(Part):
         dict[
             str,
             Annotated[
-                ToolRule, BeforeValidator(_rule, json_schema_input_type=ToolRule | Policy), AfterValidator(_built)
+                ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
             ],
         ],
         Field(description="rules by tool name: a policy, or policy, limits and tenants"),
@@ -163,7 +144,7 @@ class HostSettings(Part):
 
     auth: Auth | None = None
     http: Http = Http()
-    limits: Annotated[Limits, AfterValidator(_acting)] = NO_LIMITS
+    limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
     sessions: SessionSettings = SessionSettings()
     store: Annotated[
