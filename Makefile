@@ -13,7 +13,7 @@ WAITING := tests/browser tests/cli tests/client tests/docs tests/mcp plugins
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit beside within judge bench docs reference requirements constraints clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit beside within judge conformance bench docs reference requirements constraints clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ within:
 
 judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks
 	$(BIN)/python -m pytest -m judge --timeout=1200
+
+conformance: $(READY)  ## The public MCP conformance suite, against our server and our client
+	$(BIN)/python -m pytest -m judge --timeout=1200 tests/conformance
 
 bench: $(BENCH)/.ready  ## Print the table of numbers, peers included
 	$(BENCH)/bin/python -m benchmarks

@@ -107,7 +107,7 @@ class SdkSpeaker:
 
     def stateless_client(self, message: Message, headers: Headers) -> Client | Reply:
         """Who sent it; refused where headers and message do not agree, or nobody here speaks the version."""
-        texts = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+        texts = _texts(headers)
         if (doubled := find_duplicated_routing_header(texts)) is not None:
             return refusal(400, types.HEADER_MISMATCH, f"{doubled} header appears more than once", message.id)
         given = dict(texts)
@@ -297,10 +297,14 @@ def _mismatch(message: Message, caller: Caller, headers: Headers) -> InboundLadd
     tool = caller.executor.catalog.find(str(params.get("name"))) if message.method == _CALL else None
     if tool is None or _HEADER_HINT not in tool.definition.parameters.text:
         return None
-    given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
     arguments = params.get("arguments")
     known = cast("dict[str, object]", arguments) if isinstance(arguments, dict) else {}
-    return validate_mcp_param_headers(tool.definition.parameters.value, known, given)
+    return validate_mcp_param_headers(tool.definition.parameters.value, known, dict(_texts(headers)))
+
+
+def _texts(headers: Headers) -> list[tuple[str, str]]:
+    """Without the blanks around a value: they are no part of it (RFC 9110, 5.5), and a server may leave them there."""
+    return [(name.decode("latin-1"), value.decode("latin-1").strip(" \t")) for name, value in headers]
 
 
 def _is_block(part: Block) -> bool:

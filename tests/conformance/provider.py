@@ -1,0 +1,155 @@
+"""The tools that the conformance suite expects of a server, as its scenarios describe them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+from httpx2 import AsyncClient
+from pydantic import BaseModel, Field
+
+from toolplug import CallContext, FunctionProvider, ToolCall, ToolDefinition, ToolError, ToolResult, tool
+
+PICTURE = {
+    "type": "image",
+    "data": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==",
+    "mimeType": "image/png",
+}
+SOUND = {
+    "type": "audio",
+    "data": "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=",
+    "mimeType": "audio/wav",
+}
+
+
+FULL_SCHEMA = ToolDefinition(
+    name="json_schema_2020_12_tool",
+    description="Tool with JSON Schema 2020-12 features",
+    parameters={
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {
+            "address": {
+                "$anchor": "addressDef",
+                "type": "object",
+                "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+            }
+        },
+        "properties": {
+            "name": {"type": "string"},
+            "address": {"$ref": "#/$defs/address"},
+            "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+            "phone": {"type": "string"},
+            "email": {"type": "string"},
+        },
+        "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+        "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+        "then": {"required": ["phone"]},
+        "else": {"required": ["email"]},
+        "additionalProperties": False,
+    },
+)
+
+
+class Conformance(FunctionProvider):
+    """Answers as the suite says."""
+
+    class Config(BaseModel):
+        """Where the host is that this provider stands in."""
+
+        host: str
+
+    async def start(self, site: object) -> None:
+        self.spare_is_there = True
+
+    def tools(self) -> Sequence[ToolDefinition]:
+        return [*super().tools(), FULL_SCHEMA]
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        if call.name == FULL_SCHEMA.name:
+            return ToolResult(output="the arguments fit")
+        return await super().execute(call, context)
+
+    @tool
+    async def test_simple_text(self) -> str:
+        """Answer with text."""
+        return "This is a simple text response for testing."
+
+    @tool
+    async def test_image_content(self) -> ToolResult:
+        """Answer with a picture."""
+        return ToolResult(parts=(PICTURE,))
+
+    @tool
+    async def test_audio_content(self) -> ToolResult:
+        """Answer with a sound."""
+        return ToolResult(parts=(SOUND,))
+
+    @tool
+    async def test_embedded_resource(self) -> ToolResult:
+        """Answer with a resource."""
+        text = "This is an embedded resource content."
+        return ToolResult(parts=(resource("test://embedded-resource", "text/plain", text),))
+
+    @tool
+    async def test_multiple_content_types(self) -> ToolResult:
+        """Answer with content of three types."""
+        embedded = resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}')
+        return ToolResult(output="Multiple content types test:", parts=(PICTURE, embedded))
+
+    @tool
+    async def test_error_handling(self) -> str:
+        """Fail on purpose."""
+        raise ToolError("This tool intentionally returns an error for testing")
+
+    @tool
+    async def test_tool_with_progress(self, context: CallContext) -> str:
+        """Report how far it is."""
+        for done in (0, 50, 100):
+            context.report(done, 100)
+            await asyncio.sleep(0.05)
+        return "done"
+
+    @tool
+    async def test_logging_tool(self) -> str:
+        """Write a line to the log of the host, which is no message to the client."""
+        self.log.info("a line")
+        return "logged"
+
+    @tool
+    async def test_streaming_elicitation(self, context: CallContext) -> str:
+        """Say something on the way: a tool here can tell the client things, and cannot ask it."""
+        context.report(1, 1, "nothing to ask")
+        return "asked nothing"
+
+    @tool
+    async def test_trigger_tool_change(self) -> str:
+        """Have the operator switch another provider off, or on again."""
+        verb = "disable" if self.spare_is_there else "enable"
+        async with AsyncClient(base_url=self.config.host) as operator:
+            done = await operator.post(f"/v1/providers/spare/{verb}")
+            done.raise_for_status()
+        self.spare_is_there = not self.spare_is_there
+        return verb
+
+    @tool
+    async def test_x_mcp_header(
+        self, region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})], priority: int = 0
+    ) -> str:
+        """Answer with what a header has to repeat."""
+        return f"{region} {priority}"
+
+
+class Spare(FunctionProvider):
+    """Comes and goes."""
+
+    @tool
+    async def test_spare(self) -> str:
+        """Be there."""
+        return "there"
+
+
+def resource(uri: str, mime_type: str, text: str) -> dict[str, object]:
+    """A resource within a result."""
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": text}}

@@ -1,0 +1,62 @@
+"""The public conformance suite as a client of ours: `/mcp`, and a session's endpoint."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+import yaml
+from tests.cli.process import serving
+from tests.conformance.baseline import expected, judged
+from tests.conformance.suite import REVISIONS, checked
+
+pytestmark = [pytest.mark.judge, pytest.mark.requirement("C-5-mcp", "C-5-session-mcp", "I5-5-conformance-server")]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where `toolplug serve` serves the tools that the suite expects."""
+    folder = tmp_path_factory.mktemp("host")
+    site = folder / "site"
+    info = site / "toolplug_conformance-1.0.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("provider.py"), site / "toolplug_conformance.py")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolplug-conformance\nVersion: 1.0\n")
+    points = "conformance = toolplug_conformance:Conformance\nspare = toolplug_conformance:Spare\n"
+    (info / "entry_points.txt").write_text(f"[toolplug.providers]\n{points}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    providers = {"conformance": {"enabled": True, "host": f"http://127.0.0.1:{port}"}, "spare": {"enabled": True}}
+    (folder / "providers.yaml").write_text(yaml.safe_dump({"store": "memory://", "providers": providers}))
+    with serving("--port", port, folder=folder, site=site) as service:
+        yield service.url
+        service.process.terminate()
+        assert service.end() == 0, service.lines
+
+
+@pytest.fixture(params=["/mcp", "a session"])
+def endpoint(request: pytest.FixtureRequest, host: str) -> str:
+    if request.param == "/mcp":
+        return f"{host}/mcp"
+    return httpx2.post(f"{host}/api/sessions").json()["mcpUrl"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_suite_finds_what_the_baseline_says_and_nothing_else(endpoint: str, revision: str, tmp_path: Path) -> None:
+    assert judged(checked("server", revision, tmp_path, "--url", endpoint), expected("server")) == []
+
+
+def test_what_the_baseline_calls_not_offered_is_not_advertised(endpoint: str) -> None:
+    introduction = {
+        "protocolVersion": REVISIONS[0],
+        "capabilities": {},
+        "clientInfo": {"name": "judge", "version": "1"},
+    }
+    initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": introduction}
+    offered = httpx2.post(endpoint, json=initialize).json()["result"]["capabilities"]
+    assert offered == {"tools": {"listChanged": True}}
+    assert not set(offered) & {row.capability for row in expected("server")}
