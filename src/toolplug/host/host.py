@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -177,9 +177,11 @@ class Host:
         agent: str | None = None,
         session: str | None = None,
         toolsets: Collection[str] | None = None,
+        within: Hashable = None,
     ) -> Catalog:
         """What `executor_for` lists, once every toolset that lists nothing before it was opened has been opened."""
-        return await listed(self.executor_for(principal, agent=agent, session=session, toolsets=toolsets))
+        chosen = self.executor_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)
+        return await listed(chosen)
 
     def executor_for(
         self,
@@ -188,11 +190,13 @@ class Host:
         agent: str | None = None,
         session: str | None = None,
         toolsets: Collection[str] | None = None,
+        within: Hashable = None,
     ) -> ToolExecutor:
         """The tools of this caller as one executor that follows every change (CONTRACT.md section 5, *whose catalog*).
 
         `toolsets`: the ids of those that this one request wants among the agent's; the rest is neither listed nor run.
         None or nothing: all of them. What a session has of its own is in no toolset and stays.
+        `within`: the key of a conversation that is no session, such as one of MCP, in which toolsets are opened once.
 
         Raises `AgentRequired`, `AgentNotAllowed`, and for the session `InvalidSessionCode`, `SessionNotFound` and
         `SessionGone`; one that another process made is found by `sessions.find` first. Without the scope `tools:call`
@@ -200,7 +204,7 @@ class Host:
         """
         opened = self._entered()
         chosen = frozenset(toolsets) if toolsets else None
-        return opened.views.executor_for(principal, agent, opened.session(session, principal), chosen)
+        return opened.views.executor_for(principal, agent, opened.session(session, principal), chosen, within)
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider: those of the configuration in file order, then those that are only installed, by type."""

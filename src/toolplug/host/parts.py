@@ -87,7 +87,7 @@ class Parts:
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, code: parts.in_session(who, code))  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
-            mcp = Serving(mcp_speaker)
+            mcp = Serving(mcp_speaker, toolsets.tools.end)
             life.callback(mcp.stop)
             parts = cls(
                 configuration=configuration,

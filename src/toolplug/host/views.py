@@ -51,11 +51,17 @@ class Views:
         self._recent = RecentViews()
 
     def executor_for(
-        self, principal: Principal, agent: str | None, session: Session | None, only: frozenset[str] | None = None
+        self,
+        principal: Principal,
+        agent: str | None,
+        session: Session | None,
+        only: frozenset[str] | None = None,
+        within: Hashable = None,
     ) -> ToolExecutor:
         """The tools of this caller, as their equipped toolset chooses. Raises `AgentRequired` and `AgentNotAllowed`.
 
-        `only`: those of these toolsets, and what the session has of its own.
+        `only`: those of these toolsets, and what the session has of its own. `within`: for what toolsets are opened
+        where there is no session; None: for each call.
         """
         code = None if session is None else session.code
         owner = Owner(principal.tenant, principal.subject, code)
@@ -64,7 +70,7 @@ class Views:
             return self._equipment.view(owner, tools, code)
 
         if acting_agent(principal, agent) is not None:
-            return self._composed(principal, agent, session, only, choose)
+            return self._composed(principal, agent, session, only, choose, within)
         key = (principal, code, session and session.executor, only is None)
         return self._recent.view(key, lambda: choose(self._without_agent(principal, session, only)))
 
@@ -79,6 +85,7 @@ class Views:
         session: Session | None,
         only: frozenset[str] | None,
         choose: Choose,
+        within: Hashable = None,
     ) -> ToolExecutor:
         acting = acting_agent(principal, agent)
         if acting is None:
@@ -88,7 +95,7 @@ class Views:
         def composed(key: Hashable) -> ToolExecutor:
             return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
-        return FirstUse(self._agents, choice, None if session is None else session.code, composed)
+        return FirstUse(self._agents, choice, within if session is None else session.code, composed)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> LiveCatalog:
         tools = self._registry if only is None else self._nothing_chosen

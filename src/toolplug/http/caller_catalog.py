@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
@@ -11,18 +11,31 @@ from toolplug.host.host import Host
 
 
 async def executor_of(
-    host: Host, principal: Principal, agent: str | None, session: str | None, toolsets: Collection[str] | None = None
+    host: Host,
+    principal: Principal,
+    agent: str | None,
+    session: str | None,
+    toolsets: Collection[str] | None = None,
+    within: Hashable = None,
 ) -> ToolExecutor:
-    """The caller's tools. Raises `AccessError` for what the caller cannot have, and for a session `StoreError`."""
+    """The caller's tools; the arguments are those of `Host.executor_for`.
+
+    Raises `AccessError` for what the caller cannot have, and for a session `StoreError`.
+    """
     if session is not None:
         await host.sessions.find(session, principal.tenant)
-    return host.executor_for(principal, agent=agent, session=session, toolsets=toolsets)
+    return host.executor_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)
 
 
 async def catalog_of(
-    host: Host, principal: Principal, agent: str | None, session: str | None, toolsets: Collection[str] | None = None
+    host: Host,
+    principal: Principal,
+    agent: str | None,
+    session: str | None,
+    toolsets: Collection[str] | None = None,
+    within: Hashable = None,
 ) -> Catalog:
     """What the caller's executor lists, once every toolset that it needs is open. Raises like `executor_of`."""
     if session is not None:
         await host.sessions.find(session, principal.tenant)
-    return await host.catalog_for(principal, agent=agent, session=session, toolsets=toolsets)
+    return await host.catalog_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from secrets import token_urlsafe
@@ -16,6 +16,10 @@ MOST = 10_000
 """Beyond it, the one that was used longest ago goes: its client is told to begin again."""
 
 CallOff = Callable[[], None]
+
+
+def _nothing(handshake: Handshake) -> None:
+    """Nothing was kept for it."""
 
 
 class Handshake:
@@ -53,21 +57,24 @@ class Handshake:
 
 
 class Handshakes:
-    """All of them, the one that was used longest ago first."""
+    """All of them, the one that was used longest ago first. `over` hears of each once, when it is forgotten."""
 
-    def __init__(self, *, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, most: int = MOST, over: Callable[[Handshake], object] = _nothing) -> None:
         self._most = most
-        self._clock = clock
+        self._over = over
+        self._loop = asyncio.get_running_loop()
         self._known: OrderedDict[str, Handshake] = OrderedDict()
+        self._looking: asyncio.TimerHandle | None = None
 
     def open(self, owner: Hashable, client: Client) -> Handshake:
         """A new one."""
         self._drop_idle()
         while len(self._known) >= self._most:
-            self._known.popitem(last=False)[1].end()
+            self.end(next(iter(self._known.values())))
         handshake = Handshake(owner, client)
         self._known[handshake.id] = handshake
-        handshake.used_at = self._clock()
+        handshake.used_at = self._loop.time()
+        self._look_later()
         return handshake
 
     def find(self, id: str, owner: Hashable) -> Handshake | None:  # noqa: A002  the protocol's own name
@@ -81,15 +88,21 @@ class Handshakes:
 
     def end(self, handshake: Handshake) -> None:
         """Forget one, and call off what runs for it."""
-        self._known.pop(handshake.id, None)
-        handshake.end()
+        if self._known.pop(handshake.id, None) is not None:
+            handshake.end()
+            self._over(handshake)
+
+    def stop(self) -> None:
+        """Look after nobody any more."""
+        if self._looking is not None:
+            self._looking.cancel()
 
     def _use(self, handshake: Handshake) -> None:
-        handshake.used_at = self._clock()
+        handshake.used_at = self._loop.time()
         self._known.move_to_end(handshake.id)
 
     def _drop_idle(self) -> None:
-        before = self._clock() - IDLE_S
+        before = self._loop.time() - IDLE_S
         while self._known:
             oldest = next(iter(self._known.values()))
             if oldest.used_at > before:
@@ -97,4 +110,15 @@ class Handshakes:
             if oldest.busy:
                 self._use(oldest)
             else:
-                del self._known[oldest.id]
+                self.end(oldest)
+
+    def _look_later(self) -> None:
+        """Look again when the first may be over, also where nobody comes any more."""
+        if self._looking is None and self._known:
+            oldest = next(iter(self._known.values()))
+            self._looking = self._loop.call_at(oldest.used_at + IDLE_S, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        self._drop_idle()
+        self._look_later()

@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Callable
 
 from toolplug.mcp.changes import Announcer
-from toolplug.mcp.handshakes import Handshakes
+from toolplug.mcp.handshakes import Handshake, Handshakes
 from toolplug.mcp.speaker import Speaker
 
 
 class Serving:
-    """Costs nothing before the first client comes; then `load` gives what speaks the protocol."""
+    """Costs nothing before the first client comes; then `load` gives what speaks the protocol.
 
-    def __init__(self, load: Callable[[], Speaker]) -> None:
+    `over` closes what was opened for a client that has introduced itself and is forgotten.
+    """
+
+    def __init__(self, load: Callable[[], Speaker], over: Callable[[Handshake], object]) -> None:
         self._load = load
         self._speaker: asyncio.Future[Speaker] | None = None
         self.announcer: Announcer = Announcer()
-        self.handshakes: Handshakes = Handshakes()
+        self.handshakes: Handshakes = Handshakes(over=over)
 
     async def speaker(self) -> Speaker:
         """What speaks the protocol; loaded once, in a thread, as that takes a second. Raises `ModuleNotFoundError`."""
@@ -33,3 +36,4 @@ class Serving:
     def stop(self) -> None:
         """End the streams of all who wait for changes."""
         self.announcer.stop()
+        self.handshakes.stop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import AccessError, StoreError
@@ -12,6 +10,7 @@ from toolplug.http.caller_catalog import catalog_of, executor_of
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import HttpProblem
 from toolplug.mcp.caller import Caller
+from toolplug.mcp.handshakes import Handshake
 from toolplug.toolsets.first_use import FirstUse
 
 
@@ -24,22 +23,21 @@ def agent_of(exchange: Exchange) -> str | None:
     return exchange.query().get("agent") or exchange.header(b"x-toolplug-agent")
 
 
-async def caller_of(
-    host: Host, exchange: Exchange, *, since: str | None = None, listed: Callable[[Catalog], None] = _nobody
-) -> Caller:
-    """The caller of a request. `since`: the etag of what its client has listed, None: what is listed now.
+async def caller_of(host: Host, exchange: Exchange, known: Handshake | None = None) -> Caller:
+    """The caller of a request; `known`: the client that has introduced itself, for which toolsets may be open.
 
     Raises `HttpProblem`, `AccessError`, and for a session `StoreError`.
     """
     principal, agent, code = exchange.principal, agent_of(exchange), exchange.params.get("code")
-    executor = await executor_of(host, principal, agent, code)
+    executor = await executor_of(host, principal, agent, code, within=known)
+    since = None if known is None else known.seen
     followed = executor.listing if isinstance(executor, FirstUse) else executor
     return Caller(
         executor=executor,
         context=CallContext(principal=principal, session=code, agent=agent, trace=exchange.request_id),
-        catalog=lambda: catalog_of(host, principal, agent, code),
+        catalog=lambda: catalog_of(host, principal, agent, code, within=known),
         watch=lambda: host.mcp.announcer.watch(followed, of=code, since=since),
-        listed=listed,
+        listed=_nobody if known is None else known.listed,
     )
 
 

@@ -73,7 +73,7 @@ async def mcp_stream(host: Host, exchange: Exchange) -> None:
     if isinstance(known, Reply):
         await _answer(exchange, known)
         return
-    caller = await caller_of(host, exchange, since=known.seen)
+    caller = await caller_of(host, exchange, known)
     out = Outflow(exchange, streams=True, still=lambda: is_still_admitted(host, exchange))
     if known.stream is not None:
         known.stream()
@@ -152,7 +152,7 @@ async def _answer_known(host: Host, exchange: Exchange, speaker: Speaker, messag
             known.cancel((message.params or {}).get("requestId"))
         await _take(exchange)
         return
-    caller = await caller_of(host, exchange, listed=known.listed)
+    caller = await caller_of(host, exchange, known)
     out = Outflow(exchange, streams=accepts(exchange, _EVENTS))
     known.running[message.id] = out.call_off
     try:
