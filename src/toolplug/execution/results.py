@@ -12,6 +12,7 @@ from toolplug.catalog.call import EMPTY, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.schema import MAX_REPORTED
 from toolplug.errors import InvalidArguments, ToolError
+from toolplug.execution.source_away import SourceAway
 from toolplug.signatures.values import as_json
 
 _LOG = logging.getLogger("toolplug.execution")
@@ -76,6 +77,8 @@ def failed(call: ToolCall, error: BaseException, plan: Plan) -> ToolResult:
             return _said(call, error)
         if isinstance(error, InvalidArguments):
             return invalid(call, error.lines)
+        if isinstance(error, SourceAway):
+            return unavailable(call, str(error), code=error.code)._replace(retry_after_s=error.retry_after_s)
     except BaseException as worse:  # noqa: BLE001  an error's text is the tool's own code, as part of `run`
         error = worse
     _LOG.error(

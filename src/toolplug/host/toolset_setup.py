@@ -26,5 +26,6 @@ def toolsets_around(registry: FunctionRegistry, configuration: Callable[[], Conf
         limits=limits,
         hooks=lambda: registry.hooks,
         replay=around.replay,
+        approvals=around.approvals,
         artifacts=around.artifacts,
     )

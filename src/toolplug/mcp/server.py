@@ -22,7 +22,7 @@ def _nowhere(*_path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Server:
-    """One server. `policy` and `limits` hold for all its tools, `tools` are the rules of some by the server's own names.
+    """One server. `policy` and `limits` hold for all its tools, `tools` are rules of some, by the server's own names.
 
     `discovery_timeout_s` bounds what it takes to start it and to list its tools. `origin` gives the place of a key of
     the entry, by its path: `origin("tools", "get_time", "policy")`.
@@ -64,6 +64,7 @@ def config_hash(server: Server, key: bytes) -> str:
         cwd = None if transport.cwd is None else str(transport.cwd)
         reached: list[object] = ["stdio", transport.command, list(transport.args), dict(transport.env), cwd]
     else:
+        headers = {name.lower(): value for name, value in transport.headers.items()}
         oauth = None if transport.oauth is None else asdict(transport.oauth)
-        reached = ["http", transport.url, dict(transport.headers), oauth]
+        reached = ["http", transport.url, headers, oauth]
     return hmac.digest(key, canonical(reached), "sha256").hex()

@@ -8,14 +8,16 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.catalog import Catalog
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.live import Joint, LiveCatalog
 from toolplug.toolsets.allowlists import Allowlists
 from toolplug.toolsets.around import Around
 from toolplug.toolsets.limited import limited
 from toolplug.toolsets.lone_part import LonePart
+from toolplug.toolsets.on_demand_part import OnDemandPart
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.session_part import SessionPart
-from toolplug.toolsets.toolset import PerSession, Shared, Toolset
+from toolplug.toolsets.toolset import OnDemand, PerSession, Shared, Toolset
 
 _MOST_TOGETHER = 256
 """Combinations of toolsets that are kept as one map each; who holds an executor keeps its own."""
@@ -51,7 +53,7 @@ class AgentTools:
         self._allowlists = Allowlists()
         self._shared: dict[Toolset, LiveCatalog] = {}
         self._lone: dict[Toolset, LonePart] = {}
-        self._sessions: dict[Hashable, dict[Toolset, SessionPart]] = {}
+        self._sessions: dict[Hashable, dict[Toolset, SessionPart | OnDemandPart]] = {}
         self._together: dict[tuple[LiveCatalog, ...], LiveCatalog] = {}
         self._live: dict[Hashable, WeakValueDictionary[Choice, Joint]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -83,11 +85,26 @@ class AgentTools:
 
     def executor(self, choice: Choice, session: Hashable = None) -> LiveCatalog:
         """The tools of these toolsets, in the order of the allowlist; the same executor while anybody holds it."""
-        joints = self._live.setdefault(session, WeakValueDictionary())
+        joints = self._live.get(session)
+        if joints is None:
+            joints = self._live[session] = WeakValueDictionary()
+            for toolset in self.chosen(choice) if session is not None else ():
+                toolset.used()
         joint = joints.get(choice)
         if joint is None:
             joint = joints[choice] = Joint(self._around.unknown, *self._parts(choice, session))
         return joint
+
+    def part(self, toolset: Toolset, session: Hashable = None) -> LiveCatalog:
+        """The tools of one toolset under its prefix, as a session has them, or as everybody does."""
+        source = toolset.source
+        if isinstance(source, Shared):
+            return self._shared_part(toolset, source.executor)
+        if session is not None and session in self._live:
+            return self._session_part(toolset, source, session).live
+        if isinstance(source, OnDemand):
+            return self._shared_part(toolset, source.lone)
+        return self._lone_part(toolset, source)
 
     def chosen(self, choice: Choice) -> list[Toolset]:
         """The toolsets of a choice that are registered, in order."""
@@ -132,22 +149,16 @@ class AgentTools:
 
     def _waiting(self, choice: Choice, session: Hashable, name: str) -> list[SessionPart]:
         parts = self._sessions.get(session, {})
-        chosen = [item for item in self.chosen(choice) if item in parts and _could_be_of(name, item.prefix)]
-        return [parts[item] for item in chosen if parts[item].waits]
+        chosen = [parts[item] for item in self.chosen(choice) if item in parts and _could_be_of(name, item.prefix)]
+        return [part for part in chosen if isinstance(part, SessionPart) and part.waits]
 
     def _parts(self, choice: Choice, session: Hashable) -> list[LiveCatalog]:
         """What an executor is joined from: one part for all who have the same, where no part is a session's own."""
         parts: list[LiveCatalog] = []
         alone = True
         for toolset in self.chosen(choice):
-            source = toolset.source
-            if isinstance(source, Shared):
-                parts.append(self._shared_part(toolset, source))
-            elif session is None:
-                parts.append(self._lone_part(toolset, source))
-            else:
-                alone = False
-                parts.append(self._session_part(toolset, source, session).live)
+            parts.append(self.part(toolset, session))
+            alone = alone and (session is None or isinstance(toolset.source, Shared))
         return [self._joined(tuple(parts))] if alone and parts else parts
 
     def _joined(self, parts: tuple[LiveCatalog, ...]) -> LiveCatalog:
@@ -161,12 +172,14 @@ class AgentTools:
             joint = self._together[parts] = Joint(self._around.unknown, *parts).view(_flat)
         return joint
 
-    def _shared_part(self, toolset: Toolset, source: Shared) -> LiveCatalog:
+    def _shared_part(self, toolset: Toolset, executor: ToolExecutor) -> LiveCatalog:
         part = self._shared.get(toolset)
         if part is None:
-            whole = Joint(self._around.unknown, source.executor)
-            part = self._shared[toolset] = whole.view(lambda catalog: self._of_toolset(catalog, toolset))
+            part = self._shared[toolset] = self._under_prefix(toolset, executor)
         return part
+
+    def _under_prefix(self, toolset: Toolset, executor: ToolExecutor) -> LiveCatalog:
+        return Joint(self._around.unknown, executor).view(lambda catalog: self._of_toolset(catalog, toolset))
 
     def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
         if toolset.limits is not None:
@@ -179,11 +192,17 @@ class AgentTools:
             part = self._lone[toolset] = LonePart(toolset, source, self._around)
         return part.live
 
-    def _session_part(self, toolset: Toolset, source: PerSession, session: Hashable) -> SessionPart:
+    def _session_part(
+        self, toolset: Toolset, source: PerSession | OnDemand, session: Hashable
+    ) -> SessionPart | OnDemandPart:
         parts = self._sessions.setdefault(session, {})
         part = parts.get(toolset)
         if part is None:
-            part = parts[toolset] = SessionPart(toolset, source, self._around)
+            if isinstance(source, OnDemand):
+                part = OnDemandPart(toolset, source, self._around, self._of_toolset)
+            else:
+                part = SessionPart(toolset, source, self._around)
+            parts[toolset] = part
         return part
 
     def _drop_unregistered(self) -> None:
@@ -196,7 +215,7 @@ class AgentTools:
             for toolset in [toolset for toolset in parts if toolset not in known]:
                 self._retired(parts.pop(toolset))
 
-    def _retired(self, part: SessionPart) -> asyncio.Task[None]:
+    def _retired(self, part: SessionPart | OnDemandPart) -> asyncio.Task[None]:
         task = asyncio.create_task(part.aclose(), name="toolplug-toolset-close")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolplug.catalog.plan import Artifacts, Carrier, Replay
+from toolplug.catalog.plan import Approval, Artifacts, Carrier, Replay
 from toolplug.execution.current_hooks import Hooks
 from toolplug.execution.knobs import Layer
 from toolplug.execution.ledger import Ledger
@@ -25,4 +25,5 @@ class Around:
     limits: Callable[[], Layer]
     hooks: Hooks = tuple
     replay: Replay | None = None
+    approvals: Approval | None = None
     artifacts: Artifacts | None = None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.definition import ToolDefinition
@@ -25,6 +26,10 @@ entered (`async with`), else by its `aclose()` where it has one."""
 _ID = re.compile(TOOLSET_ID)
 
 
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     """One executor for everybody, which no session closes."""
@@ -40,18 +45,46 @@ class PerSession:
     tools: tuple[ToolDefinition, ...] | None = None
 
 
+class SessionExecutor(ToolExecutor, Protocol):
+    """A tool executor of one session."""
+
+    async def aclose(self) -> None:
+        """End what its calls have started."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDemand:
+    """Executors that list at once, and start what they need at their first call.
+
+    `make` gives one for each session, when it is first needed; it is closed once, with the session. `lone` is that of
+    callers without a session, which nobody closes.
+    """
+
+    lone: ToolExecutor
+    make: Callable[[], SessionExecutor]
+
+
+Source = Shared | PerSession | OnDemand
+
+
+Source = Shared | PerSession | OnDemand
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Toolset:
     """One registration. Raises `InvalidDefinition` for an id or a prefix that is illegal (CONTRACT.md section 1).
 
-    `limits` hold for its tools together, beside those of where they come from. `shown` says what its tools come from,
+    `limits` hold for its tools together, beside those of where they come from. `used` is told when a session begins to
+    use the toolset. `shown` says what its tools come from,
     and `origin` the line of the configuration, or the call, that registered it.
     """
 
     id: str
     prefix: str
-    source: Shared | PerSession
+    source: Source
     limits: Layer | None = None
+    used: Callable[[], None] = _nothing
     shown: str = FROM_CODE
     origin: str = FROM_CODE
 

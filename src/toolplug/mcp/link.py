@@ -1,0 +1,169 @@
+"""One connection to a server: opened when it is first needed, kept, and opened again when it is needed after its end.
+
+call ──▶ open? ──yes──▶ connection.call
+          │ no
+          ▼
+   the one task of a connection's life: enter ─▶ begin ─▶ wait for its end, or ours ─▶ leave
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from time import monotonic
+
+from toolplug.catalog.call import Report
+from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, ServerConnection
+from toolplug.mcp.line import ServerDown
+from toolplug.mcp.restarts import Restarts
+from toolplug.mcp.server import Server
+
+CLOSE_S = 6.0
+"""A connection promises to end within five seconds."""
+
+Begin = Callable[[ServerConnection], Awaitable[None]]
+"""What is done with a connection before the first call goes over it; never raises."""
+
+_LOG = logging.getLogger("toolplug.mcp")
+
+_Opening = asyncio.Future[ServerConnection | None]
+
+
+class Link:
+    """Implements `toolplug.mcp.line.Line` over one connection at a time.
+
+    A server that cannot be started, or whose connection does not last, is left alone for a while (`Restarts`): calls
+    are answered at once meanwhile. `on_change` hears that the server's list of tools has changed.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        connect: Connect,
+        on_change: OnChange,
+        *,
+        begin: Begin | None = None,
+        restarts: Restarts | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._server = server
+        self._connect = connect
+        self._on_change = on_change
+        self._begin = begin
+        self._clock = clock
+        self._restarts = Restarts(clock) if restarts is None else restarts
+        self._connection: ServerConnection | None = None
+        self._opening: _Opening | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._lives: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self.was_open: bool = False
+
+    @property
+    def connection(self) -> ServerConnection | None:
+        """The open connection, None where there is none now."""
+        connection = self._connection
+        return connection if connection is not None and connection.open else None
+
+    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+        """Run a tool, over a new connection where there is none. Raises `ServerDown`, `ServerRefused`, `BadAnswer`."""
+        connection = self._connection
+        if connection is None or not connection.open:
+            connection = await self._opened()
+        try:
+            return await connection.call(name, arguments, report)
+        except ConnectionFailed as error:
+            raise ServerDown(self._server.name.id) from error
+
+    async def aclose(self) -> None:
+        """End it: within some seconds the connection is left, whatever it does."""
+        self._ended.set()
+        self._connection = None
+        lives = list(self._lives)
+        if self._opening is not None and self._life is not None:
+            self._life.cancel()
+            self._settle(self._opening, None)
+        if lives:
+            _, pending = await asyncio.wait(lives, timeout=CLOSE_S)
+            for life in pending:
+                _LOG.error("the connection to MCP server %r has not ended after %g s", self._server.name.id, CLOSE_S)
+                life.cancel()
+
+    async def _opened(self) -> ServerConnection:
+        """A connection that is open; whoever comes while it opens waits for the same."""
+        server = self._server.name.id
+        if self._ended.is_set():
+            raise ServerDown(server)
+        opening = self._opening
+        if opening is None:
+            pause = self._restarts.pause_s()
+            if pause:
+                raise ServerDown(server, retry_after_s=pause)
+            opening = self._opening = asyncio.get_running_loop().create_future()
+            life = self._life = asyncio.create_task(self._guarded_life(opening), name=f"toolplug-mcp-{server}")
+            self._lives.add(life)
+            life.add_done_callback(self._lives.discard)
+        connection = await asyncio.shield(opening)
+        if connection is None:
+            raise ServerDown(server, retry_after_s=self._restarts.pause_s() or None)
+        return connection
+
+    async def _guarded_life(self, opening: _Opening) -> None:
+        """Whatever happens, nobody waits for a connection that will not come."""
+        server, reason = self._server, ""
+        try:
+            await self._whole_life(opening)
+        except asyncio.CancelledError:
+            raise
+        except TimeoutError:
+            reason = f"it was not ready after {server.discovery_timeout_s:g} s"
+        except ConnectionFailed as error:
+            reason = str(error)
+        except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
+            reason = f"its connection raised {type(error).__name__}"
+        finally:
+            if not opening.done():
+                pause = 0.0 if self._ended.is_set() else self._restarts.failed()
+                self._settle(opening, None)
+                if reason:
+                    _LOG.warning("MCP server %r is down, left alone for %.1f s: %s", server.name.id, pause, reason)
+            elif reason:
+                _LOG.warning("MCP server %r ended badly: %s", server.name.id, reason)
+
+    async def _whole_life(self, opening: _Opening) -> None:
+        async with AsyncExitStack() as life:
+            async with asyncio.timeout(self._server.discovery_timeout_s):
+                connection = await life.enter_async_context(self._connect(self._server.transport, self._on_change))
+                if self._begin is not None:
+                    await self._begin(connection)
+            if self._ended.is_set():
+                return
+            opened = self._clock()
+            self._connection, self.was_open = connection, True
+            self._settle(opening, connection)
+            await self._until_over(connection)
+            if self._connection is connection:
+                self._connection = None
+            if not self._ended.is_set():
+                self._restarts.lasted(self._clock() - opened)
+                _LOG.warning("MCP server %r has gone; the next call starts it again", self._server.name.id)
+
+    async def _until_over(self, connection: ServerConnection) -> None:
+        """Wait until the server has gone, or this link is to end."""
+        ends = [asyncio.create_task(connection.gone()), asyncio.create_task(self._told_to_end())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    async def _told_to_end(self) -> None:
+        await self._ended.wait()
+
+    def _settle(self, opening: _Opening, connection: ServerConnection | None) -> None:
+        self._opening = None
+        if not opening.done():
+            opening.set_result(connection)

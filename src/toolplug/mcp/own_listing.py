@@ -1,0 +1,75 @@
+"""What one connection lists: read before the first call goes over it, and again whenever the server says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from toolplug.discovery.kept import Kept
+from toolplug.discovery.listing import read_listing
+from toolplug.discovery.record import DiscoveryRecord, FoundTool
+from toolplug.mcp.connection import BadAnswer, ConnectionFailed, ServerConnection, ServerRefused
+from toolplug.mcp.relisting import Pause, Relisting
+
+Heard = Callable[[Sequence[object]], None]
+"""Is told what a server has listed, as it sent it; never raises."""
+
+_LOG = logging.getLogger("toolplug.mcp")
+
+
+class OwnListing:
+    """`tools` are the last that were listed, None before. `changed` is told that they are others.
+
+    `first` is told of the first list of each connection.
+    """
+
+    def __init__(self, server: str, *, first: Heard, changed: Callable[[], None], pause: Pause = asyncio.sleep) -> None:
+        self._server = server
+        self._first = first
+        self._changed = changed
+        self._connection: ServerConnection | None = None
+        self._relisting = Relisting(self._read_again, pause)
+        self._stopped = False
+        self.tools: tuple[FoundTool, ...] | None = None
+
+    async def begin(self, connection: ServerConnection) -> None:
+        """Read the list of a new connection; where that fails, what was known stays."""
+        raw = await self._read(connection)
+        self._connection = connection
+        if raw is not None:
+            self._first(raw)
+
+    def due(self) -> None:
+        """The server says that its list has changed."""
+        if self._connection is not None:
+            self._relisting.due()
+
+    def stop(self) -> None:
+        """Tell nobody anything any more."""
+        self._stopped = True
+        self._relisting.stop()
+
+    async def aclose(self) -> None:
+        """The same, and wait until it is so."""
+        self.stop()
+        await self._relisting.aclose()
+
+    async def _read_again(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.open:
+            await self._read(connection)
+
+    async def _read(self, connection: ServerConnection) -> Sequence[object] | None:
+        try:
+            raw = await connection.tools()
+        except (ConnectionFailed, ServerRefused, BadAnswer) as error:
+            _LOG.warning("MCP server %r does not list its tools: %s", self._server, error)
+            return None
+        known = Kept(record=DiscoveryRecord(tools=self.tools or ()))
+        listing = await read_listing(raw, self._server, known)
+        if self._stopped:
+            return None
+        self.tools = listing.tools
+        self._changed()
+        return raw

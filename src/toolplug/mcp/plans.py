@@ -1,0 +1,180 @@
+"""The plans of a server's tools: what stands around a call that goes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, no_report
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import Approval, Gate, Plan, Series, Setting, Target, Tool
+from toolplug.discovery.known_server import ServerName
+from toolplug.discovery.record import FoundTool
+from toolplug.discovery.sanitised import KIND
+from toolplug.errors import ToolError
+from toolplug.execution.current_hooks import CurrentHooks
+from toolplug.execution.gates import TenantsGate
+from toolplug.execution.knobs import DEFAULT_DRAIN_S, Effective, Layer, effective
+from toolplug.execution.ledger import Ledger, Level
+from toolplug.execution.source_away import SourceAway
+from toolplug.execution.tool_rule import NO_RULE, Policy, ToolRule
+from toolplug.mcp.answers import result_of
+from toolplug.mcp.connection import BadAnswer, ServerRefused
+from toolplug.mcp.line import Line
+from toolplug.mcp.reach import Reach
+from toolplug.mcp.server import Server
+from toolplug.toolsets.around import Around
+
+MAX_LABELS = 200
+"""Tools of a server with metrics of their own; a server may call its tools otherwise every second."""
+OTHER = "_other"
+
+
+class Planner:
+    """Makes the tools of one server, as it is configured. Needs approvals where a policy is to ask."""
+
+    def __init__(self, server: Server, around: Around, labels: Labels) -> None:
+        self._server = server
+        self._around = around
+        self._labels = labels
+        self._level = _level(server.name)
+        self._layers = (around.limits(), Layer(self._level, server.limits, partial(server.origin, "limits")))
+        self._observers = (CurrentHooks(around.hooks),)
+        self._own: tuple[Gate, ...] = ()
+        if server.name.tenant is not None:
+            self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
+        self._held: dict[bool, Effective] = {}
+
+    @property
+    def drain_s(self) -> float:
+        """How long running calls may take to end when the server is switched off."""
+        return next(
+            (layer.limits.drain for layer in reversed(self._layers) if layer.limits.drain is not None), DEFAULT_DRAIN_S
+        )
+
+    def catalog(self, found: Iterable[FoundTool], reach: Reach, before: Catalog = EMPTY_CATALOG) -> Catalog:
+        """These tools, without those of the policy `disable`; quarantined ones are away.
+
+        What is in `before`, which this planner made for the same reach, and did not change stays the same.
+        """
+        listed: list[Tool] = []
+        away: list[Tool] = []
+        for item in found:
+            if self._server.policy_of(item.name) == "disable":
+                continue
+            known = before.get(item.name)
+            if item.quarantined:
+                away.append(self._quarantined(item.definition, reach))
+            elif known is not None and known.definition.signature == item.definition.signature:
+                listed.append(known)
+            else:
+                listed.append(self._tool(item.definition, calling(reach.line, item.definition), reach))
+        return Catalog(listed, away=Catalog(away))
+
+    def _quarantined(self, definition: ToolDefinition, reach: Reach) -> Tool:
+        tool = self._tool(definition, _quarantined, reach)
+        return tool._replace(plan=replace(tool.plan, approval=None))
+
+    def _tool(self, definition: ToolDefinition, target: Target, reach: Reach) -> Tool:
+        server, around, name = self._server, self._around, definition.ref.name
+        rule, policy = server.rule(name), server.policy_of(name)
+        hints = definition.hints
+        held = self._limits(name, rule, repeatable=bool(hints.read_only or hints.idempotent))
+        plan = Plan(
+            ref=definition.ref,
+            target=target,
+            schema=definition.parameters,
+            switch=reach.switch,
+            series=self._labels.series(name),
+            brake=around.ledger.abandoned(*self._level),
+            carrier=around.carrier,
+            timeout_s=held.timeout_s,
+            max_result_bytes=held.max_result_bytes,
+            gates=(*self._own, *rule.gates(policy, partial(server.origin_of, name))),
+            limiters=held.limiters,
+            retry=held.retry,
+            approval=self._approval(policy),
+            replay=around.replay,
+            artifacts=around.artifacts if held.artifacts else None,
+            observers=self._observers,
+            settings=(Setting("policy", policy, server.origin_of(name, "policy")), *held.settings),
+            basis=held.basis,
+        )
+        return Tool(definition, plan)
+
+    def _approval(self, policy: Policy) -> Approval | None:
+        if policy != "ask":
+            return None
+        if self._around.approvals is None:
+            raise ValueError(f"the policy of server {self._server.name.id!r} is ask, and there is nobody to ask")
+        return self._around.approvals
+
+    def _limits(self, name: str, rule: ToolRule, *, repeatable: bool) -> Effective:
+        """What holds for a tool; worked out once for all that no rule speaks of."""
+        if rule.limits != NO_RULE.limits:
+            own = Layer((*self._level, name), rule.limits, partial(self._server.origin, "tools", name, "limits"))
+            return self._effective((*self._layers, own), repeatable)
+        held = self._held.get(repeatable)
+        if held is None:
+            held = self._held[repeatable] = self._effective(self._layers, repeatable)
+        return held
+
+    def _effective(self, layers: tuple[Layer, ...], repeatable: bool) -> Effective:
+        ledger = self._around.ledger
+        return effective(layers, ledger, wished_timeout_s=None, blocking=False, repeatable=repeatable)
+
+
+class Labels:
+    """The counters of one server's tools; those that come late share one."""
+
+    def __init__(self, ledger: Ledger, server: str) -> None:
+        self._ledger = ledger
+        self._provider = f"{KIND}:{server}"
+        self._names: set[str] = set()
+
+    def series(self, name: str) -> Series:
+        """The counters of the tool of this name."""
+        if name not in self._names and len(self._names) >= MAX_LABELS:
+            name = OTHER
+        self._names.add(name)
+        return self._ledger.series(self._provider, name)
+
+
+def calling(line: Line, definition: ToolDefinition) -> Target:
+    """The target that calls the tool of this definition over a line."""
+    output = definition.output_schema
+
+    async def target(call: ToolCall, context: CallContext) -> ToolResult:
+        arguments = cast("Mapping[str, object]", call.arguments)  # decoded on its way here
+        report = None if context.report is no_report else context.report
+        try:
+            answer = await line.call(call.name, arguments, report)
+        except ServerRefused as error:
+            said = str(error) or f"its server refused the call with code {error.code}"
+            raise ToolError(said, metadata={"code": "server_refused"}) from None
+        except BadAnswer:
+            raise ToolError("its server gave no answer that can be read", metadata={"code": "bad_answer"}) from None
+        return result_of(answer, output)
+
+    return target
+
+
+def over(catalog: Catalog, reach: Reach) -> Catalog:
+    """The same tools, called in another way; those that are away stay as they are."""
+    tools = [
+        Tool(definition, replace(plan, target=calling(reach.line, definition), switch=reach.switch))
+        for definition, plan in catalog.values()
+    ]
+    return Catalog(tools, prefixes=catalog.prefixes, away=catalog.away)
+
+
+async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
+    raise SourceAway("its definition has changed and waits for somebody to accept it", code="quarantined")
+
+
+def _level(name: ServerName) -> Level:
+    """Where the counters of a server stand: two tenants may call theirs alike."""
+    return (KIND, name.id) if name.tenant is None else (f"{KIND} of {name.tenant}", name.id)

@@ -1,0 +1,175 @@
+"""A call of a server's tool, from the executor to the server and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from tests.mcp.servers.scripted import TIME, Desk, ScriptedConnection, record, run, said, settled, tool
+
+from toolplug import ToolResult
+from toolplug.catalog.call import Report
+from toolplug.mcp.answers import UNFIT
+from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
+from toolplug.mcp.plans import MAX_LABELS, OTHER
+from toolplug.testing import check_executor
+
+pytestmark = pytest.mark.anyio
+
+
+class Answers:
+    """Answers every call alike."""
+
+    def __init__(self, answer: Answer | Exception) -> None:
+        self._answer = answer
+
+    async def __call__(
+        self, connection: ScriptedConnection, name: str, arguments: Mapping[str, object], report: Report | None
+    ) -> Answer:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+async def test_a_server_is_started_by_the_first_call_and_kept_for_the_next(desk: Desk) -> None:
+    tools = await desk.tools()
+    assert list(tools.live.catalog) == ["now"]
+    assert desk.script.tried == 0
+    assert [(await run(tools.live)).output for _ in range(2)] == ["now of 1", "now of 1"]
+    assert desk.script.tried == 1
+
+
+async def test_calls_that_come_while_the_server_starts_wait_for_one_connection(desk: Desk) -> None:
+    tools = await desk.tools()
+    desk.script.holds = asyncio.Event()
+    calls = [asyncio.create_task(run(tools.live)) for _ in range(5)]
+    await settled()
+    desk.script.holds.set()
+    assert {(await call).output for call in calls} == {"now of 1"}
+
+
+async def test_listing_and_asking_what_can_be_called_start_nothing(desk: Desk) -> None:
+    tools = await desk.tools()
+    session = tools.per_session()
+    for executor in (tools.live, tools.lone, session):
+        assert list(executor.catalog) == ["now"]
+        assert executor.can_execute("now")
+        assert (await run(executor, "then")).status == "unknown_tool"
+    assert desk.script.tried == 0
+    await session.aclose()
+
+
+async def test_the_executors_of_a_server_keep_the_laws_of_executors(desk: Desk) -> None:
+    tools = await desk.tools()
+    session = tools.per_session()
+    for executor in (tools.live, tools.lone, session):
+        await check_executor(executor, calls={"now": {}})
+    await session.aclose()
+
+
+async def test_text_becomes_the_output_and_everything_else_a_part(desk: Desk) -> None:
+    tools = await desk.tools()
+    image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    blocks = [{"type": "text", "text": "one"}, image, {"type": "text", "text": "two"}]
+    desk.script.answer = Answers(Answer(blocks, {"n": 1}, False))
+    assert await run(tools.live) == ToolResult("c", "now", "one\ntwo", structured={"n": 1}, parts=(image,))
+
+
+async def test_structured_content_alone_is_the_output_too(desk: Desk) -> None:
+    tools = await desk.tools()
+    desk.script.answer = Answers(Answer([], {"n": 1}, False))
+    assert await run(tools.live) == ToolResult("c", "now", '{"n":1}', structured={"n": 1})
+
+
+async def test_structured_content_that_does_not_fit_its_schema_is_left_out_and_the_text_stays(desk: Desk) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tools = await desk.tools(TIME, tool(outputSchema=schema))
+    desk.script.answer = Answers(Answer([{"type": "text", "text": "one"}], {"n": "one"}, False))
+    assert await run(tools.live) == ToolResult("c", "now", "one", metadata={"left_out": UNFIT})
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "metadata"),
+    [
+        (said("no such zone", is_error=True), "no such zone", {}),
+        (ServerRefused(-32602, "Unknown tool: now"), "Unknown tool: now", {"code": "server_refused"}),
+        (ServerRefused(-32603, ""), "its server refused the call with code -32603", {"code": "server_refused"}),
+        (BadAnswer("content is no list"), "its server gave no answer that can be read", {"code": "bad_answer"}),
+    ],
+)
+async def test_what_a_server_refuses_is_an_error_of_its_tool(
+    desk: Desk, answer: Answer | Exception, output: str, metadata: Mapping[str, object]
+) -> None:
+    tools = await desk.tools()
+    desk.script.answer = Answers(answer)
+    assert await run(tools.live) == ToolResult("c", "now", output, "tool_error", metadata=metadata)
+    assert desk.script.running == 1
+
+
+async def test_arguments_that_do_not_fit_reach_no_server(desk: Desk) -> None:
+    schema = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+    tools = await desk.tools(TIME, tool(inputSchema=schema))
+    assert (await run(tools.live)).status == "invalid_arguments"
+    assert desk.script.tried == 0
+    await run(tools.live, arguments={"zone": "UTC"})
+    assert desk.script.connections[0].calls == [("now", {"zone": "UTC"})]
+
+
+async def test_progress_reaches_whoever_listens_and_is_asked_for_by_nobody_else(desk: Desk) -> None:
+    tools = await desk.tools()
+    asked: list[bool] = []
+
+    async def answer(
+        connection: ScriptedConnection, name: str, arguments: Mapping[str, object], report: Report | None
+    ) -> Answer:
+        asked.append(report is not None)
+        if report is not None:
+            report(1.0, 2.0, "half")
+        return said("done")
+
+    desk.script.answer = answer
+    heard: list[tuple[object, ...]] = []
+    await run(tools.live)
+    await run(tools.live, report=lambda *progress: heard.append(progress))
+    assert (asked, heard) == ([False, True], [(1.0, 2.0, "half")])
+
+
+async def test_a_caller_that_goes_away_cancels_the_request_and_keeps_the_connection(desk: Desk) -> None:
+    tools = await desk.tools()
+    await run(tools.live)
+    desk.script.answering = asyncio.Event()
+    call = asyncio.create_task(run(tools.live))
+    await settled()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await settled()
+    desk.script.answering.set()
+    assert desk.script.connections[0].cancelled == 1
+    assert (await run(tools.live)).output == "now of 1"
+
+
+async def test_a_deadline_cancels_the_request(desk: Desk) -> None:
+    tools = await desk.tools()
+    await run(tools.live)
+    desk.script.answering = asyncio.Event()
+    result = await run(tools.live, deadline=asyncio.get_running_loop().time() + 0.01)
+    await settled()
+    assert (result.status, desk.script.connections[0].cancelled) == ("timeout", 1)
+
+
+async def test_calls_are_counted_under_the_server(desk: Desk) -> None:
+    tools = await desk.tools()
+    await run(tools.live)
+    series = desk.ledger.series("mcp:time", "now")
+    assert (series.ended, series.in_flight) == ({"success": 1}, 0)
+
+
+async def test_a_server_that_calls_its_tools_otherwise_all_the_time_gets_no_metrics_without_end(desk: Desk) -> None:
+    tools = await desk.tools(TIME, *[tool(f"tool_{n}") for n in range(MAX_LABELS)])
+    tools.show(await record(tool("one_more"), tool("another")))
+    assert len([series for series in desk.ledger.every_series() if series.provider == "mcp:time"]) == MAX_LABELS + 1
+    await run(tools.live, "one_more")
+    await run(tools.live, "another")
+    assert desk.ledger.series("mcp:time", OTHER).ended == {"success": 2}
