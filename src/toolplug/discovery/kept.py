@@ -1,0 +1,104 @@
+"""What is kept of a server, and how each thing that can happen changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from toolplug.discovery.pins import NO_PINS, Pins, pins_after, quarantining
+from toolplug.discovery.record import NEVER, DiscoveryRecord, FoundTool
+from toolplug.execution.timestamp import timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The record, and what only discovery needs to know. Times are on the store's clock.
+
+    `body` is the record's tools as bytes. `attempt` names the listing that is under way, in whichever process; it is
+    believed in until `believed_until`, and only its own result ends it. `failures` in a row; the next try is at
+    `retry_at`.
+    """
+
+    record: DiscoveryRecord = NEVER
+    body: bytes = b""
+    pins: Pins = field(default_factory=lambda: NO_PINS)
+    attempt: str = ""
+    believed_until: float = 0.0
+    failures: int = 0
+    retry_at: float | None = None
+
+    @property
+    def config_hash(self) -> str:
+        """The configuration that it is about."""
+        return self.record.config_hash
+
+
+NOTHING = Kept()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The tools of one listing, made safe, and the same as bytes."""
+
+    tools: tuple[FoundTool, ...] = ()
+    body: bytes = b""
+    left_out: tuple[str, ...] = ()
+
+
+def begun(kept: Kept, config_hash: str, *, attempt: str, until: float) -> Kept:
+    """With a listing of this configuration under way."""
+    return replace(kept, record=discovering(kept.record, config_hash), attempt=attempt, believed_until=until)
+
+
+def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
+    """The record while a listing of this configuration is under way or about to be."""
+    return replace(
+        record,
+        status="discovering",
+        config_hash=config_hash,
+        stale=bool(record.tools) and (record.stale or record.config_hash != config_hash),
+        error=None,
+        next_retry=None,
+    )
+
+
+def released(kept: Kept) -> Kept:
+    """With its listing given up: whoever comes next takes it up at once."""
+    return replace(kept, believed_until=0.0)
+
+
+def succeeded(kept: Kept, config_hash: str, listing: Listing, *, at: float, pin: bool) -> Kept:
+    """With the result of a listing. Raises `TooManyNames`."""
+    pins = pins_after(kept.pins, kept.record.tools, listing.tools) if pin else NO_PINS
+    record = DiscoveryRecord(
+        status="success",
+        tools=quarantining(listing.tools, pins),
+        last_discovery=timestamp(at),
+        config_hash=config_hash,
+        left_out=listing.left_out,
+    )
+    return Kept(record=record, body=listing.body, pins=pins)
+
+
+def failed(kept: Kept, config_hash: str, error: str, *, at: float, retry_at: float) -> Kept:
+    """With a listing that failed: the last good tools stay, and are stale."""
+    record = replace(
+        kept.record,
+        status="failed",
+        last_discovery=timestamp(at),
+        error=error,
+        config_hash=config_hash,
+        stale=bool(kept.record.tools),
+        next_retry=timestamp(retry_at),
+    )
+    return Kept(record=record, body=kept.body, pins=kept.pins, failures=kept.failures + 1, retry_at=retry_at)
+
+
+def accepted(kept: Kept, names: Collection[str] | None) -> Kept:
+    """With these quarantined definitions accepted; None: all that is listed, and what has gone is forgotten."""
+    listed = {tool.name for tool in kept.record.tools}
+    chosen = kept.pins.keys() if names is None else listed.intersection(names)
+    pins = MappingProxyType({name: digest for name, digest in kept.pins.items() if name not in chosen})
+    record = replace(kept.record, tools=quarantining(kept.record.tools, pins))
+    return replace(kept, record=record, pins=pins)

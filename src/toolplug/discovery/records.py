@@ -1,0 +1,209 @@
+"""The records of all servers: in memory to be read, in the store to be kept and shared, under `discovery/`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+
+from toolplug.discovery.kept import NOTHING, Kept
+from toolplug.discovery.known_server import ServerName
+from toolplug.discovery.record_bytes import read_record, record_bytes
+from toolplug.errors import StoreConflict, StoreError, StoreRefused
+from toolplug.stores.change_log import PAUSE_S, ChangeLog, Following
+from toolplug.stores.store import Record, Store
+
+PREFIX = "discovery/"
+CHANGES = "discovery-changes"
+"""The log of the keys that have changed."""
+
+_PAGE = 1000
+_LOG = logging.getLogger("toolplug.discovery")
+
+Derive = Callable[[Kept], Kept | None]
+"""From what is kept to what is to be kept; None leaves it. Asked again where another process was quicker."""
+
+
+def record_key(name: ServerName) -> str:
+    """Where a server's record is. A tenant may be called anything; its name stands in the record."""
+    return PREFIX + hashlib.sha256(ascii((name.tenant, name.id)).encode()).hexdigest()
+
+
+class _Entry:
+    """One record as this process has it; `revision` is the store's last that is known, 0 for none.
+
+    An `unsaved` one is ahead of the store, which could not take it.
+    """
+
+    __slots__ = ("kept", "lock", "name", "revision", "unsaved")
+
+    def __init__(self, name: ServerName) -> None:
+        self.name = name
+        self.kept = NOTHING
+        self.revision = 0
+        self.unsaved = False
+        self.lock = asyncio.Lock()
+
+
+class Records:
+    """Reads without asking the store; writes by compare-and-swap, and follows what other processes write.
+
+    `changed(name, kept)` hears of each change in this process's memory, in its order.
+    """
+
+    def __init__(self, store: Store, changed: Callable[[ServerName, Kept], None], *, pause_s: float = PAUSE_S) -> None:
+        self._store = store
+        self._changed = changed
+        self._entries: dict[str, _Entry] = {}
+        self._saving = True
+        self._log = ChangeLog(store, CHANGES)
+        self._following = Following(self._log, self._look_again, self._all_again, pause_s=pause_s)
+
+    async def start(self) -> None:
+        """Read every record, and follow. Raises `StoreError`."""
+        await self._following.start()
+
+    async def aclose(self) -> None:
+        """Follow no longer."""
+        await self._following.aclose()
+
+    def now(self) -> float:
+        """The time by which times are kept."""
+        return self._store.now()
+
+    def kept(self, name: ServerName) -> Kept:
+        """What is known of a server; `NOTHING` where nothing is."""
+        entry = self._entries.get(record_key(name))
+        return NOTHING if entry is None else entry.kept
+
+    async def change(self, name: ServerName, derive: Derive, *, must_save: bool = False) -> bool:
+        """Change what is kept; False where `derive` leaves it.
+
+        A store that fails delays only the saving, unless it `must_save`: then `StoreError` is raised, and nothing has
+        changed.
+        """
+        entry = self._entry(name)
+        async with entry.lock:
+            while True:
+                new = derive(entry.kept)
+                if new is None:
+                    return False
+                try:
+                    try:
+                        await self._save(entry, new)
+                    except StoreConflict:
+                        await self._read(entry)
+                        continue
+                except StoreError as error:
+                    if must_save:
+                        raise
+                    self._goes_on_without(error)
+                    new = derive(entry.kept)
+                    if new is None:
+                        return False
+                    entry.unsaved = True
+                    self._put(entry, new)
+                return True
+
+    async def delete(self, name: ServerName) -> None:
+        """Delete the record, whatever it is by now. Raises `StoreError`."""
+        entry = self._entry(name)
+        self._put(entry, NOTHING)
+        async with entry.lock:
+            await self._store.commit(record_key(name), None)
+            entry.revision, entry.unsaved = 0, False
+            self._put(entry, NOTHING)
+        await self._announce(name)
+
+    def _entry(self, name: ServerName) -> _Entry:
+        return self._entries.setdefault(record_key(name), _Entry(name))
+
+    def _put(self, entry: _Entry, kept: Kept) -> None:
+        entry.kept = kept
+        self._changed(entry.name, kept)
+
+    async def _save(self, entry: _Entry, kept: Kept) -> None:
+        key = record_key(entry.name)
+        entry.revision = await self._store.commit(key, record_bytes(entry.name, kept), expected=entry.revision)
+        entry.unsaved = False
+        self._saving = True
+        self._put(entry, kept)
+        await self._announce(entry.name)
+
+    async def _announce(self, name: ServerName) -> None:
+        """Tell the other processes; a store that fails now delays them, and no more."""
+        try:
+            await self._log.announce(record_key(name).encode())
+        except StoreError as error:
+            _LOG.warning("other processes are not told of a change of server %r: %s", name.id, error)
+
+    async def _look_again(self, change: bytes) -> None:
+        key = change.decode()
+        entry = self._entries.get(key)
+        if entry is None:
+            await self._first_look(key)
+            return
+        async with entry.lock:
+            await self._read(entry)
+
+    async def _all_again(self) -> None:
+        keys = set(self._entries)
+        after = PREFIX
+        while page := await self._store.keys(PREFIX, after=after, limit=_PAGE):
+            keys.update(page)
+            after = page[-1]
+        for key in sorted(keys):
+            await self._look_again(key.encode())
+
+    async def _first_look(self, key: str) -> None:
+        """Read a record of which this process knows not even the name."""
+        record = await self._store.read(key)
+        if record is None:
+            return
+        try:
+            name, _ = await read_record(record.value, NOTHING)
+        except StoreRefused as error:
+            _LOG.error("%s", error)
+            return
+        entry = self._entry(name)
+        async with entry.lock:
+            await self._take(entry, record)
+
+    async def _read(self, entry: _Entry) -> None:
+        """Make the store's record ours, or save what it lacks. Raises `StoreError`."""
+        record = await self._store.read(record_key(entry.name))
+        if record is not None and record.revision != entry.revision:
+            await self._take(entry, record)
+        elif record is not None or not entry.revision:
+            if entry.unsaved:
+                await self._save(entry, entry.kept)
+        else:
+            entry.revision, entry.unsaved = 0, False
+            self._put(entry, NOTHING)
+
+    async def _take(self, entry: _Entry, record: Record) -> None:
+        """Take another process's record over, unless it lacks tools that were found here later."""
+        try:
+            _, kept = await read_record(record.value, entry.kept)
+        except StoreRefused as error:
+            _LOG.error("the record of server %r: %s", entry.name.id, error)
+            kept = NOTHING
+        entry.revision = record.revision
+        if entry.unsaved and _is_news(entry.kept, kept):
+            await self._save(entry, entry.kept)
+            return
+        entry.unsaved = False
+        if kept != entry.kept:
+            self._put(entry, kept)
+
+    def _goes_on_without(self, error: StoreError) -> None:
+        if self._saving:
+            _LOG.warning("what servers list is kept in memory only: %s", error)
+        self._saving = False
+
+
+def _is_news(mine: Kept, theirs: Kept) -> bool:
+    """Does a success that could not be saved come after the other record's last discovery, of one configuration."""
+    later = (mine.record.last_discovery or "") > (theirs.record.last_discovery or "")
+    return mine.record.status == "success" and mine.config_hash == theirs.config_hash and later

@@ -1,0 +1,84 @@
+"""A tool as a server sent it → a tool that can be kept and shown, with a report of what was removed."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from toolplug.catalog.cleaning import cleaned, cleaned_description
+from toolplug.catalog.definition import (
+    MAX_DESCRIPTION_BYTES,
+    NO_HINTS,
+    ToolDefinition,
+    ToolHints,
+    check_foreign_tool_name,
+)
+from toolplug.discovery.cuts import Cuts
+from toolplug.discovery.record import FoundTool
+from toolplug.discovery.sanitised_schema import sanitised_output, sanitised_parameters
+from toolplug.errors import InvalidDefinition
+
+KIND = "mcp"
+
+_HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
+_LOOKED_AT = 8 * MAX_DESCRIPTION_BYTES
+"""Characters of a description; what comes after so many cannot be kept, whatever is removed before it."""
+
+
+def sanitised(raw: object, server: str) -> FoundTool:
+    """The tool. Raises `InvalidDefinition` for what has no name that a tool may have."""
+    if not isinstance(raw, dict):
+        raise InvalidDefinition("a tool must be an object")
+    given = cast("dict[str, object]", raw)
+    name = given.get("name")
+    if not isinstance(name, str):
+        raise InvalidDefinition("name must be text", at="name")
+    check_foreign_tool_name(name)
+    cuts = Cuts()
+    definition = ToolDefinition(
+        name=name,
+        description=_description(given.get("description"), cuts) or f"{server} tool: {name}",
+        parameters=sanitised_parameters(given.get("inputSchema"), cuts),
+        output_schema=sanitised_output(given.get("outputSchema"), cuts),
+        hints=_hints(given.get("annotations"), cuts),
+    )
+    return FoundTool(definition.owned_by(KIND, server), cuts.lines())
+
+
+def _description(raw: object, cuts: Cuts) -> str:
+    """Empty where there is none."""
+    at = ("description",)
+    if raw is None:
+        return ""
+    if not isinstance(raw, str):
+        cuts.add(at, "is no text")
+        return ""
+    looked_at = raw[:_LOOKED_AT]
+    readable = looked_at.encode(errors="ignore").decode()
+    seen = cleaned(readable)
+    if seen != looked_at:
+        cuts.add(at, "characters that nobody can see")
+    text = cleaned_description(seen)
+    if text != seen:
+        cuts.add(at, "a heading that stands before a user's own notes")
+    kept = text.encode()[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
+    if kept != text or looked_at != raw:
+        cuts.add(at, f"what is over {MAX_DESCRIPTION_BYTES} bytes")
+    return kept if kept.strip() else ""
+
+
+def _hints(raw: object, cuts: Cuts) -> ToolHints:
+    """The hints that mean something here; others are left as they are, unread."""
+    if raw is None:
+        return NO_HINTS
+    if not isinstance(raw, dict):
+        cuts.add(("annotations",), "are no object")
+        return NO_HINTS
+    given = cast("dict[str, object]", raw)
+    hints: list[bool | None] = []
+    for key in _HINTS:
+        value = given.get(key)
+        hints.append(value if isinstance(value, bool) else None)
+        if not isinstance(value, bool | None):
+            cuts.add(("annotations", key), "is neither true nor false")
+    read_only, idempotent, destructive = hints
+    return ToolHints(read_only, idempotent, destructive)

@@ -1,0 +1,52 @@
+"""The keywords of JSON Schema that a foreign schema may have, by what stands under them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+SCHEMAS_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+SCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+SCHEMAS = frozenset(
+    {"additionalProperties", "unevaluatedProperties", "propertyNames", "additionalItems", "unevaluatedItems"}
+    | {"contains", "not", "if", "then", "else", "contentSchema"}
+)
+TEXTS = frozenset({"title", "description", "$comment"})
+VALUES = frozenset({"default", "const"})
+VALUE_LISTS = frozenset({"enum", "examples"})
+REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+PLAIN = frozenset(
+    {"type", "format", "required", "dependentRequired", "readOnly", "writeOnly", "deprecated", "uniqueItems"}
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"}
+    | {"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"}
+    | {"contentEncoding", "contentMediaType", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"}
+    | {"x-mcp-header"}  # says which header carries the argument; a client of 2026-07-28 must know
+)
+"""Kept as they are, where they are of the right kind."""
+
+DRAFTS = frozenset(
+    {
+        "http://json-schema.org/schema",
+        "http://json-schema.org/draft-04/schema",
+        "http://json-schema.org/draft-06/schema",
+        "http://json-schema.org/draft-07/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    }
+)
+"""What `$schema` may say, without a fragment."""
+
+_TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
+
+
+def fits(keyword: str, value: object) -> bool:
+    """Can the value stand under a plain keyword? Decided for what servers often get wrong; the rest tells itself."""
+    match keyword:
+        case "type":
+            names = cast("list[object]", value) if isinstance(value, list) else [value]
+            return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names)
+        case "required":
+            return isinstance(value, list) and all(isinstance(name, str) for name in cast("list[object]", value))
+        case "format" | "x-mcp-header":
+            return isinstance(value, str)
+        case _:
+            return True

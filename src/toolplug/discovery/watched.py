@@ -1,0 +1,299 @@
+"""One server that is known: when it is asked for its tools, by whom, and what becomes of the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from toolplug.catalog.cleaning import cleaned, in_one_line
+from toolplug.discovery.backoff import FIRST_S, LONGEST_S, backoff_s
+from toolplug.discovery.changes import changes
+from toolplug.discovery.kept import Kept, Listing, begun, discovering, failed, succeeded
+from toolplug.discovery.known_server import KnownServer, ListingFailed, ServerName
+from toolplug.discovery.listing import read_listing
+from toolplug.discovery.pins import TooManyNames
+from toolplug.discovery.places import Places
+from toolplug.discovery.record import DiscoveryRecord
+from toolplug.discovery.records import Records
+
+DEBOUNCE_S = 0.3
+SPACING_S = 1.0
+"""Between two listings that a server asks for by saying that its list has changed."""
+MARGIN_S = 5.0
+"""A listing of another process is believed in for so much longer than it may take."""
+MAX_ERROR = 500
+"""Characters of an error's text."""
+
+_LOG = logging.getLogger("toolplug.discovery")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What all known servers of a process share.
+
+    `process` begins the name of every listing that it makes. `listings` are those that run, also those that were
+    cancelled and have not ended: no other of the same server begins meanwhile. `luck` draws from 0 to 1.
+    """
+
+    records: Records
+    places: Places
+    process: str
+    luck: Callable[[], float]
+    told: Callable[[ServerName, DiscoveryRecord], None]
+    listings: dict[ServerName, asyncio.Task[Sequence[object]]] = field(
+        default_factory=dict[ServerName, asyncio.Task[Sequence[object]]]
+    )
+
+
+class Watched:
+    """Asks for the list when it is due, one at a time, in a task of its own.
+
+    `shown` is what everybody reads. What is kept for another configuration than this one is not heeded: another process
+    may have been told of a change earlier, or later.
+    """
+
+    def __init__(self, server: KnownServer, around: Around, shown: DiscoveryRecord) -> None:
+        self.server = server
+        self.shown = shown
+        self.settled = asyncio.Event()
+        self._around = around
+        self._own = around.records.kept(server.name)
+        self._owed = self._needs_listing()
+        self._rests_until = 0.0
+        self._due_at: float | None = None
+        self._began_at: float | None = None
+        self._listing = ""
+        self._before = self._own
+        self._listings = 0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._show()
+        self._task = asyncio.create_task(self._work(), name=f"toolplug-discovery-{self.server.name.id}")
+
+    def configure(self, server: KnownServer) -> None:
+        """The same configuration, with another time limit or pin."""
+        self.server = server
+        if self._needs_listing():
+            self.ask()
+
+    def ask(self) -> None:
+        """A listing is to be made now, or joined where one is under way."""
+        if not self._listing:
+            self._owed = True
+            self._show()
+            self._wake.set()
+
+    def due(self) -> None:
+        """The list may have changed: look soon, and not too often."""
+        if self._due_at is None:
+            now = asyncio.get_running_loop().time()
+            earliest = now if self._began_at is None else self._began_at + SPACING_S
+            self._due_at = max(now + DEBOUNCE_S, earliest)
+            self._wake.set()
+
+    def adopt(self, kept: Kept) -> None:
+        """What is kept has changed, here or in another process."""
+        if kept.config_hash != self.server.config_hash:
+            return
+        self._own = kept
+        if kept.record.status != "discovering":
+            self._owed = False
+        self._show()
+        self._wake.set()
+
+    def base(self, kept: Kept) -> Kept:
+        """What a result of this configuration is put on: what is kept, if it is of this configuration too."""
+        return self._own if self._own.config_hash == self.server.config_hash != kept.config_hash else kept
+
+    def cancel(self) -> None:
+        """Ask no more; what is under way leads to nothing."""
+        if self._task is not None:
+            self._task.cancel()
+        self.settled.set()
+
+    async def stop(self) -> None:
+        """The same; the record is again as it was before what is under way."""
+        self.cancel()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        listing, before = self._listing, self._before
+        if listing:
+            await self._around.records.change(
+                self.server.name, lambda kept: before if kept.attempt == listing else None
+            )
+
+    def outcome(self, kept: Kept, result: Listing | str) -> Kept:
+        """What is kept when a listing has ended, well or with an error."""
+        now = self._around.records.now()
+        config_hash = self.server.config_hash
+        if isinstance(result, Listing):
+            try:
+                return succeeded(kept, config_hash, result, at=now, pin=self.server.pin)
+            except TooManyNames as error:
+                result = str(error)
+        rest_s = backoff_s(kept.failures + 1, self._around.luck())
+        return failed(kept, config_hash, result, at=now, retry_at=now + rest_s)
+
+    def _needs_listing(self) -> bool:
+        own = self._own
+        if own.config_hash != self.server.config_hash or own.record.status == "never":
+            return True
+        return bool(own.pins) and not self.server.pin
+
+    def _show(self) -> None:
+        record = self._own.record
+        if self._owed:
+            record = discovering(record, self.server.config_hash)
+        if record.status == "discovering":
+            self.settled.clear()
+        else:
+            self.settled.set()
+        if record != self.shown:
+            self.shown = record
+            self._around.told(self.server.name, record)
+
+    async def _work(self) -> None:
+        while True:
+            while (delay_s := self._delay_s()) != 0:
+                self._wake.clear()
+                await _set(self._wake, delay_s)
+            try:
+                await self._list()
+            except Exception:  # noqa: BLE001  a named boundary: the server is listed again later
+                _LOG.exception("the discovery of server %r failed", self.server.name.id)
+                self._rest(FIRST_S)
+
+    def _delay_s(self) -> float | None:
+        """How long until a listing begins; None while nothing asks for one."""
+        own, now = self._own, self._around.records.now()
+        loop_now = asyncio.get_running_loop().time()
+        if own.record.status == "discovering" and own.config_hash == self.server.config_hash:
+            delay_s = self._believed_s(own)
+        elif self._owed:
+            delay_s = 0.0
+        elif own.retry_at is not None:
+            rest_s = own.retry_at - now
+            delay_s = rest_s if rest_s <= LONGEST_S else 0.0  # longer only where the clock was put back
+        elif self._due_at is not None:
+            delay_s = self._due_at - loop_now
+        else:
+            return None
+        return max(delay_s, self._rests_until - loop_now, 0)
+
+    def _believed_s(self, kept: Kept) -> float:
+        """How long another process's listing is still believed in; one of this process that was given up, not at all.
+
+        What is longer than a listing takes comes of a clock that was put back.
+        """
+        if not kept.attempt or kept.attempt.startswith(self._around.process):
+            return 0
+        left_s = kept.believed_until - self._around.records.now()
+        return left_s if 0 < left_s <= self.server.timeout_s + MARGIN_S else 0
+
+    async def _list(self) -> None:
+        """Make one listing, unless another process is about it."""
+        async with self._around.places.place():
+            free = await self._last_has_ended()
+            self._due_at, self._began_at = None, asyncio.get_running_loop().time()
+            self._listings += 1
+            listing = f"{self._around.process}.{id(self)}.{self._listings}"
+            self._listing = listing
+            if await self._around.records.change(self.server.name, partial(self._begun, listing)):
+                before = self._own.record
+                result = await self._listed() if free else "its last listing, which was given up, has not ended yet"
+                await self._end(listing, result, before)
+            self._listing = ""
+
+    def _begun(self, listing: str, kept: Kept) -> Kept | None:
+        if kept.config_hash == self.server.config_hash and self._believed_s(kept):
+            return None
+        self._before = kept
+        until = self._around.records.now() + self.server.timeout_s + MARGIN_S
+        return begun(self.base(kept), self.server.config_hash, attempt=listing, until=until)
+
+    async def _listed(self) -> Listing | str:
+        """The list that the server gives within its time, or why there is none."""
+        task = self._started()
+        try:
+            await asyncio.wait({task}, timeout=self.server.timeout_s)
+        finally:
+            task.cancel()
+        if not task.done():
+            return f"no list of tools within {self.server.timeout_s:g} s"
+        if task.cancelled():
+            return "the listing was cancelled"
+        error = task.exception()
+        if error is None:
+            return await read_listing(task.result(), self.server.name.id, self._own)
+        if isinstance(error, ListingFailed):
+            return in_one_line(cleaned(str(error)))[:MAX_ERROR]
+        _LOG.error("listing the tools of server %r raised", self.server.name.id, exc_info=error)
+        return f"the listing failed: {type(error).__name__}"
+
+    def _started(self) -> asyncio.Task[Sequence[object]]:
+        name, listings = self.server.name, self._around.listings
+        task = asyncio.create_task(_awaited(self.server), name=f"toolplug-listing-{name.id}")
+        listings[name] = task
+
+        def ended(task: asyncio.Task[Sequence[object]]) -> None:
+            if listings.get(name) is task:
+                del listings[name]
+            if not task.cancelled():
+                task.exception()  # of one that was given up, nobody else asks for it
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _last_has_ended(self) -> bool:
+        """Wait for a listing that was given up, as long as a listing may take."""
+        last = self._around.listings.get(self.server.name)
+        if last is not None:
+            await asyncio.wait({last}, timeout=self.server.timeout_s)
+        return last is None or last.done()
+
+    async def _end(self, listing: str, result: Listing | str, before: DiscoveryRecord) -> None:
+        """Keep the result, if the record still waits for it."""
+        name, records = self.server.name, self._around.records
+        if await records.change(name, lambda kept: self.outcome(kept, result) if kept.attempt == listing else None):
+            self._report(before)
+            return
+        kept = records.kept(name)
+        if not kept.config_hash:
+            _LOG.info("the list of server %r is dropped: its record was deleted meanwhile", name.id)
+            self._owed = True
+            self._rest(SPACING_S)
+        elif kept.config_hash != self.server.config_hash:
+            _LOG.warning("the list of server %r is dropped: another process has another configuration of it", name.id)
+            self._owed = False
+            self._own = self.outcome(self._own, "another process has another configuration of this server")
+            self._show()
+
+    def _report(self, before: DiscoveryRecord) -> None:
+        record = self._own.record
+        if record.error is not None:
+            _LOG.warning("the tools of server %r are not known: %s", self.server.name.id, record.error)
+            return
+        difference = changes(before.tools, record.tools)
+        _LOG.info("server %r lists %d tools: %s", self.server.name.id, len(record.tools), difference)
+
+    def _rest(self, seconds: float) -> None:
+        self._rests_until = asyncio.get_running_loop().time() + seconds
+
+
+async def _set(event: asyncio.Event, within_s: float | None) -> None:
+    """Wait until it is set, or for so long."""
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+async def _awaited(server: KnownServer) -> Sequence[object]:
+    return await server.listing()
