@@ -68,16 +68,13 @@ class OnDemand:
 Source = Shared | PerSession | OnDemand
 
 
-Source = Shared | PerSession | OnDemand
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Toolset:
     """One registration. Raises `InvalidDefinition` for an id or a prefix that is illegal (CONTRACT.md section 1).
 
     `limits` hold for its tools together, beside those of where they come from. `used` is told when a session begins to
-    use the toolset. `shown` says what its tools come from,
-    and `origin` the line of the configuration, or the call, that registered it.
+    use the toolset. `shown` says what its tools come from, and `origin` the line of the configuration, or the call,
+    that registered it.
     """
 
     id: str
