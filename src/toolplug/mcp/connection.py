@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     """The result of `tools/call`. `content` are blocks of the protocol as JSON objects."""
 
     content: Sequence[Mapping[str, object]]
-    structured: Mapping[str, object] | None
+    structured: object
     is_error: bool
 
 

@@ -1,0 +1,137 @@
+"""Which addresses our own requests may reach: public ones, and what the operator lists under `egress.allow`.
+
+An address is judged as what it leads to: one that carries an IPv4 address (mapped, 6to4, NAT64, Teredo) as that too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, in the order to try them. Raises `OSError` where it has none."""
+
+_PRIVATE = tuple(
+    ipaddress.ip_network(text)
+    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "fec0::/10")
+)
+_METADATA = tuple(
+    ipaddress.ip_network(text)
+    for text in ("169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "fd00:ec2::254/128")
+)
+_LOOPBACK = tuple(ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128"))
+_NEVER_PUBLIC = (
+    *_PRIVATE,
+    *_METADATA,
+    *_LOOPBACK,
+    *(ipaddress.ip_network(text) for text in ("0.0.0.0/8", "fe80::/10", "64:ff9b:1::/48", "::/96")),
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_ISATAP = (0x00005EFE, 0x02005EFE)
+_HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+
+
+class EgressRefused(Exception):
+    """A host leads, or may lead, to an address that our requests may not reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """The operator's list: `loopback`, `private`, networks (`10.1.0.0/16`) and hosts (`a.example`, `*.corp.example`).
+
+    A listed host may have any address. Link-local addresses and those of a cloud's metadata service are reached by a
+    network or a host of the list only, not by `private`. Raises `ValueError` for a word that is none of these.
+    """
+
+    allow: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for word in self.allow:
+            if word not in ("loopback", "private") and _network(word) is None and not _HOST.fullmatch(word.lower()):
+                raise ValueError(
+                    f"{word!r} is neither loopback, private, a network (10.1.0.0/16) nor a host (*.corp.example)"
+                )
+
+    def permits(self, host: str, address: Address) -> bool:
+        """Whether a request to this host may be made to this address."""
+        return self._lists_host(host) or all(self._permits_address(each) for each in (address, *carried(address)))
+
+    def _lists_host(self, host: str) -> bool:
+        name = host.rstrip(".").lower()
+        return any(_network(word) is None and fnmatchcase(name, word.lower()) for word in self.allow)
+
+    def _permits_address(self, address: Address) -> bool:
+        if any(_within(address, network) for word in self.allow if (network := _network(word)) is not None):
+            return True
+        if _in_any(address, _LOOPBACK):
+            return "loopback" in self.allow
+        if _in_any(address, _PRIVATE):
+            return "private" in self.allow and not _in_any(address, _METADATA)
+        return is_public(address)
+
+
+def is_public(address: Address) -> bool:
+    """Whether anybody on the internet could be reached there; of an address that carries another, see `carried`."""
+    outward = address.is_global or bool(carried(address))
+    return outward and not address.is_multicast and not _in_any(address, _NEVER_PUBLIC)
+
+
+def carried(address: Address) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses that an IPv6 address of a transition mechanism leads to."""
+    if isinstance(address, IPv4Address):
+        return ()
+    if address.ipv4_mapped is not None:
+        return (address.ipv4_mapped,)
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    if address.teredo is not None:
+        return address.teredo
+    number = int(address)
+    if address in _NAT64 or (number >> 32) & 0xFFFFFFFF in _ISATAP:
+        return (IPv4Address(number & 0xFFFFFFFF),)
+    return ()
+
+
+async def reachable(egress: Egress, host: str, port: int, resolve: Resolve) -> tuple[str, ...]:
+    """The addresses of a host, all of them permitted; what is connected to must be one of them, as it stands here.
+
+    Raises `EgressRefused` where one of them is not permitted, `OSError` where the host has none.
+    """
+    found = await resolve(host, port)
+    if not found:
+        raise OSError(f"{host!r} has no address")
+    for text in found:
+        if not egress.permits(host, ipaddress.ip_address(text)):
+            raise EgressRefused(f"{host!r} has the address {text}, which is not public; egress.allow does not list it")
+    return tuple(found)
+
+
+async def resolved(host: str, port: int) -> Sequence[str]:
+    """The addresses that the system's resolver knows."""
+    loop = asyncio.get_running_loop()
+    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))
+
+
+def _network(word: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(word)
+    except ValueError:
+        return None
+
+
+def _within(address: Address, network: Network) -> bool:
+    return address.version == network.version and address in network
+
+
+def _in_any(address: Address, networks: Sequence[Network]) -> bool:
+    return any(_within(address, network) for network in networks)

@@ -1,0 +1,145 @@
+"""Requests to a server over an open session of the SDK, in the words of `toolplug.mcp.connection`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import mcp_types as types
+from mcp.client.session import ClientSession
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import RootModel, ValidationError
+
+from toolplug.catalog.call import Report
+from toolplug.catalog.cleaning import cleaned, in_one_line
+from toolplug.mcp.connection import MAX_PAGES, MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
+from toolplug.mcp.sdk.raw_listing import RawListing, RawPage
+
+_MAX_MESSAGE = 2_000
+
+
+class _Raw(RootModel[dict[str, object]]):
+    """A result that the SDK has checked but not reshaped."""
+
+
+class SdkConnection:
+    """An open connection; `lost` is set when it has ended, and `why` says how then."""
+
+    def __init__(
+        self, session: ClientSession, listing: RawListing, lost: asyncio.Event, why: Callable[[], str]
+    ) -> None:
+        self._session = session
+        self._pages = listing
+        self._lost = lost
+        self._why = why
+        self._one_listing = asyncio.Lock()
+
+    @property
+    def version(self) -> str:
+        """The version of the protocol that both speak."""
+        return self._session.protocol_version or ""
+
+    @property
+    def open(self) -> bool:
+        """Whether the server is there, as far as known."""
+        return not self._lost.is_set()
+
+    async def gone(self) -> None:
+        """Wait until the connection has ended."""
+        await self._lost.wait()
+
+    async def tools(self) -> Sequence[object]:
+        """Every page's tools, as sent; those whose mirrored arguments break the protocol's rules are left out."""
+        found: list[object] = []
+        cursors: set[str] = set()
+        cursor: str | None = None
+        async with self._one_listing:
+            for _ in range(MAX_PAGES):
+                page = await self._page(cursor)
+                found.extend(_tools(page))
+                if len(found) > MAX_TOOLS:
+                    raise BadAnswer(f"it lists more than {MAX_TOOLS:,} tools")
+                cursor = _next_cursor(page)
+                if cursor is None:
+                    return found
+                if cursor in cursors:
+                    raise BadAnswer("its list of tools comes back to a page that it began with")
+                cursors.add(cursor)
+        raise BadAnswer(f"its list of tools has more than {MAX_PAGES} pages")
+
+    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+        """Run a tool, again after a listing where the server wants arguments in headers that only its listing names."""
+        try:
+            return await self._called(name, arguments, report)
+        except ServerRefused as refused:
+            if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
+                raise
+        await self.tools()
+        return await self._called(name, arguments, report)
+
+    async def _called(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
+        heard = None if report is None else _heard(report)
+        try:
+            raw = (await self._session.send_request(request, _Raw, progress_callback=heard)).root
+        except (MCPError, ValidationError) as error:
+            raise self._failure(error) from None
+        if raw.get("resultType", "complete") != "complete":
+            raise BadAnswer("it asks for something more before it answers, which is not offered here")
+        content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape
+        return Answer(content, raw.get("structuredContent"), raw.get("isError") is True)
+
+    async def _page(self, cursor: str | None) -> RawPage:
+        params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
+        try:
+            learned = await self._session.list_tools(params=params)
+        except (MCPError, ValidationError) as error:
+            raise self._failure(error) from None
+        return self._pages.taken(learned={tool.name for tool in learned.tools})
+
+    def _failure(self, error: MCPError | ValidationError) -> Exception:
+        if isinstance(error, ValidationError):
+            return BadAnswer(f"its answer does not follow the protocol: {_places(error)}")
+        message = in_one_line(cleaned(error.message))[:_MAX_MESSAGE]
+        if error.code == BAD_ANSWER:
+            return BadAnswer(message)
+        if error.code in (FAILED, CONNECTION_CLOSED):
+            return ConnectionFailed(self._why() or message)
+        return ServerRefused(error.code, message)
+
+
+def _heard(report: Report) -> ProgressFnT:
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        report(progress, total, message)
+
+    return heard
+
+
+def _tools(page: RawPage) -> Sequence[object]:
+    tools = page.result.get("tools")
+    if not isinstance(tools, list):
+        raise BadAnswer("its list of tools is no list")
+    return [tool for tool in cast("list[object]", tools) if _name(tool) not in page.refused]
+
+
+def _name(tool: object) -> object:
+    name = cast("dict[str, object]", tool).get("name") if isinstance(tool, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _next_cursor(page: RawPage) -> str | None:
+    cursor = page.result.get("nextCursor")
+    if cursor is not None and not isinstance(cursor, str):
+        raise BadAnswer("its list of tools names a next page that is no text")
+    return cursor or None
+
+
+def _places(error: ValidationError) -> str:
+    """Where it does not, without a value of the answer."""
+    places = sorted({".".join(map(str, each["loc"])) or "(whole)" for each in error.errors(include_input=False)})
+    return ", ".join(places[:3])

@@ -1,0 +1,166 @@
+"""One connection from its start to its end, lived by a task of its own.
+
+The SDK's task groups and cancel scopes stay within that task, so that what breaks in them reaches nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib.metadata import version
+from typing import cast
+
+import anyio
+import mcp_types as types
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from pydantic import ValidationError
+
+from toolplug.catalog.cleaning import cleaned, in_one_line
+from toolplug.config.masking import masked
+from toolplug.mcp.connection import ConnectionFailed, OnChange, ServerConnection
+from toolplug.mcp.sdk.connection import SdkConnection
+from toolplug.mcp.sdk.negotiating import negotiate
+from toolplug.mcp.sdk.news import follow_news
+from toolplug.mcp.sdk.raw_listing import RawListing
+from toolplug.mcp.sdk.wire import Wire
+
+HANDSHAKE_S = 60.0
+"""How long a server may take from its start to an agreement on the version; a first start may fetch packages."""
+
+CLOSE_S = 4.8
+"""How long an end may take; a child's own takes at most four seconds."""
+
+_MAX_REASON = 1_000
+
+_LOG = logging.getLogger("toolplug.mcp")
+
+Open = Callable[[Callable[[], None]], AbstractAsyncContextManager[Wire]]
+"""Opens a way to a server; the callback tells that the server can no longer be reached over it."""
+
+
+class Life:
+    """A connection. `live` is its task; `opened` and `end` are for who wanted it.
+
+    `probes` are the attempts in order: whether a server is asked for the newer era first. A server may end on a request
+    that it does not know, and is then started once more. `secrets` are in no text of a failure.
+    """
+
+    def __init__(self, opening: Open, on_change: OnChange, *, probes: Sequence[bool], secrets: Sequence[str]) -> None:
+        self._opening = opening
+        self._on_change = on_change
+        self._probes = probes
+        self._secrets = secrets
+        self._opened: asyncio.Future[ServerConnection] = asyncio.get_running_loop().create_future()
+        self._lost = asyncio.Event()
+        self._agreed = False
+        self._running = False
+        self._task = asyncio.create_task(self._live(), name="toolplug-mcp-connection")
+
+    async def opened(self) -> ServerConnection:
+        """The connection, once both sides agree. Raises `ConnectionFailed`."""
+        return await asyncio.shield(self._opened)
+
+    async def end(self) -> None:
+        """Let go of the server, also where it is still being opened; takes at most five seconds, cancelled or not."""
+        self._lost.set()
+        if not self._opened.done():
+            self._opened.cancel()
+            self._task.cancel()
+        cancelled: asyncio.CancelledError | None = None
+        closes_at = asyncio.get_running_loop().time() + CLOSE_S
+        with anyio.CancelScope(shield=True):
+            while not self._task.done() and (left := closes_at - asyncio.get_running_loop().time()) > 0:
+                try:
+                    await asyncio.wait({self._task}, timeout=left)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        if not self._task.done():
+            _LOG.error("a connection to a server has not ended after %g s", CLOSE_S)
+            self._task.cancel()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _live(self) -> None:
+        try:
+            for probe in self._probes:
+                if await self._lived(probe=probe):
+                    break
+        except asyncio.CancelledError:
+            if not self._lost.is_set():
+                raise
+        except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
+            self._fail(error)
+        finally:
+            self._fail(ConnectionFailed("the connection has ended"))
+
+    async def _lived(self, *, probe: bool) -> bool:
+        """False where the server ended instead of answering the probe and may be tried without."""
+        async with self._opening(self._lost.set) as wire:
+            listing = RawListing(JSONRPCDispatcher(wire.read, wire.write), self._dispatcher_ended)
+            info = types.Implementation(name="toolplug", version=version("toolplug"))
+            self._running = True
+            async with ClientSession(dispatcher=listing, client_info=info, message_handler=self._heard) as session:
+                try:
+                    async with asyncio.timeout(HANDSHAKE_S):
+                        await negotiate(session, probe=probe)
+                except (MCPError, ValidationError, RuntimeError, TimeoutError) as error:
+                    await wire.settled()
+                    if probe and probe is not self._probes[-1] and not self._running:
+                        return False
+                    raise ConnectionFailed(self._readable(wire.why() or _words(error))) from None
+                connection = SdkConnection(session, listing, self._lost, lambda: self._readable(wire.why()))
+                await self._stay(session, connection)
+        return True
+
+    async def _stay(self, session: ClientSession, connection: ServerConnection) -> None:
+        self._agreed = True
+        if not self._running:
+            self._lost.set()
+        if not self._opened.done():
+            self._opened.set_result(connection)
+        news = asyncio.create_task(follow_news(session, self._on_change), name="toolplug-mcp-news")
+        try:
+            await self._lost.wait()
+        finally:
+            news.cancel()
+            await asyncio.wait({news})
+        if not news.cancelled() and (error := news.exception()) is not None:
+            _LOG.warning("the news of a server's tools ended with %s", type(error).__name__)
+
+    def _dispatcher_ended(self) -> None:
+        self._running = False
+        if self._agreed:
+            self._lost.set()
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._on_change()
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell who waits for the opening; afterwards the end of the connection says enough."""
+        self._lost.set()
+        if self._opened.done():
+            return
+        failed = error if isinstance(error, ConnectionFailed) else ConnectionFailed(self._readable(_words(error)))
+        self._opened.set_exception(failed)
+        self._opened.exception()
+
+    def _readable(self, text: str) -> str:
+        return masked(in_one_line(cleaned(text)), self._secrets)[:_MAX_REASON]
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says; of a group, what its first one says."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]  # what a group holds is not narrowed
+    if isinstance(error, TimeoutError):
+        return f"it did not agree on a version of the protocol within {HANDSHAKE_S:g} s"
+    if isinstance(error, ValidationError):
+        return "its answer to the first request does not follow the protocol"
+    if isinstance(error, ConnectionFailed | MCPError | RuntimeError):
+        return str(error)
+    return type(error).__name__

@@ -1,0 +1,136 @@
+"""JSON-RPC messages as lines of a child, in the form of the streams that the SDK's dispatcher reads and writes.
+
+The dispatcher reads a message when it has dealt with the one before, and the child's pipe holds the rest, so that
+nothing queues up here. What is no message costs its line: it is counted, rarely logged, and too much of it ends the
+reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Self
+
+import anyio
+from mcp.shared._stream_protocols import ReadStream
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from toolplug.mcp.bounded_lines import LineTooLong
+from toolplug.mcp.child import MAX_LINE_BYTES, Child
+
+MAX_GARBAGE = 1_000
+"""Lines in a row that are no messages, after which a server is given up."""
+
+_SLICE_S = 0.005
+_CANCELLED = "notifications/cancelled"
+
+
+class MessagesIn:
+    """What a child writes. `ended_because` says why the reading ended, where that was not the child's own end."""
+
+    def __init__(self, child: Child) -> None:
+        self.ended_because: str | None = None
+        self._child = child
+        self._garbage = 0
+        self._loop = asyncio.get_running_loop()
+        self._slice_ends = 0.0
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message. Raises `anyio.EndOfStream`."""
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def aclose(self) -> None:
+        """Nothing: the child is ended by who began it."""
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while self.ended_because is None:
+            await self._let_others_run()
+            line = await self._line()
+            if line is None:
+                break
+            message = _message(line)
+            if message is None:
+                self._count_garbage(line)
+                continue
+            self._garbage = 0
+            if isinstance(message, JSONRPCRequest):
+                await self._child.writable()
+            return SessionMessage(message)
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _line(self) -> bytes | None:
+        try:
+            return await self._child.lines.next()
+        except LineTooLong:
+            self.ended_because = f"it sent a line of more than {MAX_LINE_BYTES:,} bytes"
+        except ConnectionError:
+            pass
+        return None
+
+    async def _let_others_run(self) -> None:
+        """Lines that are there already are read without waiting, which must not hold the loop for long."""
+        now = self._loop.time()
+        if now >= self._slice_ends:
+            await asyncio.sleep(0)
+            self._slice_ends = self._loop.time() + _SLICE_S
+
+    def _count_garbage(self, line: bytes) -> None:
+        self._garbage += 1
+        if self._garbage > MAX_GARBAGE:
+            self.ended_because = f"it sent more than {MAX_GARBAGE:,} lines in a row that are no messages"
+        elif line.strip():
+            self._child.log.write(logging.WARNING, "a server sent a line that is no message", f"{len(line)} bytes")
+
+
+class MessagesOut:
+    """What a child reads."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write a message. Raises `anyio.BrokenResourceError` once the child no longer reads."""
+        message = item.message
+        line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        try:
+            if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+                self._child.write_at_once(line)
+            else:
+                await self._child.write(line)
+        except (OSError, RuntimeError):
+            raise anyio.BrokenResourceError from None
+
+    async def aclose(self) -> None:
+        """Nothing: the child is ended by who began it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _message(line: bytes) -> JSONRPCMessage | None:
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError:
+        return None

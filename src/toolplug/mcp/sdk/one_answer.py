@@ -1,0 +1,156 @@
+"""What the SDK's HTTP transport sees of a server: for each request that it posts exactly one readable answer.
+
+An exception out of one request ends the SDK's transport, and with it every other request. So each failure becomes a
+JSON-RPC error of the one request, under a code that `connecting` reads back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import httpx2
+import orjson
+from mcp.client.auth import OAuthFlowError
+from mcp_types import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    JSONRPCError,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from toolplug.mcp.paced_log import PacedLog
+from toolplug.mcp.sdk.event_filter import MessageEvents, refusal
+from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
+from toolplug.mcp.sdk.pinned_transport import AnswerRefused
+
+_NOTIFY_S = 5.0
+_END_S = 1.0
+_PACE_S = 1.0
+_SESSION = "mcp-session-id"
+
+
+class _Posted(NamedTuple):
+    """What a body asks: `request` is None where nothing is to be answered."""
+
+    request: RequestId | None
+
+
+class OneAnswer(httpx2.AsyncBaseTransport):
+    """Sends through `client`, which has the credentials. `gone` is told when the server is not there or forgot us."""
+
+    def __init__(self, client: httpx2.AsyncClient, log: PacedLog, gone: Callable[[str], None]) -> None:
+        self._client = client
+        self._log = log
+        self._gone = gone
+        self._next_stream = 0.0
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer a POST always; a GET (the stream of news) and a DELETE (the end) may raise."""
+        if request.method != "POST":
+            return await self._other(request)
+        posted = _posted(request.content)
+        if posted.request is None:
+            return await self._notified(request)
+        try:
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+        except Exception as error:  # noqa: BLE001  what escapes here ends all that is asked of this server
+            return self._failed(error)
+        return await self._readable(request, response, posted.request)
+
+    async def _other(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "DELETE":
+            async with asyncio.timeout(_END_S):
+                return _passed(await self._client.send(request, stream=True, follow_redirects=False))
+        now = asyncio.get_running_loop().time()
+        wait_s, self._next_stream = max(0.0, self._next_stream - now), max(now, self._next_stream) + _PACE_S
+        await asyncio.sleep(wait_s)
+        return self._filtered(request, await self._client.send(request, stream=True, follow_redirects=False))
+
+    async def _notified(self, request: httpx2.Request) -> httpx2.Response:
+        """The SDK sends nothing else until this has been answered, so it is answered soon."""
+        try:
+            async with asyncio.timeout(_NOTIFY_S):
+                response = await self._client.send(request, stream=True, follow_redirects=False)
+                await response.aclose()
+        except Exception as error:  # noqa: BLE001  as above
+            self._log.write(logging.WARNING, "a server took no notification", type(error).__name__)
+        return httpx2.Response(202)
+
+    async def _readable(self, request: httpx2.Request, response: httpx2.Response, asked: RequestId) -> httpx2.Response:
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if response.status_code == 200 and kind == "text/event-stream":
+            return self._filtered(request, response)
+        body = await response.aread()
+        if response.has_redirect_location:
+            return httpx2.Response(response.status_code, headers=response.headers)
+        if kind == "application/json" and (answer := _answer(body)) is not None:
+            if response.status_code >= 400 and isinstance(answer, JSONRPCError):
+                return self._refused(request, response, body)
+            if response.status_code == 200 and answer.id == asked:
+                return httpx2.Response(200, headers=_kept(response), content=body)
+        if response.status_code >= 400:
+            return self._refused(request, response, None)
+        return _error(BAD_ANSWER, "it sent something that is no answer to the request")
+
+    def _refused(self, request: httpx2.Request, response: httpx2.Response, body: bytes | None) -> httpx2.Response:
+        status = response.status_code
+        words = f"HTTP {status} {response.reason_phrase}".strip()
+        if status == 401:
+            return _error(FAILED, f"it refuses our credentials ({words})")
+        if status == 404 and _SESSION in request.headers:
+            self._gone("it no longer knows our session")
+            return _error(FAILED, "it no longer knows our session")
+        if body is not None:
+            return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
+        if status in (502, 503, 504):
+            return _error(FAILED, f"it answered with {words}")
+        return _error(METHOD_NOT_FOUND if status == 404 else INTERNAL_ERROR, f"it answered with {words}")
+
+    def _failed(self, error: Exception) -> httpx2.Response:
+        if isinstance(error, AnswerRefused):
+            return _error(BAD_ANSWER, str(error))
+        if isinstance(error, OAuthFlowError):
+            return _error(FAILED, f"it refuses our credentials ({type(error).__name__})")
+        if isinstance(error, httpx2.ConnectError):
+            self._gone(str(error))
+        return _error(FAILED, str(error) or type(error).__name__)
+
+    def _filtered(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        events = MessageEvents(request, response, self._log)
+        return httpx2.Response(response.status_code, headers=response.headers, stream=events)
+
+
+def _posted(body: bytes) -> _Posted:
+    message = cast("dict[str, object]", orjson.loads(body))  # what the SDK has written
+    asked = "method" in message
+    return _Posted(cast("RequestId | None", message.get("id")) if asked else None)
+
+
+def _answer(body: bytes) -> JSONRPCResponse | JSONRPCError | None:
+    try:
+        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValidationError:
+        return None
+    return message if isinstance(message, JSONRPCResponse | JSONRPCError) else None
+
+
+def _error(code: int, message: str) -> httpx2.Response:
+    return httpx2.Response(400, headers={"content-type": "application/json"}, content=refusal(code, message))
+
+
+def _kept(response: httpx2.Response) -> dict[str, str]:
+    kept = {"content-type": "application/json"}
+    if _SESSION in response.headers:
+        kept[_SESSION] = response.headers[_SESSION]
+    return kept
+
+
+def _passed(response: httpx2.Response) -> httpx2.Response:
+    stream = cast("httpx2.AsyncByteStream", response.stream)  # an asynchronous client's answers have these only
+    return httpx2.Response(response.status_code, headers=response.headers, stream=stream)

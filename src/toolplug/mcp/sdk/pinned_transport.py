@@ -1,0 +1,158 @@
+"""HTTP to servers that nobody vouches for: to checked addresses only, and answers of a bounded size, uncompressed."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable
+from typing import Protocol, cast
+
+import httpcore2
+import httpx2
+
+from toolplug.execution.egress import Egress, EgressRefused, Resolve, reachable
+
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+CONNECT_S = 5.0
+
+_MAX_CONNECTIONS = 256
+_KEEPALIVE: tuple[tuple[int, int, int], ...] = ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),)
+"""Tells of a peer that went without a word, on streams that may be silent for hours."""
+
+_SocketOptions = Iterable[httpcore2.SOCKET_OPTION] | None
+
+
+class AnswerRefused(httpx2.TransportError):
+    """An answer is compressed or larger than we read."""
+
+
+class CheckedNetwork(httpcore2.AsyncNetworkBackend):
+    """Connects to an address that was resolved and checked just before; name, port and TLS stay those of the URL.
+
+    Hosts in `trusted` (with their port) stand in the operator's file and are not checked.
+    """
+
+    def __init__(self, egress: Egress, resolve: Resolve, trusted: Collection[tuple[str, int]]) -> None:
+        self._egress = egress
+        self._resolve = resolve
+        self._trusted = trusted
+        # httpcore2 declares a second class of this name for an environment without anyio
+        self._network = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: _SocketOptions = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Try the host's addresses in turn. Raises `httpcore2.ConnectError`, also for an address that is refused."""
+        failure: Exception | None = None
+        for address in await self._addresses(host, port):
+            try:
+                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failure = error
+        raise httpcore2.ConnectError(f"cannot connect to {host}:{port}") from failure
+
+    async def _addresses(self, host: str, port: int) -> Iterable[str]:
+        try:
+            if (host, port) in self._trusted:
+                return await self._resolve(host, port)
+            return await reachable(self._egress, host, port, self._resolve)
+        except EgressRefused as error:
+            raise httpcore2.ConnectError(str(error)) from None
+        except OSError:
+            raise httpcore2.ConnectError(f"{host!r} has no address") from None
+
+
+class PinnedTransport(httpx2.AsyncBaseTransport):
+    """One request, one answer; nothing of the environment (proxies, `.netrc`) is used.
+
+    An event stream is passed on as it comes, anything else is read whole, and both only uncompressed.
+    """
+
+    def __init__(self, network: CheckedNetwork, tls: ssl.SSLContext | None) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls,
+            max_connections=_MAX_CONNECTIONS,
+            keepalive_expiry=30.0,
+            network_backend=network,
+            socket_options=_KEEPALIVE,
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request. Raises `httpx2.ConnectError`, `AnswerRefused` and other `httpx2.TransportError`s."""
+        request.headers["Accept-Encoding"] = "identity"
+        sent = httpcore2.Request(
+            method=request.method,
+            url=httpcore2.URL(
+                scheme=request.url.raw_scheme,
+                host=request.url.raw_host,
+                port=request.url.port,
+                target=request.url.raw_path,
+            ),
+            headers=request.headers.raw,
+            content=cast("AsyncIterable[bytes]", request.stream),  # an asynchronous client's requests have these only
+            extensions=request.extensions,
+        )
+        try:
+            answer = await self._pool.handle_async_request(sent)
+        except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+            raise httpx2.ConnectError(str(error) or "the connection timed out") from error
+        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+            raise httpx2.ReadError(str(error) or type(error).__name__) from error
+        body = _Body(cast("_Stream", answer.stream))  # as above
+        head = httpx2.Headers(answer.headers)
+        try:
+            _refuse_encoded(head)
+            stream = body if _is_events(head) else httpx2.ByteStream(await _whole(body))
+        except BaseException:
+            await body.aclose()
+            raise
+        return httpx2.Response(answer.status, headers=answer.headers, stream=stream)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._pool.aclose()
+
+
+class _Stream(Protocol):
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    async def aclose(self) -> None: ...
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._stream:
+                yield part
+        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+            raise httpx2.ReadError(str(error) or type(error).__name__) from error
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _refuse_encoded(head: httpx2.Headers) -> None:
+    encoding = head.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise AnswerRefused("the answer is compressed though we asked for none that is")
+
+
+def _is_events(head: httpx2.Headers) -> bool:
+    return head.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+
+
+async def _whole(body: _Body) -> bytes:
+    read = bytearray()
+    async for part in body:
+        read += part
+        if len(read) > MAX_ANSWER_BYTES:
+            raise AnswerRefused(f"the answer is larger than {MAX_ANSWER_BYTES:,} bytes")
+    await body.aclose()
+    return bytes(read)
