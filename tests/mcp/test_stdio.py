@@ -47,6 +47,30 @@ async def test_a_client_of_either_era_lists_and_calls_as_the_operator(config: Pa
         assert text_of(await client.call_tool("hello", {"name": "World"})) == "Hello, World!"
 
 
+AGENT = """
+            toolsets: {greet: {prefix: greet, from: provider:hello}}
+            agents: {writer: {toolsets: [greet]}}
+"""
+
+
+@pytest.mark.anyio
+async def test_with_an_agent_it_serves_that_agents_tools(config: Path, era: str) -> None:
+    config.write_text(config.read_text() + textwrap.dedent(AGENT))
+    arguments = ["serve", "--stdio", "--agent", "writer", "-c", str(config)]
+    server = StdioServerParameters(command=TOOLPLUG, args=arguments)
+    async with asyncio.timeout(WAIT_S), Client(stdio_client(server), mode=ERAS[era]) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["greet__hello"]
+        assert text_of(await client.call_tool("greet__hello", {"name": "World"})) == "Hello, World!"
+
+
+def test_an_agent_is_for_one_client_only(config: Path) -> None:
+    done = subprocess.run(
+        [TOOLPLUG, "serve", "--agent", "writer", "-c", str(config)], capture_output=True, timeout=WAIT_S, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"--agent is for --stdio" in done.stderr
+
+
 def test_it_ends_with_its_client_and_writes_nothing_but_the_protocol(config: Path) -> None:
     done = subprocess.run(
         [TOOLPLUG, "serve", "--stdio", "-c", str(config)], input=b"", capture_output=True, timeout=WAIT_S, check=False

@@ -33,6 +33,9 @@ def serve(
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Serve one MCP client on standard input and output, and nothing over HTTP.")
     ] = False,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="A", help="With --stdio: the tools of this agent.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve the tools and routes of the configuration over HTTP, or to one client that starts this command.
@@ -42,10 +45,12 @@ def serve(
 
     Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80 · toolplug serve --stdio
     """
+    if agent is not None and not stdio:
+        raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
     file = config_file(config)
     log_service(terminal=sys.stderr.isatty() and not as_json)
     if stdio:
-        raise typer.Exit(import_module(_STDIO).serve_stdio(file))
+        raise typer.Exit(import_module(_STDIO).serve_stdio(file, agent))
     try:
         serving = import_module(_SERVING)
     except ModuleNotFoundError as error:

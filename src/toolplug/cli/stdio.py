@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 from toolplug.catalog.call import CallContext
-from toolplug.catalog.catalog import Catalog
 from toolplug.cli.entered_host import LEAVE_S, entered
 from toolplug.cli.event_loop import leave_now, run_to_end
 from toolplug.cli.missing_package import missing_package
@@ -15,19 +14,20 @@ from toolplug.cli.stop_signals import signals
 from toolplug.host.host import Host, open_host
 from toolplug.mcp.caller import Caller
 from toolplug.mcp.speaker import Speaker
+from toolplug.toolsets.first_use import FirstUse
 
 
-def serve_stdio(file: Path) -> int:
+def serve_stdio(file: Path, agent: str | None) -> int:
     """Serve until the client hangs up or a signal ends it; the exit code. Raises `ConfigError`."""
-    return run_to_end(_served(open_host(file)))
+    return run_to_end(_served(open_host(file), agent))
 
 
-async def _served(host: Host) -> int:
+async def _served(host: Host, agent: str | None) -> int:
     stopped = asyncio.Event()
     with signals(stop=stopped.set, reload=_nothing, within_s=lambda: LEAVE_S):
         async with entered(host):
             speaker = await _speaker(host)
-            serving = asyncio.create_task(speaker.serve_stdio(_operator(host)))
+            serving = asyncio.create_task(speaker.serve_stdio(_operator(host, agent)))
             stop = asyncio.create_task(stopped.wait())
             done, _ = await asyncio.wait((serving, stop), return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()
@@ -45,19 +45,16 @@ async def _speaker(host: Host) -> Speaker:
         raise missing_package("serve --stdio", error, "mcp") from None
 
 
-def _operator(host: Host) -> Caller:
-    """The only caller there is."""
-    principal = operator()
-    executor = host.executor_for(principal)
-
-    async def catalog() -> Catalog:
-        return executor.catalog
-
+def _operator(host: Host, agent: str | None) -> Caller:
+    """The only caller there is, and one session of it for toolsets: it is over when the host is left."""
+    principal, client = operator(), object()
+    executor = host.executor_for(principal, agent=agent, within=client)
+    followed = executor.listing if isinstance(executor, FirstUse) else executor
     return Caller(
         executor=executor,
-        context=CallContext(principal=principal),
-        catalog=catalog,
-        watch=lambda: host.mcp.announcer.watch(executor),
+        context=CallContext(principal=principal, agent=agent),
+        catalog=lambda: host.catalog_for(principal, agent=agent, within=client),
+        watch=lambda: host.mcp.announcer.watch(followed),
     )
 
 
