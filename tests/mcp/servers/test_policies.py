@@ -1,0 +1,134 @@
+"""The operator's rules around the tools of a server."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.mcp.servers.scripted import ME, TIME, Desk, record, run, settled, tool
+
+from toolplug import Principal
+from toolplug.discovery.known_server import ServerName
+from toolplug.execution.knobs import Layer, Limits
+from toolplug.execution.tool_rule import ToolRule
+from toolplug.mcp.server import Server
+from toolplug.mcp.server_tools import ServerTools
+from toolplug.toolsets.limited import limited
+
+pytestmark = pytest.mark.anyio
+
+
+def ruled(policy: str | None = None, **rules: object) -> Server:
+    """The server under a policy of its own and rules for some tools."""
+    tools = {name: ToolRule.model_validate(rule) for name, rule in rules.items()}
+    return replace(TIME, tools=tools, policy=policy or "allow", origin=lambda *path: "/".join(path))
+
+
+@pytest.mark.requirement("C-3-policy-forms")
+async def test_disable_hides_and_deny_lists_and_refuses(desk: Desk) -> None:
+    server = ruled(hidden={"policy": "disable"}, refused={"policy": "deny"})
+    tools = await desk.tools(server, tool("hidden"), tool("refused"), tool("free"))
+    assert list(tools.live.catalog) == ["refused", "free"]
+    assert (await run(tools.live, "hidden")).status == "unknown_tool"
+    assert (await run(tools.live, "refused")).output == 'tool "refused" is not allowed: policy: its policy is deny'
+    assert (await run(tools.live, "free")).status == "success"
+
+
+async def test_a_servers_policy_holds_for_the_tools_that_no_rule_speaks_of(desk: Desk) -> None:
+    tools = await desk.tools(ruled("deny", free={"policy": "allow"}), tool("free"), tool("other"))
+    assert (await run(tools.live, "free")).status == "success"
+    assert (await run(tools.live, "other")).status == "denied"
+
+
+@pytest.mark.requirement("C-3-policy-http-server")
+async def test_a_server_that_asks_needs_a_ticket_for_each_call(desk: Desk) -> None:
+    tools = await desk.tools(ruled("ask"))
+    asked = await run(tools.live)
+    ticket = asked.metadata["approval"]
+    assert (asked.status, desk.script.tried) == ("denied", 0)
+    assert isinstance(ticket, dict)
+    await desk.approvals.decide(ticket["id"], "approve", ME)
+    assert (await run(tools.live, approval=ticket["id"])).output == "now of 1"
+    assert (await run(tools.live, approval=ticket["id"])).status == "denied"
+
+
+async def test_a_server_that_asks_is_not_run_where_nobody_can_be_asked(desk: Desk) -> None:
+    around = replace(desk.around, approvals=None)
+    tools = ServerTools(ruled("ask"), around, desk.script.connect, on_change=lambda: None, first=lambda listed: None)
+    with pytest.raises(ValueError, match="there is nobody to ask"):
+        tools.show(await record(tool()))
+    await tools.aclose()
+
+
+@pytest.mark.requirement("C-2-rule-tenants")
+async def test_a_rule_may_name_the_tenants_that_see_a_tool(desk: Desk) -> None:
+    tools = await desk.tools(ruled(now={"tenants": ["t1"]}))
+    assert (await run(tools.live)).status == "unknown_tool"
+    assert list(tools.live.catalog.visible_to(ME)) == []
+    assert (await run(tools.live, principal=Principal(tenant="t1"))).status == "success"
+
+
+async def test_a_tenants_own_server_is_nobody_elses_through_any_of_its_executors(desk: Desk) -> None:
+    tools = await desk.tools(replace(TIME, name=ServerName("time", "t1")))
+    session = tools.per_session()
+    for executor in (tools.live, tools.lone, session):
+        assert (await run(executor)).status == "unknown_tool"
+        assert (await run(executor, principal=Principal(tenant="t1"))).status == "success"
+    await session.aclose()
+
+
+async def test_two_tenants_servers_of_one_id_do_not_count_together(desk: Desk) -> None:
+    once = Limits.model_validate({"rate": "1/minute"})
+    for tenant in ("t1", "t2", None):
+        tools = await desk.tools(replace(TIME, name=ServerName("time", tenant), limits=once))
+        caller = Principal(tenant=tenant or "t3")
+        assert [(await run(tools.live, principal=caller)).status for _ in range(2)] == ["success", "limited"]
+
+
+async def test_limits_of_the_host_the_server_and_the_tool_must_all_admit(desk: Desk) -> None:
+    server = replace(
+        ruled(now={"limits": {"timeout": "5s"}}), limits=Limits.model_validate({"timeout": "7s", "max_concurrency": 1})
+    )
+    desk.limits = Limits.model_validate({"rate": "3/minute", "timeout": "9s"})
+    tools = await desk.tools(server, tool("now"), tool("then"))
+    plans = [tools.live.catalog[name].plan for name in ("now", "then")]
+    assert [plan.timeout_s for plan in plans] == [5, 7]
+    assert [[limiter.knob for limiter in plan.limiters] for plan in plans] == [["rate", "max_concurrency"]] * 2
+    assert plans[0].settings[0] == ("policy", "allow", "policy")
+    desk.script.answering = asyncio.Event()
+    call = asyncio.create_task(run(tools.live))
+    await settled()
+    assert (await run(tools.live, "then")).output.startswith('tool "then" is limited: 1 calls of time run already')
+    desk.script.answering.set()
+    assert (await call).status == "success"
+
+
+async def test_the_limits_of_a_toolset_come_between_those_of_server_and_tool(desk: Desk) -> None:
+    tools = await desk.tools(ruled(now={"limits": {"timeout": "5s"}}), tool("now"), tool("then"))
+    layer = Layer(("toolset", "clock"), Limits.model_validate({"timeout": "6s"}), lambda knob: "here")
+    around = limited(tools.live.catalog, layer, desk.ledger, None)
+    assert [tool.plan.timeout_s for tool in around.values()] == [5, 6]
+
+
+async def test_only_tools_that_may_be_repeated_are_tried_again(desk: Desk) -> None:
+    desk.limits = Limits.model_validate({"retries": 2})
+    hinted = [tool(name, annotations={name: True}) for name in ("readOnlyHint", "idempotentHint", "destructiveHint")]
+    tools = await desk.tools(TIME, *hinted)
+    assert [tool.plan.retry and tool.plan.retry.attempts for tool in tools.live.catalog.values()] == [2, 2, None]
+
+
+async def test_a_rule_for_a_tool_that_the_server_does_not_have_can_be_found(desk: Desk) -> None:
+    tools = await desk.tools(ruled(now={}, gone={"policy": "deny"}))
+    assert tools.unmatched_rules == ("gone",)
+    tools.show(await record(tool("gone")))
+    assert tools.unmatched_rules == ("now",)
+
+
+async def test_nothing_is_said_of_rules_before_the_server_has_listed_anything(desk: Desk) -> None:
+    tools = ServerTools(
+        ruled(now={}), desk.around, desk.script.connect, on_change=lambda: None, first=lambda listed: None
+    )
+    assert tools.unmatched_rules == ()
+    assert list(tools.live.catalog) == []
+    await tools.aclose()
