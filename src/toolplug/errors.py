@@ -10,6 +10,7 @@
     ├── NoSuchProvider         a provider key that the configuration does not have
     ├── ToolsetRefused         a toolset or an allowlist that cannot be as asked
     ├── SavedToolsetRefused    what an owner asked of saved toolsets and notes, and why it cannot be
+    ├── McpServerRefused       what was asked of the MCP servers, and why it cannot be
     ├── AccessError            a catalog that this principal cannot have
     │   ├── AgentRequired      its credential names several agents; the request must name one of them
     │   ├── AgentNotAllowed    its credential does not name this agent
@@ -17,6 +18,8 @@
     │   ├── SessionNotFound    no such session, or another tenant's
     │   └── SessionGone        the session has expired or was ended
     ├── SessionRefused         what an application or its client asked of a session, and why it cannot be
+    ├── ResponseRefused        a request for a response that cannot be honoured; `param` is its part at fault
+    ├── BackendFailed          the model's server did not answer, or not with what can be read
     ├── HostError              what a client of a host is told, or not told
     │   ├── HostUnreachable    no host answers, or it cannot answer now
     │   └── HostRefused        the host refuses a request, in its own words
@@ -158,10 +161,10 @@ class NoSuchProvider(ToolplugError):
 
 ToolsetRefusal = Literal[
     "invalid_agent",
-    "not_built",
     "prefix_taken",
     "provider_is_shared",
     "unknown_provider",
+    "unknown_server",
     "unknown_toolset",
 ]
 
@@ -201,6 +204,29 @@ class SavedToolsetRefused(ToolplugError):
 
     def __init__(self, code: SavedRefusal, message: str, param: str) -> None:
         self.code: SavedRefusal = code
+        self.param = param
+        super().__init__(message)
+
+
+McpServerRefusal = Literal[
+    "address_refused",
+    "in_file",
+    "invalid_header",
+    "invalid_server_id",
+    "invalid_url",
+    "server_disabled",
+    "server_exists",
+    "server_not_found",
+    "tool_not_quarantined",
+    "too_many_servers",
+]
+
+
+class McpServerRefused(ToolplugError):
+    """What was asked of the MCP servers, and why it cannot be; nothing has changed. `param` is the part to blame."""
+
+    def __init__(self, code: McpServerRefusal, message: str, *, param: str | None = None) -> None:
+        self.code: McpServerRefusal = code
         self.param = param
         super().__init__(message)
 
@@ -279,6 +305,47 @@ class SessionRefused(ToolplugError):
         self.param = param
         self.retry_after_s = retry_after_s
         self.failed: tuple[FailedTool, ...] = tuple(failed)
+        super().__init__(message)
+
+
+ResponseRefusal = Literal[
+    "background_only",
+    "invalid_request",
+    "item_not_found",
+    "missing_tool_output",
+    "previous_response_not_found",
+    "response_not_found",
+    "unknown_call_id",
+    "unmatched_stub",
+]
+
+
+class ResponseRefused(ToolplugError):
+    """What a client asked of a response, and why it cannot be; nothing was run. `param` is the part to blame."""
+
+    def __init__(self, code: ResponseRefusal, message: str, *, param: str | None = None) -> None:
+        self.code: ResponseRefusal = code
+        self.param = param
+        super().__init__(message)
+
+
+BackendFailure = Literal[
+    "backend_broke_off",
+    "backend_error",
+    "backend_garbage",
+    "backend_refused",
+    "backend_timeout",
+    "backend_unreachable",
+    "rate_limit_exceeded",
+]
+
+
+class BackendFailed(ToolplugError):
+    """The model's server could not be asked, or gave no answer that can be used; `retry_after_s` where it says so."""
+
+    def __init__(self, code: BackendFailure, message: str, *, retry_after_s: float | None = None) -> None:
+        self.code: BackendFailure = code
+        self.retry_after_s = retry_after_s
         super().__init__(message)
 
 

@@ -72,7 +72,6 @@ def test_the_shape_of_both_sections_is_checked(config: Write) -> None:
           dotted: {prefix: a.b, from: provider:notes}
           empty: {prefix: "", from: notes}
           none: {from: "provider:", scop: shared}
-          clock: {prefix: clock, from: mcp:time}
           own: {prefix: own, from: provider:notes, scope: session}
         agents:
           researcher: {toolset: [web]}
@@ -81,13 +80,14 @@ def test_the_shape_of_both_sections_is_checked(config: Write) -> None:
     assert [line.partition(": ")[2] for line in problems(path)] == [
         "toolsets.dotted.prefix: should be text that matches ^[a-z][a-z0-9_-]{0,31}$, not 'a.b'",
         "toolsets.empty.prefix: should be text that matches ^[a-z][a-z0-9_-]{0,31}$, not ''",
-        "toolsets.empty.from: should be provider: and the key of a provider, not 'notes'",
+        "toolsets.empty.from: should be provider: and the key of a provider or mcp: and the id of an MCP server, not"
+        " 'notes'",
         "toolsets.none.prefix: the key 'prefix' is missing",
-        "toolsets.none.from: should be provider: and the key of a provider, not 'provider:'",
+        "toolsets.none.from: should be provider: and the key of a provider or mcp: and the id of an MCP server, not"
+        " 'provider:'",
         "toolsets.none.scop: unknown key 'scop' (nearest: 'scope')",
-        "toolsets.clock.from: mcp: needs MCP servers, which this version of toolplug does not have; use provider:KEY",
         "toolsets.own: scope must be shared: a provider runs once, for every session; a toolset that is made for each"
-        " session is registered by code, with a factory",
+        " session is that of an MCP server, or registered by code, with a factory",
         "agents.researcher.toolset: unknown key 'toolset' (nearest: 'toolsets')",
     ]
 

@@ -139,7 +139,7 @@ async def test_a_toolset_is_bound_for_the_callers_tenant(client: AsyncClient) ->
         ("DOCS", {"prefix": "docs", "from": "provider:sample"}, (422, "invalid_toolset", "id")),
         ("docs", {"prefix": "docs", "from": "provider:sampel"}, (422, "unknown_provider", "from")),
         ("docs", {"prefix": "docs", "from": "sample"}, (422, "unknown_provider", "from")),
-        ("docs", {"prefix": "docs", "from": "mcp:time"}, (422, "not_built", "from")),
+        ("docs", {"prefix": "docs", "from": "mcp:time"}, (422, "unknown_server", "from")),
         (
             "docs",
             {"prefix": "docs", "from": "provider:sample", "scope": "session"},

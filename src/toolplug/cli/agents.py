@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +19,7 @@ from toolplug.cli.refusal import print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem, ToolsetRefused
 from toolplug.host.agent_lists import AgentLists
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.configuration import read_toolsets
 from toolplug.toolsets.allowlists import Allowlist
 
@@ -100,7 +100,7 @@ def revoke(
     raise typer.Exit(run_to_end(_answered(config_file(config), tenant, agent, change, as_json)))
 
 
-async def _listed(config: Path, tenant: str, as_json: bool) -> int:
+async def _listed(config: ConfigFiles, tenant: str, as_json: bool) -> int:
     async with _kept_agents(config, tenant) as kept:
         found = await kept.every()
     if as_json:
@@ -113,7 +113,7 @@ async def _listed(config: Path, tenant: str, as_json: bool) -> int:
     return 0
 
 
-async def _answered(config: Path, tenant: str, agent: str, change: Change, as_json: bool) -> int:
+async def _answered(config: ConfigFiles, tenant: str, agent: str, change: Change, as_json: bool) -> int:
     async with _kept_agents(config, tenant) as kept:
         try:
             allowed = await change(kept)
@@ -129,7 +129,7 @@ async def _answered(config: Path, tenant: str, agent: str, change: Change, as_js
 
 
 @asynccontextmanager
-async def _kept_agents(config: Path, tenant: str) -> AsyncGenerator[AgentLists]:
+async def _kept_agents(config: ConfigFiles, tenant: str) -> AsyncGenerator[AgentLists]:
     entries = read_toolsets(config, os.environ)
     async with kept_store(config, "agents", _INSTEAD) as store:
         yield AgentLists(entries, store, operator(tenant))

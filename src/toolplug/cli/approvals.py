@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +16,7 @@ from toolplug.cli.refusal import print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import ApprovalRefused, Problem
 from toolplug.execution.approvals import Approvals, Decision, Ticket
+from toolplug.host.config_files import ConfigFiles
 
 app: typer.Typer = typer.Typer()
 approvals: typer.Typer = typer.Typer(
@@ -68,7 +68,7 @@ def deny(
     raise typer.Exit(run_to_end(_decided(config_file(config), tenant, ticket, "deny", as_json)))
 
 
-async def _listed(config: Path, tenant: str, as_json: bool) -> int:
+async def _listed(config: ConfigFiles, tenant: str, as_json: bool) -> int:
     async with kept_store(config, "approvals", _INSTEAD) as store:
         tickets = await Approvals(store).waiting(tenant)
     if as_json:
@@ -83,7 +83,7 @@ async def _listed(config: Path, tenant: str, as_json: bool) -> int:
     return 0
 
 
-async def _decided(config: Path, tenant: str, ticket_id: str, decision: Decision, as_json: bool) -> int:
+async def _decided(config: ConfigFiles, tenant: str, ticket_id: str, decision: Decision, as_json: bool) -> int:
     async with kept_store(config, "approvals", _INSTEAD) as store:
         try:
             ticket = await Approvals(store).decide(ticket_id, decision, operator(tenant))

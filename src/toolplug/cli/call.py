@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import orjson
@@ -16,6 +15,7 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.config.nearest import name_hint
 from toolplug.execution.executor import ToolExecutor
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.host import open_host
 from toolplug.http.call_answer import call_answer
 
@@ -51,7 +51,9 @@ def call(
     raise typer.Exit(run_to_end(_called(name, arguments or [], approval, config_file(config), tenant, as_json)))
 
 
-async def _called(name: str, words: list[str], approval: str | None, config: Path, tenant: str, as_json: bool) -> int:
+async def _called(
+    name: str, words: list[str], approval: str | None, config: ConfigFiles, tenant: str, as_json: bool
+) -> int:
     caller = operator(tenant)
     async with entered(open_host(config, serving=False)) as host:
         executor = host.executor_for(caller)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import typer
 
@@ -14,6 +13,7 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.refusal import print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.configuration import Configuration, read_configuration
 from toolplug.host.long_notes import long_notes
 from toolplug.providers.entry_points import installed
@@ -41,7 +41,7 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     raise typer.Exit(run_to_end(_right(file, configuration, as_json)))
 
 
-async def _right(file: Path, configuration: Configuration, as_json: bool) -> int:
+async def _right(file: ConfigFiles, configuration: Configuration, as_json: bool) -> int:
     warnings = await _warnings(configuration)
     if as_json:
         told = {"warnings": [problem_fields(item) for item in warnings]} if warnings else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import typer
 
@@ -17,6 +16,7 @@ from toolplug.cli.options import DEFAULT_FILE, ENVIRONMENT, ConfigOption, JsonOp
 from toolplug.cli.refusal import problem_fields, problems_in
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem, ToolplugError
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.findings import Findings, findings
 from toolplug.host.inspection import open_inspected
 from toolplug.providers.entry_points import installed
@@ -40,7 +40,7 @@ def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     raise typer.Exit(run_to_end(_examined(found_config(config), as_json)))
 
 
-async def _examined(config: Path | None, as_json: bool) -> int:
+async def _examined(config: ConfigFiles | None, as_json: bool) -> int:
     records: tuple[ProviderRecord, ...] = ()
     try:
         problems: list[Problem] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +15,7 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.explain import Explanation
 from toolplug.host.inspection import open_inspected
 
@@ -44,7 +44,7 @@ def explain(
 
 
 async def _explained(
-    config: Path, tool: str, agent: str | None, session: str | None, tenant: str, as_json: bool
+    config: ConfigFiles, tool: str, agent: str | None, session: str | None, tenant: str, as_json: bool
 ) -> int:
     problems: list[Problem] = []
     async with entered(open_inspected(config, problems)) as host:

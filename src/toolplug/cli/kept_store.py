@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from toolplug.errors import ConfigError, Problem
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.configuration import read_settings
 from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 
 
-def kept_store(config: Path, what: str, instead: str) -> Store:
+def kept_store(config: ConfigFiles, what: str, instead: str) -> Store:
     """The store, to be entered. Raises `ConfigError` where it is in the host's own memory.
 
     `what` is looked for there; `instead` says whom to ask where it is in memory.
     """
-    url, folder = read_settings(config, os.environ).store, config.absolute().parent
+    url, folder = read_settings(config, os.environ).store, config.file.absolute().parent
     if store_folder(url, folder=folder) is None:
         raise ConfigError(
             [

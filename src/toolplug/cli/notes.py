@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file
 from toolplug.cli.saved_toolsets import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
 from toolplug.cli.table import print_table
+from toolplug.host.config_files import ConfigFiles
 from toolplug.toolsets.saved.owner import Caller
 from toolplug.toolsets.saved.shown import ShownToolset
 from toolplug.toolsets.saved.tool_reference import ToolReference
@@ -92,7 +92,7 @@ def remove(
     raise typer.Exit(run_to_end(_removed(config_file(config), who, toolset, tool, names, as_json)))
 
 
-async def _listed(config: Path, who: Caller, toolset: str, as_json: bool) -> int:
+async def _listed(config: ConfigFiles, who: Caller, toolset: str, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         shown = await saved.show(who, toolset)
     if as_json:
@@ -105,7 +105,7 @@ async def _listed(config: Path, who: Caller, toolset: str, as_json: bool) -> int
 
 
 async def _added(
-    config: Path, who: Caller, toolset: str, tool: str, given: Sequence[Note], replace: bool, as_json: bool
+    config: ConfigFiles, who: Caller, toolset: str, tool: str, given: Sequence[Note], replace: bool, as_json: bool
 ) -> int:
     async with saved_toolsets(config) as saved:
         added = await saved.add_notes(who, ToolReference(tool), given, toolset=toolset, replace_existing=replace)
@@ -118,7 +118,7 @@ async def _added(
     return 0
 
 
-async def _removed(config: Path, who: Caller, toolset: str, tool: str, names: list[str], as_json: bool) -> int:
+async def _removed(config: ConfigFiles, who: Caller, toolset: str, tool: str, names: list[str], as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         removed = await saved.remove_notes(who, toolset, ToolReference(tool), names)
     print_json(removed.fields()) if as_json else typer.echo(f"{removed.tool}: removed {', '.join(removed.removed)}")

@@ -10,6 +10,7 @@ import typer
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import ConfigError, Problem
+from toolplug.host.config_files import USER_FILE, ConfigFiles
 
 DEFAULT_FILE = "providers.yaml"
 ENVIRONMENT = "TOOLPLUG_CONFIG"
@@ -28,18 +29,22 @@ JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer in J
 TenantOption: TypeAlias = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Act in this tenant.")]
 
 
-def found_config(given: Path | None) -> Path | None:
-    """The configuration file that a command means, or None where there is none."""
+def found_config(given: Path | None) -> ConfigFiles | None:
+    """The configuration that a command means, or None where there is none; what is not named has the user's servers."""
     if given is not None:
-        return given
-    if Path(DEFAULT_FILE).exists():
-        return Path(DEFAULT_FILE)
+        return ConfigFiles(given)
     named = os.environ.get(ENVIRONMENT)
-    return Path(named) if named else None
+    if Path(DEFAULT_FILE).exists():
+        file = Path(DEFAULT_FILE)
+    elif named:
+        file = Path(named)
+    else:
+        return None
+    return ConfigFiles(file, Path.home() / USER_FILE)
 
 
-def config_file(given: Path | None) -> Path:
-    """The configuration file that a command means. Raises `ConfigError` where there is none."""
+def config_file(given: Path | None) -> ConfigFiles:
+    """The configuration that a command means. Raises `ConfigError` where there is none."""
     found = found_config(given)
     if found is None:
         message = f"there is no {DEFAULT_FILE} here, and ${ENVIRONMENT} is not set"

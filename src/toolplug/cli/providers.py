@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import typer
 
@@ -14,6 +13,7 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.inspection import open_inspected
 from toolplug.providers.state import ProviderRecord
 
@@ -33,7 +33,7 @@ def providers(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     raise typer.Exit(run_to_end(_listed(found_config(config), as_json)))
 
 
-async def _listed(config: Path | None, as_json: bool) -> int:
+async def _listed(config: ConfigFiles | None, as_json: bool) -> int:
     problems: list[Problem] = []
     async with entered(open_inspected(config if config is not None else {"store": "memory://"}, problems)) as host:
         records = host.records()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -13,6 +12,7 @@ from toolplug.catalog.call import Principal
 from toolplug.cli.entered_host import entered
 from toolplug.cli.kept_store import kept_store
 from toolplug.cli.options import operator
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.host import open_host
 from toolplug.toolsets.saved.owner import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
@@ -34,7 +34,7 @@ def caller(tenant: str, subject: str, agent: str | None = None) -> Caller:
 
 
 @asynccontextmanager
-async def saved_toolsets(config: Path) -> AsyncGenerator[SavedToolsets]:
+async def saved_toolsets(config: ConfigFiles) -> AsyncGenerator[SavedToolsets]:
     """Beside a running host, which sees each change at once. Raises `ConfigError` where its store is its memory."""
     kept_store(config, "toolsets", "/api/toolsets")
     async with entered(open_host(config, serving=False)) as host:

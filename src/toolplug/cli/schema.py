@@ -53,6 +53,6 @@ def schema(
     if as_json or output == Path("-"):
         print_json(made)
         return
-    file = output or (found_config(config) or Path(SCHEMA_FILE)).with_name(SCHEMA_FILE)
+    file = output or Path(found_config(config) or SCHEMA_FILE).with_name(SCHEMA_FILE)
     file.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", "utf-8")
     typer.echo(f"{file} is written, with {counted(len(found), 'provider type')}")

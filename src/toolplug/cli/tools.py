@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +17,7 @@ from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.cli.table import print_table
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.host import open_host
 
 app: typer.Typer = typer.Typer()
@@ -57,7 +57,7 @@ def tools(
     raise typer.Exit(run_to_end(_listed(config_file(config), tenant, dialect)))
 
 
-async def _listed(config: Path, tenant: str, dialect: Format | None) -> int:
+async def _listed(config: ConfigFiles, tenant: str, dialect: Format | None) -> int:
     async with entered(open_host(config, serving=False)) as host:
         catalog = host.executor_for(operator(tenant)).catalog
         if dialect is not None:

@@ -19,6 +19,7 @@ from toolplug.config.document import read_document
 from toolplug.config.problems import problems_of
 from toolplug.config.section import Section
 from toolplug.errors import ConfigError
+from toolplug.host.config_files import ConfigFiles
 from toolplug.toolsets.saved.document import Document
 from toolplug.toolsets.saved.document_text import Form, document_text
 from toolplug.toolsets.saved.owner import Caller
@@ -175,7 +176,7 @@ def import_toolset(
     raise typer.Exit(run_to_end(_imported(config_file(config), who, _document(file), as_json)))
 
 
-async def _listed(config: Path, who: Caller, as_json: bool) -> int:
+async def _listed(config: ConfigFiles, who: Caller, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         lines = await saved.saved(who)
     if as_json:
@@ -197,7 +198,7 @@ async def _listed(config: Path, who: Caller, as_json: bool) -> int:
     return 0
 
 
-async def _shown(config: Path, who: Caller, name: str | None, as_json: bool) -> int:
+async def _shown(config: ConfigFiles, who: Caller, name: str | None, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         shown = await saved.active(who) if name is None else await saved.show(who, name)
     if shown is None:
@@ -207,21 +208,21 @@ async def _shown(config: Path, who: Caller, name: str | None, as_json: bool) -> 
     return 0
 
 
-async def _built(config: Path, who: Caller, name: str, tools: list[str], description: str, as_json: bool) -> int:
+async def _built(config: ConfigFiles, who: Caller, name: str, tools: list[str], description: str, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         shown = await saved.build(who, name, [ToolReference(tool) for tool in tools], description=description)
     _print(shown, as_json)
     return 0
 
 
-async def _equipped(config: Path, who: Caller, name: str, as_json: bool) -> int:
+async def _equipped(config: ConfigFiles, who: Caller, name: str, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         shown = await saved.equip(who, name)
     _print(shown, as_json)
     return 0
 
 
-async def _unequipped(config: Path, who: Caller, as_json: bool) -> int:
+async def _unequipped(config: ConfigFiles, who: Caller, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         name = await saved.unequip(who)
     if as_json:
@@ -231,21 +232,21 @@ async def _unequipped(config: Path, who: Caller, as_json: bool) -> int:
     return 0
 
 
-async def _deleted(config: Path, who: Caller, name: str, as_json: bool) -> int:
+async def _deleted(config: ConfigFiles, who: Caller, name: str, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         await saved.delete(who, name)
     print_json({"deleted": name}) if as_json else typer.echo(f"{name}: deleted")
     return 0
 
 
-async def _exported(config: Path, who: Caller, name: str, form: Form) -> int:
+async def _exported(config: ConfigFiles, who: Caller, name: str, form: Form) -> int:
     async with saved_toolsets(config) as saved:
         document = await saved.document(who, name)
     sys.stdout.write(document_text(document, form).decode())
     return 0
 
 
-async def _imported(config: Path, who: Caller, document: Document, as_json: bool) -> int:
+async def _imported(config: ConfigFiles, who: Caller, document: Document, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
         shown = await saved.import_document(who, document)
     _print(shown, as_json)

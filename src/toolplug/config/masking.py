@@ -13,7 +13,7 @@ _SECRET_WORD = re.compile(
     r"apikey|auth|authorization|cookie|credentials?|dsn|keys?|pass(phrase|wd|words?)|pwd|secrets?|tokens?"
 )
 _SECRET_PARENTS = frozenset(("env", "environment", "headers", "cookies", "secrets", "credentials"))
-_MASK = "***"
+MASK = "***"
 
 
 def looks_secret(path: KeyPath) -> bool:
@@ -36,7 +36,7 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         for form in {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]}:
             if len(form) >= 4:
-                text = text.replace(form, _MASK)
+                text = text.replace(form, MASK)
             elif form:
-                text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", _MASK, text)
+                text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, text)
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,13 @@ from toolplug.config.problems import problems_of
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.section import Section
 from toolplug.errors import ConfigError, Problem
+from toolplug.host.config_files import ConfigFiles, Source
 from toolplug.host.provider_entries import ProviderEntries
+from toolplug.host.server_entries import SECTION as SERVERS
+from toolplug.host.server_entries import ServerEntries
 from toolplug.host.settings import LATER_SECTIONS, HostSettings
 from toolplug.host.toolset_entries import ToolsetEntries
 from toolplug.providers.entry_points import Installed
-
-Source = str | os.PathLike[str] | Mapping[str, object]
 
 MAPPING_FILE = "<settings>"
 
@@ -33,11 +33,12 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """One reading of the configuration, without a problem."""
+    """One reading of the configuration, without a problem but for those of its `servers`."""
 
     source: Source
     settings: HostSettings
     providers: ProviderEntries
+    servers: ServerEntries
     toolsets: ToolsetEntries
 
     @property
@@ -56,11 +57,13 @@ def read_configuration(
     """Read and check everything that can be checked without starting a provider.
 
     Imports the packages of enabled entries and nothing else. `coded`: the prefixes of the toolsets that the host's code
-    registered, by id. Raises `ConfigError` with every problem, in file order.
+    registered, by id. Raises `ConfigError` with every problem, in file order; those of MCP servers alone do not keep a
+    host from starting, and stand in `servers`.
     """
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
     if problems:
+        problems += configuration.servers.problems
         raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
     return configuration
 
@@ -71,7 +74,7 @@ def read_settings(source: Source, environ: Mapping[str, str]) -> HostSettings:
     Raises `ConfigError` with what is wrong with them.
     """
     problems: list[Problem] = []
-    settings = _settings(_document(source), environ, problems)
+    settings = _settings(document_of(source), environ, problems)
     if problems:
         raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
     return settings
@@ -83,11 +86,11 @@ def read_toolsets(source: Source, environ: Mapping[str, str]) -> ToolsetEntries:
     Raises `ConfigError` with what is wrong with the sections of the host.
     """
     problems: list[Problem] = []
-    document = _document(source)
+    document = document_of(source)
     settings = _settings(document, environ, problems)
     if problems:
         raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
-    return ToolsetEntries.read(document, settings, (), {}, [])
+    return ToolsetEntries.read(document, settings, (), (), {}, [])
 
 
 def read_parts(
@@ -101,14 +104,17 @@ def read_parts(
 
     Raises `ConfigError` only where the document as a whole cannot be read.
     """
-    document = _document(source)
+    document = document_of(source)
     settings = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems)
-    toolsets = ToolsetEntries.read(document, settings, providers.keys, coded, problems)
-    return Configuration(source=source, settings=settings, providers=providers, toolsets=toolsets)
+    user = source.user if isinstance(source, ConfigFiles) else None
+    servers = ServerEntries.read(document, user, environ)
+    toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded, problems)
+    return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
 
 
-def _document(source: Source) -> Document:
+def document_of(source: Source) -> Document:
+    """The document of a source. Raises `ConfigError` for one that cannot be read."""
     if not isinstance(source, Mapping):
         return read_document(source)
     try:
@@ -127,16 +133,16 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
     try:
         return HostSettings.model_validate(section.value)
     except ValidationError as error:
-        problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers"]))
+        problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers", SERVERS]))
         return HostSettings()
 
 
 def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:
-    """Every section but `providers`, expanded; one that this version does not have is a problem of its own."""
+    """Every section but `providers` and `mcp_servers`, expanded; one that this version does not have is a problem."""
     value: dict[str, Value] = {}
     found: list[Section] = []
     for name in document.root.entries:
-        if name == "providers":
+        if name in ("providers", SERVERS):
             continue
         if name in LATER_SECTIONS:
             message = f"this version of toolplug has no {name}"

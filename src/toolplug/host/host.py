@@ -19,13 +19,18 @@ from toolplug.errors import ConfigError, StoreError
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
-from toolplug.host.configuration import Configuration, Source, read_configuration
+from toolplug.host.coded_mcp import CodedMcp, coded_mcp
+from toolplug.host.config_files import Source
+from toolplug.host.configuration import Configuration, read_configuration
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.only_installed import only_installed
 from toolplug.host.parts import Parts, listed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
+from toolplug.host.server_desk import ServerDesk
 from toolplug.host.settings import HostSettings
+from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolset_desk import ToolsetDesk
+from toolplug.host.toolset_settings import Scope
 from toolplug.mcp.serving import Serving
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.registry import FunctionRegistry
@@ -71,13 +76,14 @@ class Host:
         self._open: Parts | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
+        self._coded_mcp: Mapping[str, CodedMcp] = MappingProxyType({})
         self._changing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
-        self._open = await Parts.open(self._read(), self._coded, serving=self._serving)
+        self._open = await Parts.open(self._read(), self._coded, tuple(self._coded_mcp.values()), serving=self._serving)
         self._say_what_runs()
         return self
 
@@ -140,6 +146,11 @@ class Host:
         return self._entered().toolsets
 
     @property
+    def servers(self) -> ServerDesk:
+        """The MCP servers whose tools toolsets may have."""
+        return self._entered().servers
+
+    @property
     def mcp(self) -> Serving:
         """What clients of Model Context Protocol share."""
         return self._entered().mcp
@@ -169,6 +180,31 @@ class Host:
         if self._open is not None:
             self._open.toolsets.register(toolset)
         self._coded = coded
+        self._coded_mcp = MappingProxyType({key: item for key, item in self._coded_mcp.items() if key != id})
+
+    def register_mcp_toolset(
+        self,
+        id: str,  # noqa: A002  the contract's own name
+        prefix: str,
+        server: str | Mapping[str, object],
+        allow_for: Iterable[str] = (),
+        *,
+        scope: Scope = "shared",
+    ) -> None:
+        """Register the tools of an MCP server as a toolset, like `register_toolset` does.
+
+        `server`: the id of one under `mcp_servers`, or what would stand there. `allow_for`: agents that may use the
+        toolset, beside what the configuration allows them. `scope` session: each session has a connection of its own.
+        Listing shows what discovery has found, and starts nothing. Raises `InvalidDefinition`, `ToolsetRefused` and
+        `ConfigError`.
+        """
+        environ = os.environ if self._environ is None else self._environ
+        item = coded_mcp(id, prefix, server, allow_for, scope, environ)
+        coded = self._coded.with_coded(item.placeholder)
+        if self._open is not None:
+            self._open.register_mcp(item)
+        self._coded = coded
+        self._coded_mcp = MappingProxyType({**self._coded_mcp, id: item})
 
     async def catalog_for(
         self,
@@ -205,6 +241,14 @@ class Host:
         opened = self._entered()
         chosen = frozenset(toolsets) if toolsets else None
         return opened.views.executor_for(principal, agent, opened.session(session, principal), chosen, within)
+
+    def catalog_page(self, principal: Principal, *, session: str | None = None) -> CatalogPage:
+        """Every tool that there is, for people who configure, also those that nobody can call; asks and starts nothing.
+
+        Raises `InvalidSessionCode`, `SessionNotFound` and `SessionGone`.
+        """
+        opened = self._entered()
+        return opened.infos.page(principal, opened.session(session, principal))
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider: those of the configuration in file order, then those that are only installed, by type."""

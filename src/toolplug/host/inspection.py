@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from toolplug.errors import Problem
-from toolplug.host.configuration import Configuration, Source, read_parts
+from toolplug.host.config_files import Source
+from toolplug.host.configuration import Configuration, read_parts
 from toolplug.host.host import Host
 from toolplug.providers.entry import ProviderEntry, Wanted, recorded
 from toolplug.providers.entry_points import Installed

@@ -9,7 +9,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.config.nearest import nearest_few
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools
-from toolplug.toolsets.toolset import Shared, Toolset
+from toolplug.toolsets.toolset import OnDemand, Shared, Toolset
 
 MOST = 3
 
@@ -64,6 +64,8 @@ def _names(toolset: Toolset) -> list[str]:
     source = toolset.source
     if isinstance(source, Shared):
         return list(source.executor.catalog)
+    if isinstance(source, OnDemand):
+        return list(source.lone.catalog)
     return [item.name for item in source.tools or ()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Self
@@ -13,13 +14,17 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.ledger import Ledger
+from toolplug.host.coded_mcp import CodedMcp
 from toolplug.host.configuration import Configuration
-from toolplug.host.mcp_speaker import mcp_speaker
+from toolplug.host.mcp_sdk import mcp_speaker
 from toolplug.host.neighbours import Neighbours
 from toolplug.host.reload import wanted_providers
 from toolplug.host.saved_setup import Saved, saved_setup
+from toolplug.host.server_desk import ServerDesk
+from toolplug.host.server_setup import server_desk
 from toolplug.host.session_setup import session_planner
 from toolplug.host.setup import registry_setup
+from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolset_desk import ToolsetDesk
 from toolplug.host.views import Views
 from toolplug.mcp.serving import Serving
@@ -45,6 +50,8 @@ class Parts:
     store: Store
     views: Views
     toolsets: ToolsetDesk
+    servers: ServerDesk
+    infos: ToolInfos
     approvals: Approvals
     sessions: Sessions
     queued: QueuedCalls
@@ -53,10 +60,13 @@ class Parts:
     life: AsyncExitStack
 
     @classmethod
-    async def open(cls, configuration: Configuration, coded: Toolsets, *, serving: bool) -> Self:
+    async def open(
+        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[CodedMcp], *, serving: bool
+    ) -> Self:
         """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
 
-        `coded`: the toolsets that the host's own code registered. Unless it is `serving`, the sessions of the store are
+        `coded`: the toolsets that the host's own code registered; `coded_mcp` those among them that have the tools of
+        MCP servers. Unless it is `serving`, the sessions of the store are
         left to the process that is. Parts that call one another meet in lambdas: each is called when all are there.
         """
         settings = configuration.settings
@@ -67,7 +77,10 @@ class Parts:
             setup = registry_setup(configuration, store, approvals, ledger, saved.services)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, setup=setup))
             await registry.apply(wanted_providers(configuration, {}))
-            toolsets = await life.enter_async_context(_desk(configuration, registry, store, coded))
+            servers = await life.enter_async_context(
+                server_desk(configuration, registry, store, approvals, coded_mcp, serving=serving)
+            )
+            toolsets = await life.enter_async_context(_desk(configuration, registry, servers, store, coded, coded_mcp))
             views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
             sessions = await life.enter_async_context(
@@ -96,6 +109,8 @@ class Parts:
                 store=store,
                 views=views,
                 toolsets=toolsets,
+                servers=servers,
+                infos=ToolInfos(registry, toolsets.tools, servers),
                 approvals=approvals,
                 sessions=sessions,
                 queued=queued,
@@ -109,10 +124,17 @@ class Parts:
     def configure(self, configuration: Configuration) -> None:
         """Hold everything but the providers to a configuration that was read again."""
         self.configuration = configuration
+        self.servers.configure(configuration)
         self.toolsets.configure(configuration)
         self.saved.stays.configure(configuration)
         planner = session_planner(configuration, self.registry.around, self.registry)
         self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
+
+    def register_mcp(self, item: CodedMcp) -> None:
+        """Register a toolset of an MCP server of the host's code. Raises `ToolsetRefused`."""
+        if item.server is not None:
+            self.servers.register(item.server)
+        self.toolsets.register_mcp(item)
 
     def session(self, code: str | None, principal: Principal) -> Session | None:
         """The session of this code, None for none. Raises `AccessError`."""
@@ -140,10 +162,21 @@ async def listed(executor: ToolExecutor) -> Catalog:
     return await executor.listed() if isinstance(executor, FirstUse) else executor.catalog
 
 
-def _desk(configuration: Configuration, registry: FunctionRegistry, store: Store, coded: Toolsets) -> ToolsetDesk:
-    """The toolsets of the configuration and of code; entered, also the store's."""
-    desk = ToolsetDesk(configuration, registry, store)
+def _desk(
+    configuration: Configuration,
+    registry: FunctionRegistry,
+    servers: ServerDesk,
+    store: Store,
+    coded: Toolsets,
+    coded_mcp: Sequence[CodedMcp],
+) -> ToolsetDesk:
+    """The toolsets of the configuration and of code; entered, also the store's. Raises `ConfigError`."""
+    desk = ToolsetDesk(configuration, registry, servers, store)
     desk.configure(configuration)
+    of_servers = {item.id: item for item in coded_mcp}
     for toolset in coded.coded.values():
-        desk.register(toolset)
+        if toolset.id in of_servers:
+            desk.register_mcp(of_servers[toolset.id])
+        else:
+            desk.register(toolset)
     return desk

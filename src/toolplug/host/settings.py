@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from toolplug.config.not_built import not_built
 from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
+from toolplug.execution.egress import Egress
 from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
 from toolplug.execution.tool_rule import Policy, ToolRule
@@ -133,6 +134,23 @@ class Http(Part):
     max_body: Annotated[Size, Field(ge=1)] = 1024 * 1024
 
 
+def _egress_word(word: str) -> str:
+    try:
+        Egress((word,))
+    except ValueError as error:
+        raise PydanticCustomError("egress_word", "{reason}", {"reason": str(error)}) from None
+    return word
+
+
+class EgressSettings(Part):
+    """Where requests may go whose address does not stand in this file; public addresses always."""
+
+    allow: Annotated[
+        tuple[Annotated[str, AfterValidator(_egress_word)], ...],
+        Field(strict=False, description="loopback, private, a network (10.1.0.0/16) or a host (*.corp.example)"),
+    ] = ()
+
+
 class Metrics(Part):
     """How the host's own metrics are named."""
 
@@ -144,6 +162,7 @@ class HostSettings(Part):
 
     auth: Auth | None = None
     http: Http = Http()
+    egress: EgressSettings = EgressSettings()
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
     sessions: SessionSettings = SessionSettings()
@@ -156,5 +175,5 @@ class HostSettings(Part):
     agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}  # noqa: RUF012  as above
 
 
-LATER_SECTIONS = frozenset({"egress", "mcp_servers", "responses"})
+LATER_SECTIONS = frozenset({"responses"})
 """Sections of the contract that this version does not have: they are refused by name rather than ignored."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -13,11 +14,13 @@ from toolplug.catalog.call import Principal
 from toolplug.errors import InvalidDefinition, StoreError, ToolsetRefused
 from toolplug.execution.audit import audit
 from toolplug.execution.knobs import NO_LIMITS, Layer
+from toolplug.host.coded_mcp import CodedMcp
 from toolplug.host.configuration import Configuration
+from toolplug.host.server_desk import ServerDesk
 from toolplug.host.toolset_entries import is_agent_id
 from toolplug.host.toolset_records import CHANGES, AllowlistRecord, BindingRecord, ToolsetRecords
-from toolplug.host.toolset_request import Binding, check_agent, check_source, check_toolsets
-from toolplug.host.toolset_settings import PROVIDER
+from toolplug.host.toolset_request import Binding, check_agent, check_source, check_toolsets, no_such
+from toolplug.host.toolset_settings import MCP, PROVIDER, Scope, split_source
 from toolplug.host.toolset_setup import toolsets_around
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.change_log import ChangeLog, Following
@@ -26,7 +29,7 @@ from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.allowlists import Allowlist
 from toolplug.toolsets.declared import KIND as TOOLSET
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.toolset import Shared, Toolset
+from toolplug.toolsets.toolset import FROM_CODE, Shared, Source, Toolset
 
 _LOG = logging.getLogger("toolplug.host")
 
@@ -39,9 +42,13 @@ class ToolsetDesk:
     While it is entered it follows the records that other processes change, within a quarter of a second.
     """
 
-    def __init__(self, configuration: Configuration, registry: FunctionRegistry, store: Store) -> None:
+    def __init__(
+        self, configuration: Configuration, registry: FunctionRegistry, servers: ServerDesk, store: Store
+    ) -> None:
         self._configuration = configuration
         self._registry = registry
+        self._servers = servers
+        self._coded_agents: dict[str, tuple[str, ...]] = {}
         self._records = ToolsetRecords(store)
         self._tools = AgentTools(toolsets_around(registry, lambda: self._configuration))
         self._changing = asyncio.Lock()
@@ -76,25 +83,57 @@ class ToolsetDesk:
         """Make the toolsets and agents of this configuration, which has been checked, those of the file."""
         self._configuration = configuration
         entries = configuration.toolsets
+        before = self._tools.toolsets.configured
         wanted = [
-            Toolset(
-                id=name,
-                prefix=entry.prefix,
-                source=Shared(executor=self._registry.tools_of(entry.provider)),
-                limits=_limits(configuration, name),
-                shown=entry.source,
-                origin=entries.places[name],
+            _as_before(
+                before.get(name),
+                Toolset(
+                    id=name,
+                    prefix=entry.prefix,
+                    source=self._source(None, entry.source, entry.scope),
+                    limits=_limits(configuration, name),
+                    used=self._used(None, entry.source),
+                    shown=entry.source,
+                    origin=entries.places[name],
+                ),
             )
             for name, entry in entries.toolsets.items()
         ]
         self._tools.change(
             toolsets=self._tools.toolsets.configured_as(wanted),
-            allowlists=self._tools.allowlists.configured_as(entries.agents),
+            allowlists=self._tools.allowlists.configured_as(self._configured_lists()),
         )
 
     def register(self, toolset: Toolset) -> None:
         """Register one of the host's code. Raises `ToolsetRefused` for a prefix that another one has."""
         self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
+
+    def register_mcp(self, item: CodedMcp) -> None:
+        """Register one of the host's code that has the tools of an MCP server, for its agents as well.
+
+        Raises `ToolsetRefused`, also for a server that there is not; then nothing has changed.
+        """
+        _, server = split_source(item.source) or ("", item.source)
+        if item.server is None and server not in self._servers.ids(None):
+            raise ToolsetRefused(
+                "unknown_server", no_such("MCP server", server, self._servers.ids(None)), param="server"
+            )
+        source = self._source(None, item.source, item.scope)
+        toolset = replace(item.placeholder, source=source, used=self._used(None, item.source), shown=item.source)
+        self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
+        self._coded_agents = {name: agents for name, agents in self._coded_agents.items() if name != item.id}
+        self._coded_agents[item.id] = item.agents
+        self._tools.change(allowlists=self._tools.allowlists.configured_as(self._configured_lists()))
+
+    def _configured_lists(self) -> Mapping[str, Allowlist]:
+        """The allowlists of the file, with what the host's code adds to them."""
+        lists = dict(self._configuration.toolsets.agents)
+        for toolset, agents in self._coded_agents.items():
+            for agent in agents:
+                before = lists.get(agent, Allowlist((), FROM_CODE))
+                if toolset not in before.toolsets:
+                    lists[agent] = before._replace(toolsets=(*before.toolsets, toolset))
+        return lists
 
     def allowlist(self, tenant: str, agent: str) -> Allowlist:
         """The toolsets of a tenant's agent; none for one that nobody configured."""
@@ -127,9 +166,15 @@ class ToolsetDesk:
         """
         async with self._changing:
             try:
-                check_source(binding, [record.key for record in self._registry.records()])
+                keys = [record.key for record in self._registry.records()]
+                check_source(binding, keys, self._servers.ids(by.tenant))
                 record = BindingRecord(
-                    tenant=by.tenant, id=name, prefix=binding.prefix, source=binding.source, by=by.subject
+                    tenant=by.tenant,
+                    id=name,
+                    prefix=binding.prefix,
+                    source=binding.source,
+                    scope=binding.scope,
+                    by=by.subject,
                 )
                 toolset = self._bound(record)
                 self._tools.toolsets.with_own(by.tenant, toolset)
@@ -172,9 +217,43 @@ class ToolsetDesk:
             self._tools.change(toolsets=toolsets, allowlists=allowlists.with_own(lists))
 
     def _bound(self, record: BindingRecord) -> Toolset:
-        source = Shared(executor=self._registry.tools_of(record.source.removeprefix(PROVIDER)))
+        source = self._source(record.tenant, record.source, record.scope)
         origin = f"PUT /api/toolset-bindings/{record.id} by {record.by}"
-        return Toolset(id=record.id, prefix=record.prefix, source=source, shown=record.source, origin=origin)
+        return Toolset(
+            id=record.id,
+            prefix=record.prefix,
+            source=source,
+            used=self._used(record.tenant, record.source),
+            shown=record.source,
+            origin=origin,
+        )
+
+    def _source(self, tenant: str | None, source: str, scope: Scope) -> Source:
+        """Where the tools come from that a configuration or a tenant means."""
+        kind, key = split_source(source) or (PROVIDER, source)
+        if kind == MCP:
+            return self._servers.source(tenant, key, scope)
+        return Shared(executor=self._registry.tools_of(key))
+
+    def _used(self, tenant: str | None, source: str) -> Callable[[], None]:
+        """What is to hear that a session begins to use a toolset of this source."""
+        kind, key = split_source(source) or (PROVIDER, source)
+        return partial(self._servers.used, tenant, key) if kind == MCP else _nobody_hears
+
+
+def _nobody_hears() -> None:
+    """A provider runs, whether it is used or not."""
+
+
+def _as_before(old: Toolset | None, new: Toolset) -> Toolset:
+    """The old one where nothing about it has changed: what sessions have opened of it stays open."""
+    return old if old is not None and _compared(old) == _compared(new) else new
+
+
+def _compared(toolset: Toolset) -> tuple[object, ...]:
+    held = toolset.limits
+    limits = held and (held.limits, [held.origin(knob) for knob in sorted(held.limits.model_fields_set)])
+    return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits)
 
 
 def _limits(configuration: Configuration, name: str) -> Layer | None:
@@ -187,7 +266,7 @@ def _limits(configuration: Configuration, name: str) -> Layer | None:
 def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:
     """With a toolset that the store has; without it where its prefix has been taken meanwhile."""
     own = toolsets.own.get(tenant, {}).get(toolset.id)
-    if own is not None and (own.prefix, own.shown, own.origin) == (toolset.prefix, toolset.shown, toolset.origin):
+    if own is not None and _as_before(own, toolset) is own:
         return toolsets
     try:
         return toolsets.with_own(tenant, toolset)

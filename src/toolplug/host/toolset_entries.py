@@ -11,7 +11,7 @@ from toolplug.config.key_path import KeyPath
 from toolplug.config.nearest import name_hint
 from toolplug.errors import Problem
 from toolplug.host.settings import HostSettings
-from toolplug.host.toolset_settings import ToolsetSettings
+from toolplug.host.toolset_settings import MCP, PROVIDER, ToolsetSettings
 from toolplug.toolsets.allowlists import Allowlist
 from toolplug.toolsets.toolset import TOOLSET_ID
 
@@ -36,17 +36,18 @@ class ToolsetEntries:
         document: Document,
         settings: HostSettings,
         providers: Collection[str],
+        servers: Collection[str],
         coded: Mapping[str, str],
         problems: list[Problem],
     ) -> ToolsetEntries:
         """What the settings say; what is wrong is added to the problems.
 
-        `providers` are the keys that a toolset may name; `coded` are the toolsets that the host's code registered, by
-        id with their prefix: agents may name them, and they stand over those of the file.
+        `providers` and `servers` are the keys and ids that a toolset may name; `coded` are the toolsets that the host's
+        code registered, by id with their prefix: agents may name them, and they stand over those of the file.
         """
         unusable = {**_wrong_names(document, settings), **_doubled_prefixes(document, settings, coded)}
         problems += unusable.values()
-        problems += _wrong_sources(document, settings, providers)
+        problems += _wrong_sources(document, settings, {PROVIDER: providers, MCP: servers})
         problems += _dead_entries(document, settings, coded)
         toolsets = {name: item for name, item in settings.toolsets.items() if ("toolsets", name) not in unusable}
 
@@ -87,13 +88,20 @@ def _wrong_names(document: Document, settings: HostSettings) -> _Faults:
     return found
 
 
-def _wrong_sources(document: Document, settings: HostSettings, providers: Collection[str]) -> Iterator[Problem]:
+_WHAT = {PROVIDER: ("provider", "providers"), MCP: ("MCP server", "mcp_servers")}
+
+
+def _wrong_sources(
+    document: Document, settings: HostSettings, known: Mapping[str, Collection[str]]
+) -> Iterator[Problem]:
     for name, toolset in settings.toolsets.items():
-        if toolset.provider not in providers:
-            message = f"there is no provider {toolset.provider!r} under providers"
-            hint = name_hint(toolset.provider, providers)
+        kind, key = toolset.origin
+        if key not in known[kind]:
+            one, section = _WHAT[kind]
+            message = f"there is no {one} {key!r} under {section}"
+            hint = name_hint(key, known[kind])
             path: KeyPath = ("toolsets", name, "from")
-            yield document.problem(path, code="unknown_provider", message=message, hint=hint)
+            yield document.problem(path, code=f"unknown_{one.split()[-1]}", message=message, hint=hint)
 
 
 def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> _Faults:

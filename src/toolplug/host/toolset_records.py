@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Literal, NamedTuple, TypeVar
 
 from toolplug.host.part import Part
+from toolplug.host.toolset_settings import Scope
 from toolplug.stores.store import Store
 from toolplug.toolsets.allowlists import Allowlist
 
@@ -47,6 +48,7 @@ class BindingRecord(Part):
     id: str
     prefix: str
     source: str
+    scope: Scope = "shared"
     by: str
 
 

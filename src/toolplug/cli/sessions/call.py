@@ -16,6 +16,7 @@ from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_c
 from toolplug.cli.refusal import print_problems
 from toolplug.cli.sessions.refusal import access_problem
 from toolplug.errors import ConfigError, HostError, HostRefused, InvalidSessionCode, Problem
+from toolplug.host.config_files import ConfigFiles
 from toolplug.sessions.code import check_code
 
 KEY = "TOOLPLUG_KEY"
@@ -78,7 +79,7 @@ def _key(file: Path | None) -> str | None:
     return key or None
 
 
-def _problem(error: HostError | InvalidSessionCode, code: str, config: Path | None) -> Problem:
+def _problem(error: HostError | InvalidSessionCode, code: str, config: ConfigFiles | None) -> Problem:
     file = config or DEFAULT_FILE
     if isinstance(error, InvalidSessionCode):
         return access_problem(error, code, "")

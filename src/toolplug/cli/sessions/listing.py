@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from toolplug.cli.answer import print_json
@@ -14,6 +12,7 @@ from toolplug.cli.sessions.facts import capability_fields, time_left
 from toolplug.cli.sessions.kept import kept_sessions
 from toolplug.cli.table import print_table
 from toolplug.execution.timestamp import timestamp
+from toolplug.host.config_files import ConfigFiles
 from toolplug.sessions.stored import StoredSession
 
 
@@ -29,7 +28,7 @@ def list_sessions(config: ConfigOption = None, tenant: TenantOption = "default",
     raise typer.Exit(run_to_end(_listed(config_file(config), tenant, as_json)))
 
 
-async def _listed(config: Path, tenant: str, as_json: bool) -> int:
+async def _listed(config: ConfigFiles, tenant: str, as_json: bool) -> int:
     async with kept_sessions(config, tenant) as kept:
         sessions, now = await kept.live(), kept.now()
     if as_json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +19,7 @@ from toolplug.cli.sessions.refusal import access_problem
 from toolplug.cli.table import print_table
 from toolplug.errors import AccessError
 from toolplug.execution.timestamp import timestamp
+from toolplug.host.config_files import ConfigFiles
 from toolplug.sessions.log_entry import STATUS
 from toolplug.sessions.logged_event import LoggedEvent
 from toolplug.sessions.session_tool import SessionTool
@@ -42,7 +42,7 @@ def show(
     raise typer.Exit(run_to_end(_shown(config_file(config), code, tenant, as_json)))
 
 
-async def _shown(config: Path, code: str, tenant: str, as_json: bool) -> int:
+async def _shown(config: ConfigFiles, code: str, tenant: str, as_json: bool) -> int:
     async with kept_sessions(config, tenant) as kept:
         try:
             session = await kept.find(code)

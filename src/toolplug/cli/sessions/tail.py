@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from pathlib import Path
 from typing import Annotated
 
 import orjson
@@ -17,6 +16,7 @@ from toolplug.cli.sessions.event_line import event_line
 from toolplug.cli.sessions.kept import kept_sessions
 from toolplug.cli.sessions.refusal import access_problem
 from toolplug.errors import AccessError, SessionGone
+from toolplug.host.config_files import ConfigFiles
 from toolplug.sessions.logged_event import LoggedEvent
 from toolplug.sessions.stored import Missed
 
@@ -46,7 +46,7 @@ def tail(
     raise typer.Exit(ended)
 
 
-async def _followed(config: Path, code: str, tenant: str, after: int | None, as_json: bool) -> int:
+async def _followed(config: ConfigFiles, code: str, tenant: str, after: int | None, as_json: bool) -> int:
     async with kept_sessions(config, tenant) as kept, aclosing(kept.follow(code, after)) as log:
         try:
             async for item in log:
@@ -61,7 +61,7 @@ async def _followed(config: Path, code: str, tenant: str, after: int | None, as_
 
 def _print(item: LoggedEvent | Missed, as_json: bool) -> None:
     if isinstance(item, Missed):
-        message = f"the log does not hold event {item.position}; all that it holds follows"
+        message = f"the log does not hold event {item.event}; all that it holds follows"
         _say("resync", {"message": message}, as_json)
     else:
         typer.echo(_line(item._asdict()) if as_json else event_line(item))

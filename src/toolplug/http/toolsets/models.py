@@ -31,11 +31,11 @@ class AllowlistAnswer(BaseModel):
 
 
 class BindingBody(_Body):
-    """A toolset: the tools of a provider under a prefix."""
+    """A toolset: the tools of a provider or of an MCP server under a prefix."""
 
     prefix: Annotated[str, Field(description="the tools are called prefix.tool; used once")]
-    source: Annotated[str, Field(alias="from", description="provider:KEY, the key of an entry of providers")]
-    scope: Annotated[Scope, Field(description="shared: one provider for every session")] = "shared"
+    source: Annotated[str, Field(alias="from", description="provider:KEY or mcp:ID")]
+    scope: Annotated[Scope, Field(description="session: a connection for each session, for mcp:")] = "shared"
 
 
 class BindingAnswer(BaseModel):

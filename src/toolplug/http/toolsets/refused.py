@@ -9,10 +9,10 @@ from toolplug.http.problem import HttpProblem
 
 _STATUS: Mapping[ToolsetRefusal, int] = {
     "invalid_agent": 400,
-    "not_built": 422,
     "prefix_taken": 409,
     "provider_is_shared": 422,
     "unknown_provider": 422,
+    "unknown_server": 422,
     "unknown_toolset": 422,
 }
 

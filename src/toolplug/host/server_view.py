@@ -1,0 +1,87 @@
+"""An MCP server as operators see it: without its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from toolplug.config.masking import MASK, holds_credentials, looks_secret, masked
+from toolplug.discovery.record import DiscoveryRecord
+from toolplug.execution.tool_rule import Policy
+from toolplug.mcp.server import Server
+from toolplug.mcp.transport import Command, Transport
+
+Source = Literal["file", "api"]
+
+
+class ServerView(NamedTuple):
+    """One server and what is known of it. `transport` is how it is reached; what could be a secret is `***`.
+
+    `tools` are the policies that rules give, by the server's own names. `origin` is the line, or the request, that
+    configured it.
+    """
+
+    id: str
+    source: Source
+    enabled: bool
+    policy: Policy
+    pin: bool
+    transport: Mapping[str, object]
+    tools: Mapping[str, Policy]
+    origin: str
+    record: DiscoveryRecord
+
+
+def server_view(server: Server, record: DiscoveryRecord, withheld: frozenset[str] = frozenset()) -> ServerView:
+    """What may be shown of a server; `withheld` are texts that came from the environment or from secret files."""
+    return ServerView(
+        id=server.name.id,
+        source="file" if server.name.tenant is None else "api",
+        enabled=server.enabled,
+        policy=server.policy,
+        pin=server.pin,
+        transport=_shown(server.transport, withheld),
+        tools={name: rule.policy for name, rule in server.tools.items() if rule.policy is not None},
+        origin=server.origin(),
+        record=record,
+    )
+
+
+def _shown(transport: Transport, withheld: frozenset[str]) -> Mapping[str, object]:
+    if isinstance(transport, Command):
+        args = [masked(arg, withheld) for arg in _without_secrets(transport.args)]
+        shown: dict[str, object] = {"command": transport.command, "args": args}
+        if transport.env:
+            shown["env"] = dict.fromkeys(transport.env, MASK)
+        return shown
+    shown = {"url": masked(_without_credentials(transport.url), withheld)}
+    if transport.headers:
+        shown["headers"] = dict.fromkeys(transport.headers, MASK)
+    if transport.oauth is not None:
+        shown["oauth"] = {"client_id": transport.oauth.client_id, "client_secret": MASK}
+    return shown
+
+
+def _without_secrets(args: Sequence[str]) -> Iterator[str]:
+    """Arguments without what stands behind a flag that is called like a secret, and without addresses' passwords."""
+    flag = ""
+    for arg in args:
+        name, equals, _ = arg.partition("=")
+        if flag and looks_secret((flag,)):
+            yield MASK
+        elif name.startswith("-") and equals and looks_secret((name.strip("-"),)):
+            yield f"{name}={MASK}"
+        else:
+            yield _without_credentials(arg) if "://" in arg else arg
+        flag = arg.strip("-") if arg.startswith("-") and not equals else ""
+
+
+def _without_credentials(url: str) -> str:
+    """An address without user, password and the values of its query."""
+    if not holds_credentials(url) and "?" not in url:
+        return url
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")
+    netloc = f"{MASK}@{host[2]}" if host[1] else parts.netloc
+    return urlunsplit(parts._replace(netloc=netloc, query=MASK if parts.query else ""))
