@@ -1,0 +1,124 @@
+"""Toolsets whose executors list at once and start what they need at their first call."""
+
+from __future__ import annotations
+
+import pytest
+from tests.toolsets.desk import AGENT, Desk, Files, run, settled
+
+from toolplug import FunctionRegistry
+from toolplug.catalog.catalog import Catalog
+from toolplug.execution.knobs import Layer, Limits
+from toolplug.execution.live import LiveCatalog
+from toolplug.toolsets.toolset import OnDemand, Toolset
+
+pytestmark = pytest.mark.anyio
+
+
+class Own(LiveCatalog):
+    """One session's executor: the tools of a registry, and how often it was closed."""
+
+    def __init__(self, desk: Desk, tools: Catalog, *, fails: bool = False) -> None:
+        super().__init__(desk.ledger.series("_unknown", "_unknown"), tools)
+        self._fails = fails
+        self.closed = 0
+
+    async def aclose(self) -> None:
+        self.closed += 1
+        if self._fails:
+            raise RuntimeError("cannot be closed")
+
+
+class Maker:
+    """Makes executors over registries that answer with their number; `lone` answers with 0."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.registries: list[FunctionRegistry] = []
+        self.made: list[Own] = []
+        self.fails = False
+
+    async def ready(self, count: int) -> None:
+        self.registries = [await self._desk.registry(files=Files(f"files {n}")) for n in range(count + 1)]
+
+    def __call__(self) -> Own:
+        self.made.append(Own(self._desk, self.registries[len(self.made) + 1].catalog, fails=self.fails))
+        return self.made[-1]
+
+    @property
+    def closed(self) -> list[int]:
+        return [item.closed for item in self.made]
+
+
+@pytest.fixture
+async def maker(desk: Desk) -> Maker:
+    made = Maker(desk)
+    await made.ready(3)
+    register(desk, made)
+    desk.allow("fs")
+    return made
+
+
+def register(desk: Desk, maker: Maker, limits: Layer | None = None) -> None:
+    source = OnDemand(lone=maker.registries[0], make=maker)
+    toolset = Toolset(id="fs", prefix="fs", source=source, limits=limits)
+    desk.tools.change(toolsets=desk.tools.toolsets.with_coded(toolset))
+
+
+@pytest.mark.requirement("ROUTE-goal-mcp")
+async def test_each_session_has_one_executor_and_callers_without_one_share_the_lone_one(
+    desk: Desk, maker: Maker
+) -> None:
+    agents = [desk.agent("one"), desk.agent("two"), desk.agent("one"), desk.agent()]
+    assert [list(agent.catalog) for agent in agents] == [["fs.read"]] * 4
+    outputs = [(await run(agent, "fs.read")).output for agent in agents]
+    assert outputs == ["files 1", "files 2", "files 1", "files 0"]
+    assert len(maker.made) == 2
+
+
+@pytest.mark.requirement("ROUTE-stop-own")
+async def test_a_sessions_executor_is_closed_once_with_its_session(desk: Desk, maker: Maker) -> None:
+    one, two = desk.agent("one"), desk.agent("two")
+    await desk.tools.close("one")
+    await desk.tools.close("one")
+    assert maker.closed == [1, 0]
+    assert list(one.catalog) == []
+    assert (await run(one, "fs.read")).status == "unknown_tool"
+    assert (await run(two, "fs.read")).output == "files 2"
+    await desk.tools.aclose()
+    assert maker.closed == [1, 1]
+
+
+async def test_an_executor_that_cannot_be_closed_keeps_no_other_from_being_closed(desk: Desk, maker: Maker) -> None:
+    maker.fails = True
+    agents = [desk.agent("one"), desk.agent("two")]
+    await desk.tools.aclose()
+    assert maker.closed == [1, 1]
+    assert [list(agent.catalog) for agent in agents] == [[], []]
+
+
+async def test_what_a_sessions_executor_lists_later_is_seen_by_that_session_alone(desk: Desk, maker: Maker) -> None:
+    one, two = desk.agent("one"), desk.agent("two")
+    maker.made[0].publish(Catalog())
+    assert (list(one.catalog), list(two.catalog)) == ([], ["fs.read"])
+
+
+async def test_the_toolsets_limits_hold_for_every_session_together(desk: Desk, maker: Maker) -> None:
+    limits = Layer(("toolset", "fs"), Limits.model_validate({"rate": "2/minute"}), lambda knob: "here")
+    register(desk, maker, limits)
+    statuses = [(await run(desk.agent(session), "fs.read")).status for session in ("one", "two", None)]
+    assert statuses == ["success", "success", "limited"]
+
+
+async def test_replacing_the_toolset_closes_what_its_sessions_had(desk: Desk, maker: Maker) -> None:
+    agent = desk.agent("one")
+    register(desk, maker)
+    await settled()
+    assert maker.closed == [1, 0]
+    assert (await run(agent, "fs.read")).output == "files 2"
+
+
+async def test_nothing_has_to_be_opened_before_it_is_listed(desk: Desk, maker: Maker) -> None:
+    agent = desk.agent("one")
+    assert not desk.tools.some_wait
+    assert not desk.tools.waits(AGENT, "one")
+    assert list(await agent.listed()) == ["fs.read"]
