@@ -29,6 +29,12 @@ class Cuts:
         pointer = "".join(f"/{_shown(part)}" for part in path)
         self._lines.append(f"{pointer or '/'}: {why}"[:MAX_LINE])
 
+    def include(self, other: Cuts) -> None:
+        """Report all that another report says."""
+        room = self._at_most - len(self._lines)
+        self._lines += other._lines[:room]
+        self._more += len(other._lines[room:]) + other._more
+
     def lines(self) -> tuple[str, ...]:
         """The report."""
         return (*self._lines, f"and {self._more} more") if self._more else tuple(self._lines)

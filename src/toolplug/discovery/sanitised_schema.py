@@ -53,14 +53,16 @@ def sanitised_output(raw: object, cuts: Cuts) -> Schema | None:
 
 def _of_object(raw: Node, at: Path, cuts: Cuts) -> Schema:
     """Raises `InvalidDefinition` for what is past the limits, no JSON Schema, or not of objects."""
-    value = without_foreign_references(_Walk(cuts).schema(raw, at, 0), at, cuts)
+    removed = Cuts()
+    value = without_foreign_references(_Walk(removed).schema(raw, at, 0), at, removed)
     stated = value.get("type", "object")
     if stated != "object":
         if not isinstance(stated, list) or "object" not in stated:
             raise InvalidDefinition(f"is of type {stated!r:.40}, not object")
-        cuts.add((*at, "type"), "other types than object")
+        removed.add((*at, "type"), "other types than object")
     schema = Schema(value | {"type": "object"} if "type" in value else {"type": "object"} | value)
     schema.check()
+    cuts.include(removed)
     return schema
 
 
@@ -75,15 +77,11 @@ class _Walk:
         if depth > MAX_SCHEMA_DEPTH:
             raise InvalidDefinition(f"the schema is more than {MAX_SCHEMA_DEPTH} levels deep")
         kept: Node = {}
-        hidden: set[str] = set()
         for keyword, value in raw.items():
             self._look()
             place = (*at, str(keyword))
             if keyword in known.SCHEMAS_BY_NAME:
-                named = self._by_name(keyword, value, place, depth)
-                if named is not None:
-                    kept[keyword] = named
-                    hidden.update(set(cast("Node", value)).difference(named) if keyword == "properties" else ())
+                self._put(kept, keyword, self._by_name(keyword, value, place, depth), place)
             elif keyword == "items":
                 items = self._list(value, place, depth)
                 kept[keyword] = self._inner(value, place, depth) if items is None else items
@@ -95,9 +93,6 @@ class _Walk:
                 self._put(kept, keyword, self._dependencies(value, place, depth), place)
             else:
                 self._leaf(kept, keyword, value, place)
-        required = kept.get("required")
-        if hidden and isinstance(required, list):
-            kept["required"] = [name for name in cast("list[str]", required) if name not in hidden]
         return kept
 
     def _inner(self, value: object, at: Path, depth: int) -> object:
@@ -110,7 +105,6 @@ class _Walk:
 
     def _by_name(self, keyword: str, value: object, at: Path, depth: int) -> Node | None:
         if not isinstance(value, dict):
-            self._cuts.add(at, "no mapping from names to schemas")
             return None
         kept: Node = {}
         for name, inner in cast("Node", value).items():
@@ -142,27 +136,27 @@ class _Walk:
 
     def _leaf(self, kept: Node, keyword: str, value: object, at: Path) -> None:
         """Keep what holds no schema."""
-        if keyword in known.TEXTS:
-            self._put(kept, keyword, self._text(value, at), at)
-        elif keyword in known.VALUE_LISTS and isinstance(value, list):
-            values = [item for item in cast("list[object]", value) if not self._hides(item)]
-            if len(values) < len(cast("list[object]", value)):
-                self._cuts.add(at, "values with characters that nobody can see")
-            if values:
-                kept[keyword] = values
-        elif keyword == "pattern":
+        if keyword == "pattern":
             self._keep(kept, keyword, value, at, is_linear, "takes more than linear time, or is no pattern")
         elif keyword == "$schema":
             self._keep(kept, keyword, value, at, _is_draft, "an unknown dialect")
-        elif keyword in known.VALUES or keyword in known.PLAIN or keyword in known.REFERENCES:
-            if not known.fits(keyword, value):
-                self._cuts.add(at, "not a value for this keyword")
-            elif self._hides(value):
-                self._cuts.add(at, "characters that nobody can see")
-            else:
-                kept[keyword] = value
-        else:
+        elif keyword not in known.LEAVES:
             self._cuts.add(at, "no keyword of JSON Schema")
+        elif not known.fits(keyword, value):
+            self._put(kept, keyword, None, at)
+        elif keyword in known.TEXTS:
+            kept[keyword] = self._text(cast("str", value), at)
+        elif keyword in known.VALUE_LISTS:
+            given = cast("list[object]", value)
+            values = [item for item in given if not self._hides(item)]
+            if len(values) < len(given):
+                self._cuts.add(at, "values with characters that nobody can see")
+            if values:
+                kept[keyword] = values
+        elif self._hides(value):
+            self._cuts.add(at, "characters that nobody can see")
+        else:
+            kept[keyword] = value
 
     def _keep(
         self, kept: Node, keyword: str, value: object, at: Path, good: Callable[[str], bool], otherwise: str
@@ -178,9 +172,7 @@ class _Walk:
         else:
             kept[keyword] = value
 
-    def _text(self, value: object, at: Path) -> str | None:
-        if not isinstance(value, str):
-            return None
+    def _text(self, value: str, at: Path) -> str:
         text = cleaned(value)
         if text != value:
             self._cuts.add(at, "characters that nobody can see")

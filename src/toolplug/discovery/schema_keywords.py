@@ -12,16 +12,19 @@ SCHEMAS = frozenset(
 )
 TEXTS = frozenset({"title", "description", "$comment"})
 VALUES = frozenset({"default", "const"})
-VALUE_LISTS = frozenset({"enum", "examples"})
+VALUE_LISTS = frozenset({"enum", "examples", "required"})
 REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 PLAIN = frozenset(
-    {"type", "format", "required", "dependentRequired", "readOnly", "writeOnly", "deprecated", "uniqueItems"}
+    {"type", "format", "dependentRequired", "readOnly", "writeOnly", "deprecated", "uniqueItems"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"}
     | {"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"}
     | {"contentEncoding", "contentMediaType", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"}
     | {"x-mcp-header"}  # says which header carries the argument; a client of 2026-07-28 must know
 )
 """Kept as they are, where they are of the right kind."""
+
+LEAVES = TEXTS | VALUES | VALUE_LISTS | REFERENCES | PLAIN
+"""Those that hold no schema, but for `pattern` and `$schema`."""
 
 DRAFTS = frozenset(
     {
@@ -39,14 +42,19 @@ _TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean",
 
 
 def fits(keyword: str, value: object) -> bool:
-    """Can the value stand under a plain keyword? Decided for what servers often get wrong; the rest tells itself."""
+    """Can the value stand under a keyword that holds no schema?
+
+    Decided for what servers often get wrong; whoever compiles the schema tells the rest.
+    """
     match keyword:
         case "type":
             names = cast("list[object]", value) if isinstance(value, list) else [value]
             return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names)
         case "required":
             return isinstance(value, list) and all(isinstance(name, str) for name in cast("list[object]", value))
-        case "format" | "x-mcp-header":
+        case "enum" | "examples":
+            return isinstance(value, list)
+        case "format" | "x-mcp-header" | "title" | "description" | "$comment":
             return isinstance(value, str)
         case _:
             return True
