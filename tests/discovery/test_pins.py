@@ -1,0 +1,145 @@
+"""A pinned server: what was accepted when it was first seen is not replaced by anything else."""
+
+from __future__ import annotations
+
+import pytest
+from tests.discovery.stage import CLOCK, Server, names, raw, service
+from tests.sessions.faulty_store import FaultyStore
+
+from toolplug.discovery import pins
+from toolplug.discovery.changes import changes
+from toolplug.discovery.kept import NOTHING, Listing, succeeded
+from toolplug.discovery.pins import MAX_PINS, TooManyNames
+from toolplug.discovery.record import DiscoveryRecord
+from toolplug.discovery.sanitised import sanitised
+from toolplug.discovery.service import Discovery
+from toolplug.errors import StoreUnavailable
+
+pytestmark = pytest.mark.anyio
+
+
+def quarantined(record: DiscoveryRecord) -> list[str]:
+    return [tool.name for tool in record.tools if tool.quarantined]
+
+
+async def listing(discovery: Discovery, server: Server, *tools: object) -> DiscoveryRecord:
+    server.tools = tools
+    return await discovery.discovered(CLOCK, None)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(CLOCK, raw("a", "A"), raw("b", "B"), takes_s=0)
+
+
+@pytest.mark.requirement("C-8-pin")
+async def test_what_is_first_seen_is_accepted_and_a_change_is_quarantined(discovery: Discovery, server: Server) -> None:
+    discovery.know(server.known(pin=True))
+    assert quarantined(await discovery.discovered(CLOCK, None)) == []
+    record = await listing(discovery, server, raw("a", "Rug pulled"), raw("b", "B"), raw("c", "C"))
+    assert quarantined(record) == ["a"]
+    assert record.tools[0].definition.description == "Rug pulled"
+    record = await listing(discovery, server, raw("a", "A"), raw("b", "B"))
+    assert quarantined(record) == [], "it is again what was accepted"
+
+
+@pytest.mark.requirement("C-8-pin")
+async def test_a_tool_that_went_does_not_come_back_as_another(discovery: Discovery, server: Server) -> None:
+    discovery.know(server.known(pin=True))
+    await discovery.discovered(CLOCK, None)
+    await listing(discovery, server, raw("b", "B"))
+    assert quarantined(await listing(discovery, server, raw("a", "Other"), raw("b", "B"))) == ["a"]
+    await listing(discovery, server)
+    assert quarantined(await listing(discovery, server, raw("a", "A"), raw("b", "Other"))) == ["b"]
+
+
+@pytest.mark.requirement("C-8-pin")
+async def test_what_is_accepted_is_the_pin_from_then_on(discovery: Discovery, server: Server) -> None:
+    discovery.know(server.known(pin=True))
+    await discovery.discovered(CLOCK, None)
+    await listing(discovery, server, raw("a", "A2"), raw("b", "B2"))
+    record = await discovery.accept(CLOCK, ["a", "nothing"])
+    assert (quarantined(record), names(record)) == (["b"], ["a", "b"])
+    assert quarantined(await listing(discovery, server, raw("a", "A2"), raw("b", "B2"))) == ["b"]
+    assert quarantined(await listing(discovery, server, raw("a", "A"), raw("b", "B2"))) == ["a", "b"]
+    assert quarantined(await discovery.accept(CLOCK, None)) == []
+    assert quarantined(await listing(discovery, server, raw("a", "A"), raw("b", "B2"))) == []
+
+
+async def test_quarantine_outlives_the_process_the_failure_and_the_configuration(
+    store: FaultyStore, server: Server
+) -> None:
+    async with service(store) as discovery:
+        discovery.know(server.known(pin=True))
+        await discovery.discovered(CLOCK, None)
+        await listing(discovery, server, raw("a", "A2"), raw("b", "B"))
+    async with service(store) as discovery:
+        discovery.know(server.known(pin=True))
+        assert quarantined(discovery.record(CLOCK)) == ["a"]
+        server.fails()
+        assert quarantined(await discovery.discovered(CLOCK, None)) == ["a"]
+        server.works()
+        discovery.know(server.known("h2", pin=True))
+        assert quarantined(await discovery.discovered(CLOCK, None)) == ["a"]
+        await discovery.accept(CLOCK, ["a"])
+    async with service(store) as discovery:
+        assert quarantined(discovery.record(CLOCK)) == []
+
+
+@pytest.mark.requirement("C-8-modified")
+async def test_without_pin_a_change_is_a_change_and_quarantine_ends_with_the_pin(
+    discovery: Discovery, server: Server
+) -> None:
+    discovery.know(server.known(pin=True))
+    await discovery.discovered(CLOCK, None)
+    await listing(discovery, server, raw("a", "A2"), raw("b", "B"))
+    discovery.know(server.known(pin=False))
+    assert quarantined(await discovery.discovered(CLOCK, None)) == []
+    record = await listing(discovery, server, raw("a", "A3"), raw("b", "B"))
+    assert (quarantined(record), record.tools[0].definition.description) == ([], "A3")
+
+
+async def test_a_pin_that_is_set_later_accepts_what_is_known_by_then(discovery: Discovery, server: Server) -> None:
+    discovery.know(server.known(pin=False))
+    await discovery.discovered(CLOCK, None)
+    discovery.know(server.known(pin=True))
+    assert quarantined(await listing(discovery, server, raw("a", "A2"), raw("b", "B"))) == ["a"]
+
+
+async def test_an_acceptance_that_cannot_be_saved_is_none(
+    discovery: Discovery, store: FaultyStore, server: Server
+) -> None:
+    discovery.know(server.known(pin=True))
+    await discovery.discovered(CLOCK, None)
+    await listing(discovery, server, raw("a", "A2"), raw("b", "B"))
+    store.fails = lambda operation: operation == "commit"
+    with pytest.raises(StoreUnavailable):
+        await discovery.accept(CLOCK, None)
+    assert quarantined(discovery.record(CLOCK)) == ["a"]
+
+
+@pytest.mark.requirement("C-8-modified")
+def test_the_difference_of_two_listings_goes_by_digest_and_not_by_the_order_of_keys() -> None:
+    def listing(*tools: object) -> list[object]:
+        return [sanitised(tool, "clock") for tool in tools]
+
+    before = listing(raw("a", title="x", minProperties=1), raw("b"), raw("c"))
+    after = listing(raw("d"), raw("b", "Otherwise."), raw("a", minProperties=1, title="x"))
+    difference = changes(before, after)  # type: ignore[arg-type]
+    assert difference == (("d",), ("c",), ("b",))
+    assert str(difference) == "1 added, 1 removed, 1 modified"
+    assert str(changes([], [])) == "no change"
+
+
+def test_names_that_come_and_go_without_end_are_refused() -> None:
+    def listing(prefix: str) -> Listing:
+        template = sanitised(raw("t"), "clock")
+        tools = [sanitised(raw(f"{prefix}{n}"), "clock") for n in range(MAX_PINS // 2 + 1)]
+        return Listing(tools=(template, *tools))
+
+    kept = succeeded(NOTHING, "h", listing("a"), at=0, pin=True)
+    kept = succeeded(kept, "h", listing("b"), at=0, pin=True)
+    assert len(kept.pins) == MAX_PINS // 2 + 1
+    with pytest.raises(TooManyNames):
+        succeeded(kept, "h", listing("c"), at=0, pin=True)
+    assert pins.pins_after(kept.pins, (), kept.record.tools) == kept.pins
