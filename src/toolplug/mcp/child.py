@@ -117,19 +117,19 @@ class Child:
         async with self._writing:
             pass
 
-    def obituary(self) -> str:
-        """How the process ended and what it said last, for an error's text; empty where it neither ended nor spoke."""
-        code = self._process.get_returncode()
-        ended = "" if code is None else f"it ended with {_exit(code)}"
-        said = self._words.text()
-        return "; ".join(part for part in (ended, f"it said: {said}" if said else "") if part)
+    async def obituary(self) -> str:
+        """How the process ended and what it said last, for an error's text; empty where it neither ended nor spoke.
 
-    async def settled(self) -> None:
-        """Wait shortly for the exit code and the last words of a child whose output has ended."""
+        Waits shortly for both, since the end of the output comes before them.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_OUTPUT_S):
                 await self._pipes.exited.wait()
                 await asyncio.wait({self._listening})
+        code = self._process.get_returncode()
+        ended = "" if code is None else f"it ended with {_exit(code)}"
+        said = self._words.text()
+        return "; ".join(part for part in (ended, f"it said: {said}" if said else "") if part)
 
     async def aclose(self) -> None:
         """End the child and its group: its input ends, then SIGTERM, then SIGKILL. Takes at most four seconds."""

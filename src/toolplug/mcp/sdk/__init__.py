@@ -1,1 +1,1 @@
-"""Model Context Protocol by its official SDK: the one folder that imports it, loaded when the protocol is first spoken."""
+"""Model Context Protocol by its official SDK: the one folder that imports it, loaded when it is first spoken."""

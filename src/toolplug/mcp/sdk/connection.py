@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
 import mcp_types as types
@@ -31,7 +31,7 @@ class SdkConnection:
     """An open connection; `lost` is set when it has ended, and `why` says how then."""
 
     def __init__(
-        self, session: ClientSession, listing: RawListing, lost: asyncio.Event, why: Callable[[], str]
+        self, session: ClientSession, listing: RawListing, lost: asyncio.Event, why: Callable[[], Awaitable[str]]
     ) -> None:
         self._session = session
         self._pages = listing
@@ -88,7 +88,7 @@ class SdkConnection:
         try:
             raw = (await self._session.send_request(request, _Raw, progress_callback=heard)).root
         except (MCPError, ValidationError) as error:
-            raise self._failure(error) from None
+            raise await self._failure(error) from None
         if raw.get("resultType", "complete") != "complete":
             raise BadAnswer("it asks for something more before it answers, which is not offered here")
         content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape
@@ -99,17 +99,17 @@ class SdkConnection:
         try:
             learned = await self._session.list_tools(params=params)
         except (MCPError, ValidationError) as error:
-            raise self._failure(error) from None
+            raise await self._failure(error) from None
         return self._pages.taken(learned={tool.name for tool in learned.tools})
 
-    def _failure(self, error: MCPError | ValidationError) -> Exception:
+    async def _failure(self, error: MCPError | ValidationError) -> Exception:
         if isinstance(error, ValidationError):
             return BadAnswer(f"its answer does not follow the protocol: {_places(error)}")
         message = in_one_line(cleaned(error.message))[:_MAX_MESSAGE]
         if error.code == BAD_ANSWER:
             return BadAnswer(message)
         if error.code in (FAILED, CONNECTION_CLOSED):
-            return ConnectionFailed(self._why() or message)
+            return ConnectionFailed(await self._why() or message)
         return ServerRefused(error.code, message)
 
 

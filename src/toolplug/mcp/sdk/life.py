@@ -23,7 +23,7 @@ from toolplug.catalog.cleaning import cleaned, in_one_line
 from toolplug.config.masking import masked
 from toolplug.mcp.connection import ConnectionFailed, OnChange, ServerConnection
 from toolplug.mcp.sdk.connection import SdkConnection
-from toolplug.mcp.sdk.negotiating import negotiate
+from toolplug.mcp.sdk.negotiating import ProbeUnanswered, negotiate
 from toolplug.mcp.sdk.news import follow_news
 from toolplug.mcp.sdk.raw_listing import RawListing
 from toolplug.mcp.sdk.wire import Wire
@@ -107,21 +107,22 @@ class Life:
                 try:
                     async with asyncio.timeout(HANDSHAKE_S):
                         await negotiate(session, probe=probe)
-                except (MCPError, ValidationError, RuntimeError, TimeoutError) as error:
-                    await wire.settled()
-                    if probe and probe is not self._probes[-1] and not self._running:
+                except (ProbeUnanswered, MCPError, ValidationError, RuntimeError, TimeoutError) as error:
+                    if isinstance(error, ProbeUnanswered) and False in self._probes:
                         return False
-                    raise ConnectionFailed(self._readable(wire.why() or _words(error))) from None
-                connection = SdkConnection(session, listing, self._lost, lambda: self._readable(wire.why()))
-                await self._stay(session, connection)
+                    raise ConnectionFailed(self._readable(await wire.why() or _words(error))) from None
+                await self._stay(session, listing, wire)
         return True
 
-    async def _stay(self, session: ClientSession, connection: ServerConnection) -> None:
+    async def _stay(self, session: ClientSession, listing: RawListing, wire: Wire) -> None:
+        async def why() -> str:
+            return self._readable(await wire.why())
+
         self._agreed = True
         if not self._running:
             self._lost.set()
         if not self._opened.done():
-            self._opened.set_result(connection)
+            self._opened.set_result(SdkConnection(session, listing, self._lost, why))
         news = asyncio.create_task(follow_news(session, self._on_change), name="toolplug-mcp-news")
         try:
             await self._lost.wait()
@@ -161,6 +162,6 @@ def _words(error: BaseException) -> str:
         return f"it did not agree on a version of the protocol within {HANDSHAKE_S:g} s"
     if isinstance(error, ValidationError):
         return "its answer to the first request does not follow the protocol"
-    if isinstance(error, ConnectionFailed | MCPError | RuntimeError):
+    if isinstance(error, ConnectionFailed | ProbeUnanswered | MCPError | RuntimeError):
         return str(error)
     return type(error).__name__

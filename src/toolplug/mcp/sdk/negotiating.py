@@ -14,11 +14,16 @@ from pydantic import ValidationError
 from toolplug.mcp.sdk.failure_codes import FAILED
 
 
+class ProbeUnanswered(Exception):
+    """The server ended instead of answering a request that it may not know."""
+
+
 async def negotiate(session: ClientSession, *, probe: bool) -> None:
     """Agree on a version: `server/discover` where `probe`, else and after any other answer the `initialize` handshake.
 
     A server that took longer to start than the probe waits may have answered it meanwhile; it then refuses the
-    handshake and is probed again. Raises `MCPError`, `ValidationError` and `RuntimeError` as the session does.
+    handshake and is probed again. Raises `ProbeUnanswered`, and `MCPError`, `ValidationError` and `RuntimeError` as the
+    session does.
     """
     if probe and await _discovered(session):
         return
@@ -34,7 +39,9 @@ async def _discovered(session: ClientSession) -> bool:
     try:
         await session.discover()
     except MCPError as error:
-        if error.code in (CONNECTION_CLOSED, FAILED):
+        if error.code == CONNECTION_CLOSED:
+            raise ProbeUnanswered(error.message) from None
+        if error.code == FAILED:
             raise
         supported = _supported(error)
         if (

@@ -28,12 +28,11 @@ _LOG = logging.getLogger("toolplug.mcp.http")
 
 
 class Wire(NamedTuple):
-    """An open way to a server. `why` says what is known of its end, and `settled` waits shortly to know more."""
+    """An open way to a server. `why` says what is known of its end, after a short wait where more may come."""
 
     read: ReadStream[SessionMessage | Exception]
     write: WriteStream[SessionMessage]
-    why: Callable[[], str]
-    settled: Callable[[], Awaitable[None]]
+    why: Callable[[], Awaitable[str]]
 
 
 @asynccontextmanager
@@ -43,7 +42,11 @@ async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Wire]:
     child = await Child.start(command, environment=environment, folder=folder)
     try:
         read = MessagesIn(child)
-        yield Wire(read, MessagesOut(child), lambda: read.ended_because or child.obituary(), child.settled)
+
+        async def why() -> str:
+            return read.ended_because or await child.obituary()
+
+        yield Wire(read, MessagesOut(child), why)
     finally:
         await child.aclose()
 
@@ -63,6 +66,9 @@ async def over_http(
         ends.append(reason)
         gone()
 
+    async def why() -> str:
+        return ends[0] if ends else ""
+
     timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
     pinned = PinnedTransport(network, tls)
     async with httpx2.AsyncClient(transport=pinned, auth=auth, timeout=timeout, trust_env=False) as client:
@@ -73,8 +79,4 @@ async def over_http(
             ) as http,
             streamable_http_client(endpoint.url, http_client=http, max_sse_event_size=2 * MAX_ANSWER_BYTES) as streams,
         ):
-            yield Wire(*streams, lambda: ends[0] if ends else "", _nothing)
-
-
-async def _nothing() -> None:
-    """All that can be known of an endpoint is known at once."""
+            yield Wire(*streams, why)

@@ -1,0 +1,40 @@
+"""Connections to servers that are started for a test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from tests.mcp.client import hostile
+
+from toolplug.execution.egress import Egress
+from toolplug.mcp.connection import Connect, ServerConnection
+from toolplug.mcp.sdk.connecting import connector
+from toolplug.mcp.transport import Command
+
+Opened = Callable[..., AbstractAsyncContextManager[ServerConnection]]
+
+
+def nobody() -> None:
+    """Changes that the test does not look at."""
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Connect:
+    """How toolplug connects, with addresses of this machine allowed."""
+    return connector(Egress(("loopback",)), tmp_path)
+
+
+@pytest.fixture
+def hostile_server(connect: Connect) -> Opened:
+    """A connection to the scripted server in one of its modes: `async with hostile_server("mute") as connection`."""
+
+    def opened(
+        mode: str, *rest: str, on_change: Callable[[], None] = nobody
+    ) -> AbstractAsyncContextManager[ServerConnection]:
+        return connect(Command(command=sys.executable, args=(hostile.__file__, mode, *rest)), on_change)
+
+    return opened

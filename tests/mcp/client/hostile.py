@@ -1,0 +1,198 @@
+"""A server on standard input and output that is sane but for one thing, which its first argument names.
+
+Started as a script, with the standard library only, so that it is there at once. It speaks the handshake era.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+FRAME = 4 * 1024 * 1024
+TOOLS = [
+    {"name": "echo", "description": "Says it again.", "inputSchema": {"type": "object"}},
+    {"name": "other", "description": "Does nothing.", "inputSchema": {"type": "object"}},
+]
+Message = dict[str, object]
+
+
+def put(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def say(message: Message) -> None:
+    put(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+
+def answer(request: Message, result: object) -> None:
+    say({"id": request["id"], "result": result})
+
+
+def echoed(request: Message) -> Message:
+    return {"content": [{"type": "text", "text": json.dumps(request["params"]["arguments"])}]}  # pyright: ignore
+
+
+def changed() -> None:
+    say({"method": "notifications/tools/list_changed"})
+
+
+def answered(request: Message) -> None:
+    """What a sane server does with a request."""
+    match request["method"]:
+        case "initialize":
+            info = {"name": "hostile", "version": "1"}
+            capabilities = {"tools": {"listChanged": True}}
+            answer(request, {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info})
+        case "tools/list":
+            answer(request, {"tools": TOOLS})
+        case "tools/call":
+            answer(request, echoed(request))
+        case method:
+            say({"id": request["id"], "error": {"code": -32601, "message": f"no method {method}"}})
+
+
+def for_ever(data: bytes) -> None:
+    while True:
+        put(data)
+
+
+def repeated(data: bytes, times: int) -> Callable[[], None]:
+    return lambda: put(data * times)
+
+
+def never() -> None:
+    while True:
+        time.sleep(60)
+
+
+def stubborn() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def forked(report: str) -> None:
+    """A grandchild that keeps our pipes; its id is in the file."""
+    sleeping = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
+    Path(report).write_text(str(subprocess.Popen(sleeping).pid))
+
+
+def sloppy_list(request: Message) -> None:
+    tools = [*TOOLS, {"name": 7}, "tool", None, {"inputSchema": []}, {"name": "odd", "inputSchema": {"type": 3}}]
+    answer(request, {"tools": tools, "_meta": {}, "surplus": 1})
+
+
+def sized(size: int) -> Callable[[Message], None]:
+    def write(request: Message) -> None:
+        head = json.dumps(
+            {"jsonrpc": "2.0", "id": request["id"], "result": {"content": [{"type": "text", "text": ""}]}}
+        )
+        put(head.replace('"text": ""', f'"text": "{"x" * (size - len(head))}"').encode() + b"\n")
+
+    return write
+
+
+def progressed(request: Message) -> None:
+    token = request["params"]["_meta"]["progressToken"]  # pyright: ignore
+    for step in (1, 2):
+        say({"method": "notifications/progress", "params": {"progressToken": token, "progress": step, "total": 2}})
+    answered(request)
+
+
+def counted(request: Message) -> None:
+    """Says which requests it was told to forget."""
+    answer(request, {"content": [{"type": "text", "text": json.dumps(CANCELLED)}]})
+
+
+CANCELLED: list[object] = []
+
+BEFORE: dict[str, Callable[..., None]] = {
+    "dies at start": lambda: sys.exit(3),
+    "says why": lambda: (sys.stderr.write("the token s3cret-value\x1b[31m is wrong\n"), sys.exit(1)),
+    "mute": never,
+    "floods stderr": lambda: os.write(2, b"noise " * 20) and None,
+    "stubborn": stubborn,
+    "forks": forked,
+}
+"""What is done before the first request is read; those that `AT` does not name then behave."""
+
+Odd = Callable[[Message], None]
+AT: dict[str, dict[str, Odd]] = {
+    "dies at discover": {"server/discover": lambda _: sys.exit(4)},
+    "dies at initialize": {"server/discover": lambda _: sys.exit(4), "initialize": lambda _: sys.exit(5)},
+    "dies at list": {"tools/list": lambda _: sys.exit(6)},
+    "dies at call": {"tools/call": lambda _: sys.exit(7)},
+    "dies within an answer": {"tools/call": lambda _: (put(b'{"jsonrpc": "2.0", "id": '), sys.exit(8))},
+    "mute at call": {"tools/call": lambda _: None},
+    "an endless line": {"tools/call": lambda _: for_ever(b"x" * 65536)},
+    "endless lines": {"tools/call": lambda _: for_ever(b'{"jsonrpc": "2.0", "method": "notifications/x"}\n' * 500)},
+    "endless garbage": {"tools/call": lambda _: for_ever(b"[]\n" * 20000)},
+    "endless pings": {
+        "tools/call": lambda _: for_ever(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * 500),
+    },
+    "some garbage": {"tools/call": lambda request: (put(b"{\n\nnull\n[]\n{}\n" * 100), answered(request))},
+    "not UTF-8": {
+        "tools/call": lambda request: (put(b'{"jsonrpc": "2.0", "id": "\xff\xfe"}\n' * 9), answered(request))
+    },
+    "other ids": {
+        "tools/call": lambda request: (
+            answer({"id": 987}, {"content": []}),
+            answer({"id": "x"}, {"content": []}),
+            say({"id": None, "error": {"code": 1, "message": "whose?"}}),
+            answered(request),
+        ),
+    },
+    "answers twice": {"tools/call": lambda request: (answered(request), answered(request))},
+    "sloppy answers": {"tools/call": lambda request: answer(request, {"content": "text", "isError": "perhaps"})},
+    "sloppy tools": {"tools/list": sloppy_list},
+    "no list": {"tools/list": lambda request: answer(request, {"tools": {"echo": {}}})},
+    "refuses": {
+        "tools/call": lambda request: say(
+            {"id": request["id"], "error": {"code": -32602, "message": "no\x1b[1m\nway"}}
+        ),
+    },
+    "pages for ever": {
+        "tools/list": lambda request: answer(request, {"tools": TOOLS, "nextCursor": f"page {request['id']}"}),
+    },
+    "pages in a circle": {"tools/list": lambda request: answer(request, {"tools": TOOLS, "nextCursor": "again"})},
+    "too many tools": {"tools/list": lambda request: answer(request, {"tools": TOOLS * 5001})},
+    "a storm": {"tools/call": lambda request: ([changed() for _ in range(500)], answered(request))},
+    "a full frame": {"tools/call": sized(FRAME)},
+    "more than a frame": {"tools/call": sized(FRAME + 1)},
+    "progress": {"tools/call": progressed},
+    "remembers": {"tools/call": lambda request: counted(request) if request["params"]["name"] == "other" else None},  # pyright: ignore
+    "asks back": {
+        "tools/call": lambda request: (
+            say({"id": "a", "method": "sampling/createMessage", "params": {}}),
+            say({"id": "b", "method": "no/such", "params": {}}),
+            answered(request),
+        ),
+    },
+    "reads no more": {"tools/call": lambda _: never()},
+    "forks and dies": {"tools/call": lambda _: (forked(sys.argv[2]), sys.exit(0))},
+}
+
+
+def main(mode: str, rest: Iterable[str]) -> None:
+    BEFORE.get(mode, lambda *_: None)(*rest if mode == "forks" else ())
+    odd = AT.get(mode, {})
+    for line in sys.stdin:
+        if mode == "floods stderr":
+            os.write(2, b"noise " * 2000 + b"\n" + b"x\n" * 20000)
+        message = json.loads(line)
+        if message.get("method") == "notifications/cancelled":
+            CANCELLED.append(message["params"]["requestId"])
+        if "id" in message and "method" in message:
+            odd.get(message["method"], answered)(message)
+    if mode == "stubborn":
+        never()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,301 @@
+"""Servers on pipes that misbehave: one result for each request, the next one works, and nothing of them stays."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from tests.mcp.client.conftest import Opened
+from tests.mcp.client.hostile import FRAME
+
+from toolplug.mcp.connection import Answer, BadAnswer, ConnectionFailed, ServerRefused
+
+pytestmark = pytest.mark.anyio
+
+SOON_S = 20.0
+"""For a machine under load; what is shown is that a thing happens at all."""
+
+
+def said(text: str) -> Answer:
+    return Answer([{"type": "text", "text": text}], None, False)
+
+
+def names(tools: object) -> list[str]:
+    assert isinstance(tools, list)
+    return [tool["name"] for tool in tools if isinstance(tool, dict) and "name" in tool]
+
+
+def runs(process: int) -> bool:
+    """Whether a process lives; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def until_gone(process: int) -> None:
+    async with asyncio.timeout(SOON_S):
+        while runs(process):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("dies at start", "it ended with exit code 3"),
+        ("dies at initialize", "it ended with exit code 5"),
+        ("says why", "it ended with exit code 1; it said: the token s3cret-value[31m is wrong"),
+    ],
+)
+@pytest.mark.requirement("H-mcp-dies")
+async def test_a_server_that_dies_while_it_is_opened_says_so(hostile_server: Opened, mode: str, reason: str) -> None:
+    with pytest.raises(ConnectionFailed) as failed:
+        async with hostile_server(mode):
+            pass
+    assert str(failed.value) == reason
+
+
+async def test_a_server_that_ends_on_an_unknown_first_request_is_started_again_without(hostile_server: Opened) -> None:
+    async with hostile_server("dies at discover") as connection:
+        assert connection.version == "2025-11-25"
+        assert await connection.call("echo", {"a": 1}, None) == said('{"a": 1}')
+
+
+@pytest.mark.parametrize("mode", ["dies at call", "dies within an answer"])
+@pytest.mark.requirement("H-mcp-dies")
+async def test_calls_of_a_server_that_dies_end_and_so_does_the_connection(hostile_server: Opened, mode: str) -> None:
+    async with hostile_server(mode) as connection:
+        calls = [asyncio.create_task(connection.call("echo", {}, None)) for _ in range(3)]
+        async with asyncio.timeout(SOON_S):
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            await connection.gone()
+        assert [type(end) for end in ends] == [ConnectionFailed] * 3
+        assert not connection.open
+        with pytest.raises(ConnectionFailed, match="it ended with exit code"):
+            await connection.call("echo", {}, None)
+
+
+@pytest.mark.requirement("H-mcp-dies")
+async def test_a_listing_of_a_server_that_dies_ends(hostile_server: Opened) -> None:
+    async with hostile_server("dies at list") as connection:
+        with pytest.raises(ConnectionFailed):
+            await connection.tools()
+
+
+@pytest.mark.requirement("H-mcp-stubborn")
+async def test_a_server_that_dies_while_a_child_of_it_keeps_the_pipes_is_gone_too(
+    hostile_server: Opened, tmp_path: Path
+) -> None:
+    report = tmp_path / "grandchild"
+    async with hostile_server("forks and dies", str(report)) as connection:
+        with pytest.raises(ConnectionFailed):
+            async with asyncio.timeout(SOON_S):
+                await connection.call("echo", {}, None)
+    await until_gone(int(report.read_text()))
+
+
+@pytest.mark.requirement("H-mcp-stubborn")
+async def test_what_a_server_forked_goes_with_it(hostile_server: Opened, tmp_path: Path) -> None:
+    report = tmp_path / "grandchild"
+    async with hostile_server("forks", str(report)) as connection:
+        assert await connection.call("echo", {}, None) == said("{}")
+        assert runs(int(report.read_text()))
+    await until_gone(int(report.read_text()))
+
+
+@pytest.mark.requirement("H-mcp-stubborn")
+async def test_a_server_that_ignores_sigterm_is_killed(hostile_server: Opened) -> None:
+    async with hostile_server("stubborn") as connection:
+        assert await connection.call("echo", {}, None) == said("{}")
+
+
+@pytest.mark.requirement("H-mcp-stubborn")
+async def test_an_opening_that_is_cancelled_leaves_no_process(hostile_server: Opened) -> None:
+    async def opened() -> None:
+        async with hostile_server("mute"):
+            pass
+
+    opening = asyncio.create_task(opened())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("an endless line", "it sent a line of more than 4,194,304 bytes"),
+        ("endless garbage", "it sent more than 1,000 lines in a row that are no messages"),
+    ],
+)
+@pytest.mark.requirement("H-mcp-floods")
+async def test_a_flood_ends_the_connection_and_says_what_it_was(hostile_server: Opened, mode: str, reason: str) -> None:
+    async with hostile_server(mode) as connection:
+        with pytest.raises(ConnectionFailed) as failed:
+            async with asyncio.timeout(SOON_S):
+                await connection.call("echo", {}, None)
+        assert str(failed.value) == reason
+        await connection.gone()
+
+
+@pytest.mark.parametrize("mode", ["endless lines", "endless pings", "an endless line", "endless garbage"])
+@pytest.mark.requirement("H-mcp-floods")
+async def test_while_one_server_floods_another_one_answers(hostile_server: Opened, mode: str) -> None:
+    async with hostile_server(mode) as flooding, hostile_server("sane") as sane:
+        flood = asyncio.create_task(flooding.call("echo", {}, None))
+        for turn in range(20):
+            assert await sane.call("echo", {"turn": turn}, None) == said(f'{{"turn": {turn}}}')
+        flood.cancel()
+        await asyncio.wait({flood})
+
+
+@pytest.mark.parametrize("mode", ["some garbage", "not UTF-8", "other ids", "answers twice", "asks back"])
+@pytest.mark.requirement("H-mcp-garbage")
+async def test_noise_between_answers_disturbs_no_call(hostile_server: Opened, mode: str) -> None:
+    async with hostile_server(mode) as connection:
+        for number in range(3):
+            assert await connection.call("echo", {"n": number}, None) == said(f'{{"n": {number}}}')
+        assert names(await connection.tools()) == ["echo", "other"]
+
+
+@pytest.mark.requirement("H-mcp-garbage")
+async def test_garbage_is_logged_a_few_times_and_never_shown(
+    hostile_server: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with hostile_server("some garbage") as connection:
+            for _ in range(3):
+                await connection.call("echo", {}, None)
+    assert [record.getMessage() for record in caplog.records if record.name == "toolplug.mcp.child"] == [
+        *["a server sent a line that is no message: 1 bytes"],
+        *["a server sent a line that is no message: 4 bytes"],
+        *["a server sent a line that is no message: 2 bytes"] * 2,
+        *["a server sent a line that is no message: 1 bytes"],
+        *["a server sent a line that is no message: 4 bytes"],
+        *["a server sent a line that is no message: 2 bytes"] * 2,
+        *["a server sent a line that is no message: 1 bytes"],
+        *["a server sent a line that is no message: 4 bytes"],
+    ]
+
+
+@pytest.mark.requirement("H-mcp-floods")
+async def test_a_flood_on_stderr_costs_ten_lines(hostile_server: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="toolplug.mcp.child"):
+        async with hostile_server("floods stderr") as connection:
+            assert await connection.call("echo", {}, None) == said("{}")
+    assert len(caplog.records) == 10
+    assert all(len(record.getMessage()) < 600 for record in caplog.records)
+
+
+@pytest.mark.requirement("H-mcp-garbage")
+async def test_an_answer_that_does_not_follow_the_protocol_is_a_bad_answer_of_that_request(
+    hostile_server: Opened,
+) -> None:
+    async with hostile_server("sloppy answers") as connection:
+        with pytest.raises(BadAnswer, match="its answer does not follow the protocol: content"):
+            await connection.call("echo", {}, None)
+        assert connection.open
+        assert names(await connection.tools()) == ["echo", "other"]
+
+
+async def test_an_error_of_the_protocol_is_a_refusal_with_a_clean_text(hostile_server: Opened) -> None:
+    async with hostile_server("refuses") as connection:
+        with pytest.raises(ServerRefused) as refused:
+            await connection.call("echo", {}, None)
+        assert (refused.value.code, str(refused.value)) == (-32602, "no[1m way")
+
+
+async def test_a_sloppy_tool_loses_no_other(hostile_server: Opened) -> None:
+    async with hostile_server("sloppy tools") as connection:
+        tools = await connection.tools()
+    assert list(tools)[2:] == [
+        {"name": 7},
+        "tool",
+        None,
+        {"inputSchema": []},
+        {"name": "odd", "inputSchema": {"type": 3}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("pages for ever", "its list of tools has more than 100 pages"),
+        ("pages in a circle", "its list of tools comes back to a page that it began with"),
+        ("too many tools", "it lists more than 10,000 tools"),
+        ("no list", "its list of tools is no list"),
+    ],
+)
+@pytest.mark.requirement("H-mcp-pages")
+async def test_a_list_without_end_is_a_bad_answer(hostile_server: Opened, mode: str, reason: str) -> None:
+    async with hostile_server(mode) as connection:
+        with pytest.raises(BadAnswer) as bad:
+            await connection.tools()
+        assert str(bad.value) == reason
+        assert await connection.call("echo", {}, None) == said("{}")
+
+
+@pytest.mark.requirement("H-limit-frame")
+async def test_an_answer_of_one_frame_passes_and_a_byte_more_does_not(hostile_server: Opened) -> None:
+    async with hostile_server("a full frame") as connection:
+        answer = await connection.call("echo", {}, None)
+        assert FRAME - 200 < len(str(answer.content[0]["text"])) < FRAME
+    async with hostile_server("more than a frame") as connection:
+        with pytest.raises(ConnectionFailed, match="it sent a line of more than"):
+            await connection.call("echo", {}, None)
+
+
+async def test_progress_is_reported_in_order(hostile_server: Opened) -> None:
+    heard: list[tuple[float, float | None, str | None]] = []
+    async with hostile_server("progress") as connection:
+        await connection.call("echo", {}, lambda *progress: heard.append(progress))
+    assert heard == [(1.0, 2.0, None), (2.0, 2.0, None)]
+
+
+async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(hostile_server: Opened) -> None:
+    async with hostile_server("remembers") as connection:
+        call = asyncio.create_task(connection.call("echo", {}, None))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await connection.call("other", {}, None) == said("[3]")
+
+
+@pytest.mark.requirement("H-mcp-floods")
+async def test_cancelling_calls_of_a_server_that_does_not_read_takes_no_time(hostile_server: Opened) -> None:
+    async with hostile_server("reads no more") as connection:
+        calls = [asyncio.create_task(connection.call("echo", {"x": "x" * 200_000}, None)) for _ in range(10)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert all(call.cancelled() for call in calls)
+
+
+@pytest.mark.requirement("H-mcp-storm")
+async def test_each_change_of_a_storm_is_only_counted(hostile_server: Opened) -> None:
+    changes: list[None] = []
+    async with hostile_server("a storm", on_change=lambda: changes.append(None)) as connection:
+        assert await connection.call("echo", {}, None) == said("{}")
+        async with asyncio.timeout(SOON_S):
+            while len(changes) < 500:
+                await asyncio.sleep(0)
+
+
+async def test_no_descriptor_stays_open(hostile_server: Opened) -> None:
+    async with hostile_server("sane"):
+        pass
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        async with hostile_server("sane") as connection:
+            await connection.tools()
+    assert len(os.listdir("/proc/self/fd")) == before
