@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from toolplug.discovery.kept import NOTHING, Kept
 from toolplug.discovery.known_server import ServerName
@@ -56,16 +57,20 @@ class Records:
         self._store = store
         self._changed = changed
         self._entries: dict[str, _Entry] = {}
-        self._saving = True
         self._log = ChangeLog(store, CHANGES)
         self._following = Following(self._log, self._look_again, self._all_again, pause_s=pause_s)
+        self._pause_s = pause_s
+        self._saver: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Read every record, and follow. Raises `StoreError`."""
         await self._following.start()
 
     async def aclose(self) -> None:
-        """Follow no longer."""
+        """Follow no longer; what the store could not take is lost."""
+        if self._saver is not None:
+            self._saver.cancel()
+            await asyncio.wait({self._saver})
         await self._following.aclose()
 
     def now(self) -> float:
@@ -98,11 +103,11 @@ class Records:
                 except StoreError as error:
                     if must_save:
                         raise
-                    self._goes_on_without(error)
                     new = derive(entry.kept)
                     if new is None:
                         return False
                     entry.unsaved = True
+                    self._goes_on_without(error)
                     self._put(entry, new)
                 return True
 
@@ -127,7 +132,6 @@ class Records:
         key = record_key(entry.name)
         entry.revision = await self._store.commit(key, record_bytes(entry.name, kept), expected=entry.revision)
         entry.unsaved = False
-        self._saving = True
         self._put(entry, kept)
         await self._announce(entry.name)
 
@@ -198,9 +202,19 @@ class Records:
             self._put(entry, kept)
 
     def _goes_on_without(self, error: StoreError) -> None:
-        if self._saving:
+        """Save later."""
+        if self._saver is None or self._saver.done():
             _LOG.warning("what servers list is kept in memory only: %s", error)
-        self._saving = False
+            self._saver = asyncio.create_task(self._save_later(), name="toolplug-discovery-saver")
+
+    async def _save_later(self) -> None:
+        """Try again until the store has everything."""
+        while unsaved := [entry for entry in self._entries.values() if entry.unsaved]:
+            await asyncio.sleep(self._pause_s)
+            for entry in unsaved:
+                async with entry.lock:
+                    with suppress(StoreError):
+                        await self._read(entry)
 
 
 def _is_news(mine: Kept, theirs: Kept) -> bool:

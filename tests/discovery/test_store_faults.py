@@ -1,0 +1,105 @@
+"""A store that cannot answer: readers and servers notice nothing, and what was found meanwhile is saved later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
+from tests.sessions.faulty_store import FaultyStore
+
+from toolplug.discovery.service import Discovery
+from toolplug.errors import StoreUnavailable
+
+pytestmark = pytest.mark.anyio
+
+WRITES = ("commit", "extend")
+
+
+@pytest.mark.requirement("DISC-failure-graceful")
+async def test_a_server_is_discovered_while_the_store_is_down_and_saved_when_it_is_back(
+    discovery: Discovery, store: FaultyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.down = True
+    server = Server()
+    with caplog.at_level(logging.WARNING, "toolplug.discovery"):
+        discovery.know(server.known())
+        record = await discovery.discovered(CLOCK, None)
+        await discovery.keep(CLOCK, "h1", [raw("now"), raw("later")])
+    assert (record.status, names(discovery.record(CLOCK))) == ("success", ["now", "later"])
+    assert [entry.message for entry in caplog.records] == ["what servers list is kept in memory only: no commit now"]
+    store.down = False
+    await asyncio.sleep(2)
+    async with service(store) as next_one:
+        assert names(next_one.record(CLOCK)) == ["now", "later"]
+    assert names(discovery.record(CLOCK)) == ["now", "later"]
+
+
+async def test_a_refresh_that_cannot_be_saved_holds_here(discovery: Discovery, store: FaultyStore) -> None:
+    server = Server()
+    discovery.know(server.known())
+    await discovery.discovered(CLOCK, None)
+    store.fails = lambda operation: operation in WRITES
+    server.tools = [raw("later")]
+    assert names(await discovery.discovered(CLOCK, None)) == ["later"]
+    server.fails()
+    record = await discovery.discovered(CLOCK, None)
+    assert (record.status, names(record), record.stale) == ("failed", ["later"], True)
+    store.fails = lambda _: False
+    server.works()
+    assert (await discovery.discovered(CLOCK, None)).status == "success"
+    async with service(store) as next_one:
+        assert names(next_one.record(CLOCK)) == ["later"]
+
+
+async def test_what_was_found_while_the_store_was_down_is_not_lost_to_an_older_record(
+    discovery: Discovery, store: FaultyStore
+) -> None:
+    """Another process, which reaches the store, has written meanwhile that a listing failed."""
+    theirs = FaultyStore(store.inner)
+    server, broken = Server(takes_s=0), Server(takes_s=0)
+    broken.fails()
+    async with service(theirs) as other:
+        other.know(broken.known())
+        await other.discovered(CLOCK, None)
+    store.down = True
+    await asyncio.sleep(5)
+    discovery.know(server.known())
+    assert names(await discovery.discovered(CLOCK, None)) == ["now"]
+    store.down = False
+    await asyncio.sleep(2)
+    async with service(store) as next_one:
+        assert (next_one.record(CLOCK).status, names(next_one.record(CLOCK))) == ("success", ["now"])
+
+
+async def test_whoever_forgets_is_told_that_the_store_has_not(discovery: Discovery, store: FaultyStore) -> None:
+    discovery.know(Server(takes_s=0).known())
+    await discovery.discovered(CLOCK, None)
+    store.down = True
+    with pytest.raises(StoreUnavailable):
+        await discovery.forget(CLOCK)
+    store.down = False
+    await discovery.forget(CLOCK)
+    assert await store.keys("discovery/") == []
+
+
+async def test_a_store_that_is_down_at_the_start_is_told_of_at_once(store: FaultyStore) -> None:
+    store.down = True
+    with pytest.raises(StoreUnavailable):
+        async with service(store):
+            pass
+
+
+async def test_a_slow_store_changes_nothing(discovery: Discovery, store: FaultyStore) -> None:
+    store.pace = dict.fromkeys((*WRITES, "read"), (5, 5))
+    server = Server(takes_s=0)
+    discovery.know(server.known())
+    await turns(7)
+    server.tools = [raw("later")]
+    discovery.know(server.known("h2"))
+    await turns(3)
+    await discovery.keep(CLOCK, "h1", [raw("old")])
+    await turns(100)
+    record = discovery.record(CLOCK)
+    assert (record.status, names(record), record.config_hash) == ("success", ["later"], "h2")
