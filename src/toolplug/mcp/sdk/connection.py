@@ -10,14 +10,14 @@ import mcp_types as types
 from mcp.client.session import ClientSession
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH
+from mcp_types import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
 from toolplug.catalog.call import Report
 from toolplug.catalog.cleaning import cleaned, in_one_line
 from toolplug.mcp.connection import MAX_PAGES, MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
-from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
+from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED, is_closed
 from toolplug.mcp.sdk.raw_listing import RawListing, RawPage
 
 _MAX_MESSAGE = 2_000
@@ -108,7 +108,7 @@ class SdkConnection:
         message = in_one_line(cleaned(error.message))[:_MAX_MESSAGE]
         if error.code == BAD_ANSWER:
             return BadAnswer(message)
-        if error.code in (FAILED, CONNECTION_CLOSED):
+        if error.code == FAILED or is_closed(error):
             return ConnectionFailed(await self._why() or message)
         return ServerRefused(error.code, message)
 

@@ -7,5 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
+
 BAD_ANSWER: Final = -32090
 FAILED: Final = -32091
+
+_CLOSED = "Connection closed"
+
+
+def is_closed(error: MCPError) -> bool:
+    """Does the SDK say that nobody is there any more. Servers send its code as well, for whatever they refuse."""
+    return error.code == CONNECTION_CLOSED and error.message == _CLOSED

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import mcp_types as types
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from toolplug.mcp.sdk.failure_codes import FAILED
+from toolplug.mcp.sdk.failure_codes import FAILED, is_closed
 
 
 class ProbeUnanswered(Exception):
@@ -39,7 +39,7 @@ async def _discovered(session: ClientSession) -> bool:
     try:
         await session.discover()
     except MCPError as error:
-        if error.code == CONNECTION_CLOSED:
+        if is_closed(error):
             raise ProbeUnanswered(error.message) from None
         if error.code == FAILED:
             raise
