@@ -55,6 +55,7 @@ class Link:
         self._clock = clock
         self._restarts = Restarts(clock) if restarts is None else restarts
         self._connection: ServerConnection | None = None
+        self._since = 0.0
         self._opening: _Opening | None = None
         self._life: asyncio.Task[None] | None = None
         self._lives: set[asyncio.Task[None]] = set()
@@ -96,6 +97,7 @@ class Link:
         server = self._server.name.id
         if self._ended.is_set():
             raise ServerDown(server)
+        self._count_lost()
         opening = self._opening
         if opening is None:
             pause = self._restarts.pause_s()
@@ -140,15 +142,18 @@ class Link:
                     await self._begin(connection)
             if self._ended.is_set():
                 return
-            opened = self._clock()
-            self._connection, self.was_open = connection, True
+            self._connection, self._since, self.was_open = connection, self._clock(), True
             self._settle(opening, connection)
             await self._until_over(connection)
             if self._connection is connection:
-                self._connection = None
-            if not self._ended.is_set():
-                self._restarts.lasted(self._clock() - opened)
-                _LOG.warning("MCP server %r has gone; the next call starts it again", self._server.name.id)
+                self._count_lost()
+
+    def _count_lost(self) -> None:
+        """The connection has ended by itself: noticed by its own task, or before that by a call that needs another."""
+        if self._connection is not None:
+            self._connection = None
+            self._restarts.lasted(self._clock() - self._since)
+            _LOG.warning("MCP server %r has gone; a call starts it again", self._server.name.id)
 
     async def _until_over(self, connection: ServerConnection) -> None:
         """Wait until the server has gone, or this link is to end."""

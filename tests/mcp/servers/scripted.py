@@ -20,7 +20,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits
 from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
-from toolplug.mcp.connection import Answer, ConnectionFailed, OnChange
+from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange
 from toolplug.mcp.server import Server
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.mcp.transport import Command, Transport
@@ -138,6 +138,7 @@ class Desk:
 
     async def __aenter__(self) -> Self:
         self.script = ScriptedServer()
+        self.connect: Connect = self.script.connect
         self.store, self.ledger, self.lanes = MemoryStore(), Ledger(), Lanes()
         self.life = AsyncExitStack()
         await self.life.enter_async_context(self.store)
@@ -152,6 +153,7 @@ class Desk:
             approvals=self.approvals,
         )
         self.changes = 0
+        self.when_changed: Callable[[], None] = lambda: None
         self.first: list[Sequence[object]] = []
         self.pauses: list[float] = []
         return self
@@ -166,7 +168,7 @@ class Desk:
         tools = ServerTools(
             server,
             self.around,
-            self.script.connect,
+            self.connect,
             on_change=self._changed,
             first=self.first.append,
             pause=self._pause,
@@ -177,6 +179,7 @@ class Desk:
 
     def _changed(self) -> None:
         self.changes += 1
+        self.when_changed()
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)

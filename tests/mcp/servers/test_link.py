@@ -91,6 +91,17 @@ async def test_a_server_that_cannot_be_started_is_tried_once_for_all_and_then_le
     assert await stage.call() == "now of 1"
 
 
+@pytest.mark.requirement("H-mcp-restart")
+async def test_a_call_that_notices_the_end_before_anybody_else_does_not_start_the_server_too_early(
+    stage: Stage,
+) -> None:
+    await stage.call()
+    stage.script.connections[0].die()
+    assert await stage.call() == "down for 1.0"
+    await settled()
+    assert (stage.restarts.pause_s(), stage.script.tried) == (1.0, 1)
+
+
 async def test_pauses_are_shorter_by_chance(stage: Stage) -> None:
     lucky = Restarts(stage.clock, lambda: 1.0)
     assert [lucky.failed() for _ in range(8)] == [0.75, 1.5, 3, 6, 12, 24, 45, 45]

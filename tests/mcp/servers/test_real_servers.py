@@ -1,0 +1,143 @@
+"""Servers made with the SDK, in processes of their own, over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+from tests.mcp.servers import sdk_server
+from tests.mcp.servers.scripted import TIME, Desk, record, run
+
+from toolplug.execution.egress import Egress
+from toolplug.mcp.sdk.connecting import connector
+from toolplug.mcp.server_tools import ServerTools
+from toolplug.mcp.transport import Command, Endpoint, Transport
+
+pytestmark = pytest.mark.anyio
+
+COMMAND = Command(command=sys.executable, args=(str(sdk_server.__file__), "stdio"))
+"""Starts a server of its own for each connection."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    """One server for all connections."""
+    with Popen([sys.executable, sdk_server.__file__, "http"], stdout=PIPE) as process:
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline())
+            yield Endpoint(url=f"http://127.0.0.1:{port}/mcp", trusted=True)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(params=["stdio", "http"])
+def transport(request: pytest.FixtureRequest) -> Transport:
+    return COMMAND if request.param == "stdio" else request.getfixturevalue("endpoint")
+
+
+@pytest.fixture
+async def tools(desk: Desk, transport: Transport, tmp_path: Path) -> AsyncIterator[ServerTools]:
+    """The server's tools, known without asking it."""
+    desk.connect = connector(Egress(()), tmp_path)
+    known = [item.model_dump(mode="json", by_alias=True) for item in await sdk_server.server.list_tools()]
+    made = await desk.tools(replace(TIME, transport=transport), *known)
+    yield made
+    await made.aclose()
+
+
+async def heard(changed: asyncio.Event) -> None:
+    async with asyncio.timeout(10):
+        await changed.wait()
+
+
+@pytest.mark.requirement("ROUTE-test-mcp")
+async def test_results_of_every_kind_come_back_through_the_executor(tools: ServerTools) -> None:
+    sums = await run(tools.live, "add", {"a": 1, "b": 2})
+    assert (sums.status, sums.structured) == ("success", {"sum": 3})
+    broken = await run(tools.live, "broken")
+    assert broken.status == "tool_error"
+    assert "it is broken" in broken.output
+    picture = await run(tools.live, "picture")
+    assert (picture.output, [part["type"] for part in picture.parts]) == ("a dot", ["image"])
+    assert (await run(tools.live, "add", {"a": "one"})).status == "invalid_arguments"
+    assert (await run(tools.live, "subtract")).status == "unknown_tool"
+    assert tools.live.catalog["add"].definition.hints.read_only is True
+    before = tools.live.catalog
+    tools.show(await record(*await tools.listing()))
+    assert not before.diff(tools.live.catalog)
+
+
+async def test_progress_comes_through_before_the_result(tools: ServerTools) -> None:
+    progress: list[tuple[object, ...]] = []
+    result = await run(tools.live, "slow", report=lambda *told: progress.append(told))
+    assert (result.output, progress) == ("done", [(1.0, 2.0, "half")])
+
+
+@pytest.mark.parametrize("transport", ["stdio"], indirect=True)
+async def test_sessions_and_lone_calls_have_processes_of_their_own(tools: ServerTools) -> None:
+    one, two = tools.per_session(), tools.per_session()
+    executors = (tools.live, tools.live, one, one, two, tools.lone)
+    pids = [(await run(executor, "pid")).output for executor in executors]
+    assert (pids[0], pids[2]) == (pids[1], pids[3])
+    assert len({pids[0], pids[2], pids[4], pids[5]}) == 4
+    await one.aclose()
+    await two.aclose()
+    await tools.aclose()
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+@pytest.mark.requirement("H-mcp-dies")
+@pytest.mark.parametrize("transport", ["stdio"], indirect=True)
+async def test_a_server_that_dies_under_a_call_costs_that_call_only(tools: ServerTools) -> None:
+    other = tools.per_session()
+    await run(other, "pid")
+    crashed = await run(tools.live, "crash")
+    assert (crashed.status, crashed.metadata) == ("unavailable", {"code": "server_down"})
+    assert (await run(other, "pid")).status == "success"
+    again = await run(tools.live, "pid")
+    assert again.status == "unavailable"
+    assert again.retry_after_s is not None
+    await other.aclose()
+
+
+@pytest.mark.parametrize("transport", ["stdio"], indirect=True)
+async def test_a_session_hears_that_its_own_server_has_a_tool_more(tools: ServerTools) -> None:
+    session, other = tools.per_session(), tools.per_session()
+    changed = asyncio.Event()
+    await run(session, "pid")
+    stop = session.subscribe(lambda difference: changed.set())
+    await run(session, "grow")
+    await heard(changed)
+    stop()
+    assert (await run(session, "grown")).status == "success"
+    assert (await run(other, "grown")).status == "unknown_tool"
+    await session.aclose()
+    await other.aclose()
+
+
+async def test_the_shared_connection_hears_of_changes(desk: Desk, tools: ServerTools) -> None:
+    changed = asyncio.Event()
+    await run(tools.live, "pid")
+    before = desk.changes
+    desk.when_changed = changed.set
+    await run(tools.live, "grow")
+    await heard(changed)
+    assert desk.changes > before
+    assert "grown" in [tool.name for tool in (await record(*await tools.listing())).tools]
+
+
+@pytest.mark.requirement("H-mcp-restart")
+@pytest.mark.parametrize("transport", ["stdio"], indirect=True)
+async def test_a_server_that_is_killed_from_outside_is_down_and_leaves_nothing_behind(tools: ServerTools) -> None:
+    pid = int((await run(tools.live, "pid")).output)
+    os.kill(pid, signal.SIGKILL)
+    statuses = {(await run(tools.live, "pid")).status for _ in range(3)}
+    assert statuses == {"unavailable"}
