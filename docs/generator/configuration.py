@@ -20,7 +20,17 @@ from toolplug.execution.knobs import (
     Limits,
 )
 from toolplug.execution.tool_rule import DEFAULT_POLICY, ToolRule
-from toolplug.host.settings import DEFAULT_STORE, ApiKey, Auth, Http, Jwt, Metrics, ProviderSettings
+from toolplug.host.mcp_settings import McpServerSettings, OAuthSettings
+from toolplug.host.settings import (
+    DEFAULT_STORE,
+    ApiKey,
+    Auth,
+    EgressSettings,
+    Http,
+    Jwt,
+    Metrics,
+    ProviderSettings,
+)
 from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
@@ -43,9 +53,6 @@ _MEANT_WHEN_UNSET: Mapping[str, str] = {
 }
 """What holds where no level sets a knob."""
 
-_NOT_YET = frozenset({"ask"})
-"""Values that this version refuses by name."""
-
 _HEAD = """
 `toolplug check` says what is wrong with a file, `toolplug schema` writes its JSON Schema for editors, with the settings
 of every installed package.
@@ -66,6 +73,12 @@ from this list.
 
 _LIMITS = """
 At the top for every tool, in an entry for its provider, in a tool's rule. What is not set is left to the level above.
+"""
+
+_SERVERS = """
+One entry for each MCP server, by an id of your own: a lower-case letter, then up to 63 of a-z 0-9 _ -. It has either
+`command` or `url`. A wrong entry is reported, and the host starts without it. `~/.config/toolplug/providers.yaml` may
+hold further entries, and nothing else; one of the same id here replaces it whole, and with `--config` it is not read.
 """
 
 _TOOLSETS = """
@@ -103,6 +116,9 @@ def configuration_page() -> str:
         _part("auth.jwt", "", Jwt),
         _part("http", "", Http),
         _part("metrics", "", Metrics),
+        _part("egress", "", EgressSettings),
+        _part("mcp_servers", _SERVERS, McpServerSettings),
+        _part("mcp_servers.oauth", "", OAuthSettings),
         _part("toolsets", _TOOLSETS, ToolsetSettings),
         _part("agents", _AGENTS, AgentSettings),
         _STORE,
@@ -149,7 +165,7 @@ def _shape(annotation: object, metadata: Iterable[object] = ()) -> str:
     if origin in (Union, UnionType):
         return " or ".join(_shape(item) for item in arguments if item is not NoneType)
     if origin is Literal:
-        return ", ".join(code(item) for item in arguments if item not in _NOT_YET)
+        return ", ".join(map(code, arguments))
     if origin is tuple:
         return f"list of {_shape(arguments[0])}"
     if origin is dict:
@@ -159,4 +175,4 @@ def _shape(annotation: object, metadata: Iterable[object] = ()) -> str:
     return _PLAIN[annotation]
 
 
-_BELOW = frozenset({Limits, BreakerLimit, ToolRule, ApiKey, Jwt})
+_BELOW = frozenset({Limits, BreakerLimit, ToolRule, ApiKey, Jwt, OAuthSettings})

@@ -27,6 +27,7 @@ COMMANDS = {
     "diff": "toolplug.cli.diff",
     "schema": "toolplug.cli.schema",
     "new-provider": "toolplug.cli.new_provider",
+    "discover": "toolplug.cli.discover",
     "sessions": "toolplug.cli.sessions.group",
     "toolsets": "toolplug.cli.toolsets",
     "notes": "toolplug.cli.notes",

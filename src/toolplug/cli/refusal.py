@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from toolplug.cli.answer import print_json
-from toolplug.errors import ConfigError, Problem, SavedToolsetRefused
+from toolplug.errors import ConfigError, McpServerRefused, Problem, SavedToolsetRefused
 
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -21,6 +21,8 @@ def problems_in(error: Exception) -> Sequence[Problem]:
         return [Problem(code="os_error", message=error.strerror or str(error), file=str(error.filename or ""))]
     if isinstance(error, SavedToolsetRefused):
         return [Problem(code=error.code, message=str(error), path=error.param)]
+    if isinstance(error, McpServerRefused):
+        return [Problem(code=error.code, message=str(error), path=error.param or "")]
     return [Problem(code=_WORD.sub("_", type(error).__name__).lower(), message=str(error))]
 
 

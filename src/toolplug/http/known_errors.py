@@ -10,6 +10,8 @@ from toolplug.errors import (
     AgentNotAllowed,
     AgentRequired,
     InvalidSessionCode,
+    McpServerRefusal,
+    McpServerRefused,
     RefusalCode,
     SavedRefusal,
     SavedToolsetRefused,
@@ -19,7 +21,7 @@ from toolplug.errors import (
 )
 from toolplug.http.problem import NOTHING, HttpProblem, store_unavailable
 
-KNOWN = (AccessError, SavedToolsetRefused, SessionRefused, StoreUnavailable)
+KNOWN = (AccessError, McpServerRefused, SavedToolsetRefused, SessionRefused, StoreUnavailable)
 
 _STATUS: Mapping[RefusalCode, int] = {
     "already_answered": 409,
@@ -54,17 +56,31 @@ _STATUS_OF_SAVED: Mapping[SavedRefusal, int] = {
     "toolset_exists": 409,
     "toolset_not_found": 404,
 }
+_STATUS_OF_SERVERS: Mapping[McpServerRefusal, int] = {
+    "address_refused": 422,
+    "in_file": 409,
+    "invalid_header": 422,
+    "invalid_server_id": 422,
+    "invalid_url": 422,
+    "server_disabled": 409,
+    "server_exists": 409,
+    "server_not_found": 404,
+    "tool_not_quarantined": 409,
+    "too_many_servers": 422,
+}
 _SHORTEST_WAIT_S = 1
 
 
 def problem_of(
-    error: AccessError | SavedToolsetRefused | SessionRefused | StoreUnavailable, session_at: str
+    error: AccessError | McpServerRefused | SavedToolsetRefused | SessionRefused | StoreUnavailable, session_at: str
 ) -> HttpProblem:
     """The error of the request; `session_at` is where the request says which session it means."""
     if isinstance(error, SessionRefused):
         return session_refused(error)
     if isinstance(error, SavedToolsetRefused):
         return HttpProblem(_STATUS_OF_SAVED[error.code], error.code, str(error), param=error.param)
+    if isinstance(error, McpServerRefused):
+        return HttpProblem(_STATUS_OF_SERVERS[error.code], error.code, str(error), param=error.param)
     if isinstance(error, AccessError):
         return _no_access(error, session_at)
     return store_unavailable()

@@ -19,6 +19,7 @@ from toolplug.http.path_templates import PathTemplates
 from toolplug.http.provider_admin import disable_provider, enable_provider, list_providers, reload
 from toolplug.http.saved.routes import SAVED_ROUTES
 from toolplug.http.scopes import ADMIN, CALL, READ
+from toolplug.http.servers.routes import SERVER_ROUTES
 from toolplug.http.sessions.routes import SESSION_ROUTES
 from toolplug.http.tool_calls import call_tool
 from toolplug.http.tool_list import DEFAULT_DIALECT, DIALECTS, list_tools
@@ -99,6 +100,7 @@ ROUTES = (
     *TOOLSET_ROUTES,
     *MCP_ROUTES,
     *SAVED_ROUTES,
+    *SERVER_ROUTES,
 )
 
 

@@ -1,0 +1,1 @@
+"""MCP servers over HTTP, and the catalog for people."""

@@ -1,0 +1,21 @@
+"""`GET /api/catalog`: every tool that there is for the caller, as bytes that the host keeps."""
+
+from __future__ import annotations
+
+from toolplug.host.host import Host
+from toolplug.http.exchange import Exchange
+from toolplug.http.if_none_match import has_version
+
+
+async def show_catalog(host: Host, exchange: Exchange) -> None:
+    """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
+    session = exchange.query().get("session")
+    if session is not None:
+        await host.sessions.find(session, exchange.principal.tenant)
+    page = host.catalog_page(exchange.principal, session=session)
+    etag = f'"{page.etag}"'.encode()
+    headers = [(b"etag", etag), (b"cache-control", b"private, no-cache"), (b"vary", b"authorization, x-api-key")]
+    if has_version(exchange.headers.get(b"if-none-match"), etag):
+        await exchange.answer_unchanged(headers)
+        return
+    await exchange.answer(200, page.body, headers=headers)

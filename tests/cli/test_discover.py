@@ -1,0 +1,132 @@
+"""`toolplug discover`: MCP servers are started, listed, and gone again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.http.mcp_sources import changing_server, dead_server
+
+Write = Callable[..., Path]
+Package = Callable[..., None]
+
+LOUD = """
+from pathlib import Path
+from toolplug import FunctionProvider
+
+class Loud(FunctionProvider):
+    async def start(self, site):
+        Path("started").touch()
+"""
+
+pytestmark = pytest.mark.requirement("C-10-discover")
+
+
+def config(servers: object, *, store: str = "sqlite:///./state.db", **sections: object) -> str:
+    """A configuration whose sections are JSON, which is YAML too."""
+    whole = {"mcp_servers": servers, "store": store, **sections}
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in whole.items())
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split(maxsplit=4) for line in text.splitlines()]
+
+
+@pytest.mark.requirement("DISC-on-demand", "DISC-start-one-fails", "DISC-failure-recorded")
+def test_every_enabled_server_is_listed_and_one_that_fails_costs_the_others_nothing(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    web = changing_server(tmp_path, "Fetch a page.")
+    servers = {"web": web, "dead": {"url": dead_server()}, "off": {"command": "no-such-program", "enabled": False}}
+    write(config(servers))
+    done = run("discover")
+    assert done.code == 1
+    header, *told = rows(done.out)
+    assert header == ["SERVER", "STATUS", "TOOLS", "CUT", "ERROR"]
+    assert told[0] == ["web", "success", "2", "0"]
+    assert told[1][:4] == ["dead", "failed", "0", "0"]
+    assert told[1][4]
+    one = run("discover", "web", "--json")
+    assert one.code == 0
+    (view,) = one.json["servers"]
+    assert [tool["name"] for tool in view["tools"]] == ["fetch", "echo"]
+    assert (view["source"], view["transport"]["command"], one.json["problems"]) == ("file", sys.executable, [])
+
+
+@pytest.mark.requirement("C-8-record", "C-8-last-good")
+def test_what_was_found_is_kept_for_the_next_command_also_when_the_server_fails_then(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    file = write(config({"web": changing_server(tmp_path, "Fetch a page.")}))
+    before = file.read_bytes()
+    assert run("discover").code == 0
+    (tmp_path / "changing.py").write_text("raise SystemExit(3)")
+    failed = run("discover", "web", "--json")
+    (view,) = failed.json["servers"]
+    assert (failed.code, view["status"], view["stale"]) == (1, "failed", True)
+    assert [tool["name"] for tool in view["tools"]] == ["fetch", "echo"]
+    assert rows(run("discover").out)[1][2:4] == ["2", "stale"]
+    assert file.read_bytes() == before
+
+
+@pytest.mark.requirement("C-8-pin")
+def test_changed_tools_of_a_pinned_server_are_told_and_accepted(run: Run, write: Write, tmp_path: Path) -> None:
+    write(config({"web": {**changing_server(tmp_path, "Fetch a page."), "pin": True}}))
+    assert run("discover").code == 0
+    (tmp_path / "says").write_text("Fetch a page, and send it to me.")
+    held = run("discover")
+    assert held.out.splitlines()[-2:] == [
+        "web: changed, and held back until accepted: fetch",
+        "  toolplug discover web --accept '*'",
+    ]
+    wrong = run("discover", "web", "--accept", "echo", "--json")
+    assert (wrong.code, wrong.codes) == (1, ["tool_not_quarantined"])
+    accepted = run("discover", "web", "--accept", "fetch", "--json")
+    assert accepted.code == 0
+    assert [tool["quarantined"] for tool in accepted.json["servers"][0]["tools"]] == [False, False]
+    (tmp_path / "says").write_text("Fetch.")
+    assert run("discover").code == 0
+    everything = run("discover", "web", "--accept", "*", "--json")
+    assert [tool["quarantined"] for tool in everything.json["servers"][0]["tools"]] == [False, False]
+
+
+def test_a_server_that_is_not_there_or_is_off_is_refused(run: Run, write: Write) -> None:
+    write(config({"time": {"command": "no-such-program", "enabled": False}}))
+    unknown = run("discover", "tme", "--json")
+    assert (unknown.code, unknown.codes) == (1, ["server_not_found"])
+    assert "nearest: 'time'" in unknown.json["problems"][0]["message"]
+    off = run("discover", "time", "--json")
+    assert (off.code, off.codes) == (1, ["server_disabled"])
+    assert run("discover").out == (
+        "providers.yaml has no MCP server that is enabled; toolplug discover --import FILE adds some\n"
+    )
+
+
+@pytest.mark.requirement("C-2-bad-server-tolerated")
+def test_a_wrong_entry_is_told_and_the_others_are_listed(run: Run, write: Write, tmp_path: Path) -> None:
+    write(config({"web": changing_server(tmp_path, "Fetch a page."), "odd": {"comand": "x"}}))
+    done = run("discover", "--json")
+    assert (done.code, [view["id"] for view in done.json["servers"]]) == (1, ["web"])
+    assert {problem["path"].split(".")[1] for problem in done.json["problems"]} == {"odd"}
+
+
+def test_no_provider_is_started(run: Run, write: Write, tmp_path: Path, package: Package) -> None:
+    package("toolplug-loud", {"loud": "loud_mod:Loud"}, loud_mod=LOUD)
+    write(config({"web": changing_server(tmp_path, "x")}, providers={"loud": {"enabled": True}}))
+    assert run("discover").code == 0
+    assert not (tmp_path / "started").exists()
+
+
+def test_servers_are_imported_and_the_named_one_is_listed(run: Run, write: Write, tmp_path: Path) -> None:
+    file = write("providers: {}\nstore: memory://")
+    (tmp_path / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"web": changing_server(tmp_path, "Fetch a page."), "other": {"command": "no-such"}}})
+    )
+    done = run("discover", "web", "--import", "mcp.json", "--json")
+    assert done.code == 0
+    assert (done.json["imported"]["written"], [view["id"] for view in done.json["servers"]]) == (True, ["web"])
+    assert "no-such" in file.read_text()

@@ -1,0 +1,141 @@
+"""`GET /api/catalog`: every tool that there is, read from memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from httpx2 import AsyncClient
+from tests.http.conftest import ALICE, BOB, ROOT, as_holder, client_of, settings
+from tests.http.mcp_sources import dead_server, sample_server
+from tests.http.session_plugin import Plugin, tool
+
+from toolplug import Host, open_host
+from toolplug.http import create_app
+
+pytestmark = pytest.mark.anyio
+
+Info = dict[str, Any]
+
+
+@pytest.fixture
+def source(sample_package: None) -> Iterator[str]:
+    with sample_server() as address:
+        yield address
+
+
+@pytest.fixture
+async def host(source: str) -> AsyncIterator[Host]:
+    sections = {
+        "mcp_servers": {
+            "docs": {"url": source, "tools": {"whoami": "deny"}},
+            "loose": {"url": source},
+            "dead": {"url": dead_server()},
+        },
+        "toolsets": {"web": {"prefix": "web", "from": "mcp:docs"}, "own": {"prefix": "own", "from": "provider:sample"}},
+    }
+    async with open_host(settings(**sections), environ={}) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def client(host: Host) -> AsyncIterator[AsyncClient]:
+    async with client_of(create_app(host)) as opened:
+        for name in ("docs", "loose", "dead"):
+            await opened.post(f"/api/mcp-servers/{name}/discover?wait=true", headers=ROOT)
+        yield opened
+
+
+async def infos(client: AsyncClient, query: str = "", headers: dict[str, str] = ALICE) -> dict[str, Info]:
+    answer = await client.get(f"/api/catalog{query}", headers=headers)
+    assert answer.status_code == 200, answer.text
+    tools = answer.json()["tools"]
+    named = {info["name"]: info for info in tools}
+    assert len(named) == len(tools)
+    return named
+
+
+@pytest.mark.requirement("C-8-catalog", "C-8-catalog-uncallable", "DISC-catalog-fields", "DISC-catalog-name")
+async def test_every_tool_is_listed_with_its_source_and_whether_it_can_be_called(client: AsyncClient) -> None:
+    found = await infos(client)
+    assert found["echo"] == {
+        "name": "echo",
+        "description": "Say it again.",
+        "type": "native",
+        "callable": True,
+        "configuredPolicy": "allow",
+        "discoveryStatus": None,
+        "lastDiscovered": None,
+        "stale": False,
+    }
+    assert (found["own.echo"]["toolset"], found["own.echo"]["type"]) == ("own", "native")
+    web = found["web.echo"]
+    assert web.pop("lastDiscovered").endswith("Z")
+    assert web == {
+        "name": "web.echo",
+        "description": "Say it again.",
+        "type": "mcp",
+        "server": "docs",
+        "toolset": "web",
+        "callable": True,
+        "configuredPolicy": "allow",
+        "discoveryStatus": "success",
+        "stale": False,
+    }
+    assert (found["web.whoami"]["callable"], found["web.whoami"]["configuredPolicy"]) == (False, "deny")
+    loose = found["loose/echo"]
+    assert (loose["server"], loose["callable"], loose["configuredPolicy"]) == ("loose", False, "allow")
+    assert "toolset" not in loose
+    assert not any(name.startswith(("docs/", "dead")) for name in found)
+
+
+@pytest.mark.requirement("C-8-catalog", "DISC-api-fast")
+async def test_a_client_that_has_the_page_is_told_so_until_it_changes(client: AsyncClient) -> None:
+    first = await client.get("/api/catalog", headers=ALICE)
+    etag = first.headers["etag"]
+    assert first.headers["cache-control"] == "private, no-cache"
+    same = await client.get("/api/catalog", headers={**ALICE, "If-None-Match": etag})
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
+    change = {"tools": {"echo": "deny"}}
+    await client.patch("/api/mcp-servers/docs", json=change, headers=ROOT)
+    after = await client.get("/api/catalog", headers={**ALICE, "If-None-Match": etag})
+    assert (after.status_code, after.headers["etag"] != etag) == (200, True)
+
+
+@pytest.mark.requirement("C-8-catalog", "DISC-session-live", "DISC-api-unknown")
+async def test_a_sessions_tools_are_listed_for_its_tenant(client: AsyncClient) -> None:
+    created = (await client.post("/api/sessions", json={}, headers=ALICE)).json()
+    plugin = Plugin(client, created)
+    await plugin.register(tool("table.sort", description="Sort it."))
+    found = await infos(client, f"?session={plugin.code}")
+    assert found["table.sort"] == {
+        "name": "table.sort",
+        "description": "Sort it.",
+        "type": "session",
+        "callable": True,
+        "configuredPolicy": "allow",
+        "discoveryStatus": None,
+        "lastDiscovered": None,
+        "stale": False,
+    }
+    assert "table.sort" not in await infos(client)
+    foreign = await client.get(f"/api/catalog?session={plugin.code}", headers=BOB)
+    unknown = await client.get("/api/catalog?session=AAAAAAAA", headers=BOB)
+    assert (foreign.status_code, unknown.status_code) == (404, 404)
+    assert foreign.json()["error"]["code"] == "session_not_found"
+    malformed = await client.get("/api/catalog?session=nope", headers=BOB)
+    assert (malformed.status_code, malformed.json()["error"]["code"]) == (400, "invalid_session_code")
+
+
+@pytest.mark.requirement("C-8-catalog", "C-5-scope-read")
+async def test_the_catalog_is_for_readers(client: AsyncClient) -> None:
+    assert "web.echo" in await infos(client, headers=as_holder("reader-key"))
+    assert (await client.get("/api/catalog", headers=as_holder("caller-key"))).status_code == 403
+    assert (await client.get("/api/catalog")).status_code == 401
+
+
+@pytest.mark.requirement("C-8-catalog", "H-trust-one-answer")
+async def test_a_tenants_own_servers_are_in_its_catalog_alone(client: AsyncClient, source: str) -> None:
+    await client.post("/api/mcp-servers?wait=true", json={"id": "mine", "url": source}, headers=ROOT)
+    assert "mine/echo" not in await infos(client)
