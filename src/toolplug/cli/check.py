@@ -38,6 +38,9 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     except ConfigError as error:
         print_problems(error.problems, as_json=as_json, answer=True)
         raise typer.Exit(1) from None
+    if configuration.servers.problems:
+        print_problems(configuration.servers.problems, as_json=as_json, answer=True)
+        raise typer.Exit(1)
     raise typer.Exit(run_to_end(_right(file, configuration, as_json)))
 
 

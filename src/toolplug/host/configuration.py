@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.environment import expand
 from toolplug.config.node import Value
-from toolplug.config.not_built import NOT_BUILT
 from toolplug.config.problems import problems_of
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.section import Section
@@ -22,7 +21,7 @@ from toolplug.host.config_files import ConfigFiles, Source
 from toolplug.host.provider_entries import ProviderEntries
 from toolplug.host.server_entries import SECTION as SERVERS
 from toolplug.host.server_entries import ServerEntries
-from toolplug.host.settings import LATER_SECTIONS, HostSettings
+from toolplug.host.settings import HostSettings
 from toolplug.host.toolset_entries import ToolsetEntries
 from toolplug.providers.entry_points import Installed
 
@@ -143,12 +142,6 @@ def _own_sections(document: Document, environ: Mapping[str, str], problems: list
     found: list[Section] = []
     for name in document.root.entries:
         if name in ("providers", SERVERS):
-            continue
-        if name in LATER_SECTIONS:
-            message = f"this version of toolplug has no {name}"
-            problems.append(
-                document.problem((name,), code=NOT_BUILT, message=message, hint="remove the section", at_key=True)
-            )
             continue
         part = expand(document, (name,), environ)
         value[name] = part.value

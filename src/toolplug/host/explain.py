@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from toolplug.catalog.call import Principal
 from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest
+from toolplug.discovery.sanitised import KIND as OF_SERVER
 from toolplug.errors import AccessError
 from toolplug.execution.gates import CALL_SCOPE
 from toolplug.execution.knobs import DEFAULT_ORIGIN
@@ -18,6 +19,8 @@ from toolplug.host.likely_names import LikelyName, likely_tools
 from toolplug.host.limit_gates import limit_gates
 from toolplug.host.only_installed import only_installed
 from toolplug.host.saved_setup import Saved
+from toolplug.host.server_desk import ServerDesk
+from toolplug.host.server_gates import server_gates, where_a_server_has_it
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
@@ -60,10 +63,16 @@ class Explainer:
     """Draws explanations from what runs under one entered host, and from the configuration that holds now."""
 
     def __init__(
-        self, registry: FunctionRegistry, agents: AgentTools, saved: Saved, configuration: Configuration
+        self,
+        registry: FunctionRegistry,
+        agents: AgentTools,
+        servers: ServerDesk,
+        saved: Saved,
+        configuration: Configuration,
     ) -> None:
         self._registry = registry
         self._agents = agents
+        self._servers = servers
         self._saved = saved
         self._configuration = configuration
 
@@ -76,19 +85,19 @@ class Explainer:
             tool = _lent(session, name)
             before = before if tool is None else before[:1]  # what is lent is in no toolset
         if tool is None:
-            gates = (*before, *self._where_it_lives(name))
+            gates = (*before, *self._where_it_lives(name, principal.tenant))
             near = self._likely(name, principal, agent, session)
             return Explanation(name=name, found=False, gates=gates, nearest=tuple(near))
         return Explanation(
             name=tool.definition.name,
             found=True,
             provider=tool.definition.ref.source,
-            gates=(*self._source(tool), *before, *self._gates(tool, principal, session)),
+            gates=(*self._source(tool, principal.tenant), *before, *self._gates(tool, principal, session)),
             settings=tool.plan.settings,
         )
 
-    def _source(self, tool: Tool) -> Iterator[GateVerdict]:
-        """The switch of the tool's provider, and other providers that have a tool of this name and come later."""
+    def _source(self, tool: Tool, tenant: str) -> Iterator[GateVerdict]:
+        """The switch of its provider or the state of its server, and providers that have its name and come later."""
         ref = tool.definition.ref
         running = self._registry.running()
         if ref.kind == NATIVE:
@@ -96,6 +105,8 @@ class Explainer:
             line = generation.entry.origin("enabled") if generation is not None else DEFAULT_ORIGIN
             refusal = None if tool.plan.switch.open else f"provider {ref.source!r} is switched off"
             yield verdict("switch", refusal, line, "on")
+        elif ref.kind == OF_SERVER:
+            yield from server_gates(self._servers, tenant, tool)
         for key, generation in running.items():
             if key != ref.source and tool.definition.name in generation.catalog:
                 detail = f"provider {ref.source!r} comes first; {key!r} has a tool of this name, too"
@@ -119,13 +130,14 @@ class Explainer:
         if plan.ref.kind == LENT and session is not None:
             yield _application(session)
 
-    def _where_it_lives(self, name: str) -> Iterator[GateVerdict]:
-        """A provider that has the tool, or is called like it, and why it does not list it."""
+    def _where_it_lives(self, name: str, tenant: str) -> Iterator[GateVerdict]:
+        """A provider or a server that has the tool, or is called like it, and why it does not list it."""
         for key, generation in self._registry.running().items():
             rule = generation.entry.tools.get(name)
             if rule is not None and rule.policy == "disable":
                 detail = f"provider {key!r} has it, and its policy is disable"
                 yield verdict("policy", detail, generation.entry.origin("tools", name, "policy"), "")
+        yield from where_a_server_has_it(self._servers, tenant, name)
         entries = self._configuration.providers
         for record in self._idle():
             if name in (record.key, record.type):

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias, cast
 
+from toolplug.host.mcp_settings import McpServerSettings
+from toolplug.host.server_entries import SECTION as SERVERS
+from toolplug.host.server_entries import SERVER_ID
 from toolplug.host.settings import PROVIDER_KEY, HostSettings, ProviderSettings
 from toolplug.host.settings_schemas import SettingsSchema
 
@@ -15,6 +18,13 @@ Json: TypeAlias = dict[str, object]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
+_TRANSPORTS: list[Json] = [{"required": ["command"]}, {"required": ["url"]}]
+_SERVERS: Json = {
+    "description": "One entry for each MCP server; toolsets take their tools with `from: mcp:ID`.",
+    "type": ["object", "null"],
+    "propertyNames": {"pattern": SERVER_ID},
+    "additionalProperties": {"$ref": "#/$defs/mcp_server"},
+}
 _REFERENCE: Json = {"$ref": "#/$defs/reference"}
 
 
@@ -22,6 +32,7 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
     """The schema of a whole configuration in which these types can be named."""
     defs: Json = {"reference": {"type": "string", "pattern": r"\$\{", "description": "${NAME} or ${NAME:-default}"}}
     host = _taken(HostSettings.model_json_schema(), "host", defs)
+    defs["mcp_server"] = {**_taken(McpServerSettings.model_json_schema(), "server", defs), "oneOf": _TRANSPORTS}
     reserved = _taken(ProviderSettings.model_json_schema(), "entry", defs)
     for name, found in types.items():
         defs[f"provider.{name}"] = _entry(name, found, reserved, defs)
@@ -31,7 +42,7 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
         "title": "toolplug: providers.yaml",
         "type": "object",
         "additionalProperties": False,
-        "properties": {"providers": _providers(types), **_object(host, "properties")},
+        "properties": {"providers": _providers(types), SERVERS: _SERVERS, **_object(host, "properties")},
         "$defs": defs,
     }
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.render import described
+from toolplug.config.nearest import name_hint
 from toolplug.errors import Problem
 from toolplug.host.host import Host
 from toolplug.host.long_notes import MAX_DESCRIPTION, long_notes
@@ -43,6 +45,7 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *(_failure(record) for record in host.records() if record.state is ProviderState.SHADOWED),
         *_conflicts(host),
         *_long_descriptions(host),
+        *_failed_servers(host),
         *await long_notes(host.store),
     ]
     return Findings(tuple(wrong), tuple(doubtful))
@@ -87,3 +90,21 @@ def _long_descriptions(host: Host) -> Iterator[Problem]:
             yield Problem(
                 code="long_description", message=message, path=f"providers.{definition.ref.source}", hint=hint
             )
+
+
+def _failed_servers(host: Host) -> Iterator[Problem]:
+    """MCP servers whose last discovery failed, tools of theirs in quarantine, and rules for tools that they lack."""
+    for view in host.servers.servers(Principal().tenant):
+        record, path = view.record, f"mcp_servers.{view.id}"
+        if record.status == "failed":
+            hint = f"toolplug discover {view.id} tries it again"
+            yield Problem(code="discovery_failed", message=record.error or "its discovery failed", path=path, hint=hint)
+        for name in view.unmatched:
+            message = f"there is a rule for {name!r}, and the server has no tool of this name"
+            hint = name_hint(name, [tool.name for tool in record.tools])
+            yield Problem(code="unmatched_rule", message=message, path=f"{path}.tools", hint=hint)
+        for tool in record.tools:
+            if tool.quarantined:
+                message = f"its tool {tool.name!r} has changed, and is in quarantine"
+                hint = f"look at it, then: toolplug discover {view.id} --accept {tool.name}"
+                yield Problem(code="quarantined", message=message, path=path, hint=hint)

@@ -26,6 +26,7 @@ from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.only_installed import only_installed
 from toolplug.host.parts import Parts, listed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
+from toolplug.host.responses_desk import ResponsesDesk
 from toolplug.host.server_desk import ServerDesk
 from toolplug.host.settings import HostSettings
 from toolplug.host.tool_infos import CatalogPage
@@ -33,6 +34,7 @@ from toolplug.host.toolset_desk import ToolsetDesk
 from toolplug.host.toolset_settings import Scope
 from toolplug.mcp.serving import Serving
 from toolplug.providers.entry_points import Installed, installed
+from toolplug.providers.planning import KIND
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.state import ProviderRecord
 from toolplug.sessions.queued_calls import QueuedCalls
@@ -156,6 +158,16 @@ class Host:
         return self._entered().mcp
 
     @property
+    def responses(self) -> ResponsesDesk:
+        """What makes responses of a model, and their conversations."""
+        return self._entered().responses
+
+    def is_on_request(self, tool: ToolDefinition) -> bool:
+        """Is it a tool that the model of a response is offered only where the request names it."""
+        wanted = self._entered().configuration.providers.wanted.get(tool.ref.source)
+        return tool.ref.kind == KIND and wanted is not None and wanted.entry.on_request
+
+    @property
     def saved_toolsets(self) -> SavedToolsets:
         """What each owner has chosen among their tools, with notes."""
         return self._entered().saved.toolsets
@@ -263,7 +275,9 @@ class Host:
         Raises like `executor_for` for the session. An agent that cannot be had is a gate of the explanation.
         """
         opened = self._entered()
-        explainer = Explainer(opened.registry, opened.toolsets.tools, opened.saved, opened.configuration)
+        explainer = Explainer(
+            opened.registry, opened.toolsets.tools, opened.servers, opened.saved, opened.configuration
+        )
         return explainer.explain(tool, principal, agent, opened.session(session, principal))
 
     def stop(self) -> None:
@@ -306,6 +320,7 @@ class Host:
                 raise
             self._overrides = MappingProxyType({})
             opened.configure(configuration)
+            _say_wrong_servers(configuration)
             audit("config.reload", "done", by, self._shown_source(), request_id)
             after = opened.registry.running()
             kept = tuple(key for key in after if before.get(key) is after[key])
@@ -341,8 +356,14 @@ class Host:
         return "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
 
     def _say_what_runs(self) -> None:
+        _say_wrong_servers(self._entered().configuration)
         for record in self.records():
             _LOG.info("provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
+
+
+def _say_wrong_servers(configuration: Configuration) -> None:
+    for problem in configuration.servers.problems:
+        _LOG.error("%s; going on without this MCP server", problem)
 
 
 def _because(record: ProviderRecord) -> str:

@@ -31,7 +31,7 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
     ) -> Configuration:
         found: list[Problem] = []
         configuration = read_parts(source, environ, installed, found, coded)
-        problems.extend(found)
+        problems.extend((*found, *configuration.servers.problems))
         return _tolerant(configuration, found)
 
     return Host(config, environ, read, serving=False)

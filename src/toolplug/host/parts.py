@@ -19,6 +19,7 @@ from toolplug.host.configuration import Configuration
 from toolplug.host.mcp_sdk import mcp_speaker
 from toolplug.host.neighbours import Neighbours
 from toolplug.host.reload import wanted_providers
+from toolplug.host.responses_desk import ResponsesDesk
 from toolplug.host.saved_setup import Saved, saved_setup
 from toolplug.host.server_desk import ServerDesk
 from toolplug.host.server_setup import server_desk
@@ -57,6 +58,7 @@ class Parts:
     queued: QueuedCalls
     saved: Saved
     mcp: Serving
+    responses: ResponsesDesk
     life: AsyncExitStack
 
     @classmethod
@@ -102,6 +104,8 @@ class Parts:
             life.push_async_callback(queued.aclose)
             mcp = Serving(mcp_speaker, toolsets.tools.end)
             life.callback(mcp.stop)
+            responses = ResponsesDesk(store, settings.responses, toolsets.tools.end)
+            life.push_async_callback(responses.aclose)
             parts = cls(
                 configuration=configuration,
                 registry=registry,
@@ -116,6 +120,7 @@ class Parts:
                 queued=queued,
                 saved=saved,
                 mcp=mcp,
+                responses=responses,
                 life=life.pop_all(),
             )
         queued.resume(sessions.live)
@@ -129,6 +134,7 @@ class Parts:
         self.saved.stays.configure(configuration)
         planner = session_planner(configuration, self.registry.around, self.registry)
         self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
+        self.responses.configure(configuration.settings.responses)
 
     def register_mcp(self, item: CodedMcp) -> None:
         """Register a toolset of an MCP server of the host's code. Raises `ToolsetRefused`."""

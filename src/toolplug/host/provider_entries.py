@@ -195,6 +195,7 @@ class ProviderEntries:
             type=found.type,
             required=rules.required,
             public_routes=rules.public_routes,
+            on_request=rules.offer == "on_request",
             limits=rules.limits,
             host_limits=self.settings.limits,
             tools=rules.tools,

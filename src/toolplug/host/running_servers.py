@@ -66,9 +66,9 @@ class RunningServers:
                 if self._serving:
                     self._know(running)
 
-    def server(self, name: ServerName) -> Server:
-        """The configuration that one of them goes by."""
-        return self._servers[name].server
+    def tools(self, name: ServerName) -> ServerTools:
+        """The executors of one of them."""
+        return self._servers[name]
 
     def record(self, name: ServerName) -> DiscoveryRecord:
         """What discovery knows of it."""

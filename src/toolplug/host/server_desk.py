@@ -215,8 +215,8 @@ class ServerDesk:
 
     def _of(self, tenant: str | None) -> dict[str, Server]:
         """The servers that a tenant has by id; its own stands over the file's."""
-        mine = {name.id: self._running.server(name) for name in self._kept if name.tenant == tenant and tenant}
-        files = {name: self._running.server(ServerName(name)) for name in self._everybodys()}
+        mine = {name.id: self._running.tools(name).server for name in self._kept if name.tenant == tenant and tenant}
+        files = {name: self._running.tools(ServerName(name)).server for name in self._everybodys()}
         return {**files, **mine}
 
     def _everybodys(self) -> Mapping[str, Server]:
@@ -233,7 +233,7 @@ class ServerDesk:
         withheld = frozenset[str]()
         if server.name.tenant is None:
             withheld = self._configuration.servers.withheld.get(server.name.id, withheld)
-        return server_view(server, self._running.record(server.name), withheld)
+        return server_view(self._running.tools(server.name), self._running.record(server.name), withheld)
 
     def _check_room(self, name: str, tenant: str) -> None:
         if name in self.ids(tenant):

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 from toolplug.config.masking import MASK, holds_credentials, looks_secret, masked
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.tool_rule import Policy
-from toolplug.mcp.server import Server
+from toolplug.mcp.server_tools import ServerTools
 from toolplug.mcp.transport import Command, Transport
 
 Source = Literal["file", "api"]
@@ -18,7 +18,8 @@ Source = Literal["file", "api"]
 class ServerView(NamedTuple):
     """One server and what is known of it. `transport` is how it is reached; what could be a secret is `***`.
 
-    `tools` are the policies that rules give, by the server's own names. `origin` is the line, or the request, that
+    `tools` are the policies that rules give, by the server's own names, `unmatched` the names of rules that the server
+    has no tool for. `origin` is the line, or the request, that
     configured it.
     """
 
@@ -29,12 +30,14 @@ class ServerView(NamedTuple):
     pin: bool
     transport: Mapping[str, object]
     tools: Mapping[str, Policy]
+    unmatched: tuple[str, ...]
     origin: str
     record: DiscoveryRecord
 
 
-def server_view(server: Server, record: DiscoveryRecord, withheld: frozenset[str] = frozenset()) -> ServerView:
+def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset[str]) -> ServerView:
     """What may be shown of a server; `withheld` are texts that came from the environment or from secret files."""
+    server = tools.server
     return ServerView(
         id=server.name.id,
         source="file" if server.name.tenant is None else "api",
@@ -43,6 +46,7 @@ def server_view(server: Server, record: DiscoveryRecord, withheld: frozenset[str
         pin=server.pin,
         transport=_shown(server.transport, withheld),
         tools={name: rule.policy for name, rule in server.tools.items() if rule.policy is not None},
+        unmatched=tools.unmatched_rules,
         origin=server.origin(),
         record=record,
     )

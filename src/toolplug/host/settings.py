@@ -8,7 +8,6 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.config.not_built import not_built
 from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
 from toolplug.execution.egress import Egress
@@ -16,6 +15,7 @@ from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
 from toolplug.execution.tool_rule import Policy, ToolRule
 from toolplug.host.part import Part
+from toolplug.host.responses_settings import ResponsesSettings
 from toolplug.host.session_settings import SessionSettings
 from toolplug.host.tool_rules import acting, of_one_tool, rule
 from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
@@ -33,12 +33,6 @@ PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 
-def _offered(offer: Offer) -> Offer:
-    if offer == "on_request":
-        raise not_built("on_request needs the Responses API, which this version of toolplug does not have; use always")
-    return offer
-
-
 def _store_url(url: str) -> str:
     try:
         open_store(url)
@@ -54,7 +48,7 @@ class ProviderSettings(Part):
     type: Annotated[str | None, Field(description="the entry point's name, where it is not this entry's key")] = None
     required: Annotated[bool, Field(description="false: the host starts without it when it fails")] = True
     offer: Annotated[
-        Offer, AfterValidator(_offered), Field(description="always; on_request comes with the Responses API")
+        Offer, Field(description="on_request: to the model of a response only where its request names the tools")
     ] = "always"
     public_routes: Annotated[bool, Field(description="open the routes that their author marked public")] = False
     limits: Limits = NO_LIMITS
@@ -165,6 +159,7 @@ class HostSettings(Part):
     egress: EgressSettings = EgressSettings()
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
+    responses: ResponsesSettings | None = None
     sessions: SessionSettings = SessionSettings()
     store: Annotated[
         str, AfterValidator(_store_url), Field(description="sqlite:///./path, sqlite:////path or memory://")
@@ -173,7 +168,3 @@ class HostSettings(Part):
         dict[str, ToolsetSettings], Field(description="tools under a prefix, by id, in the order of listings")
     ] = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
     agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}  # noqa: RUF012  as above
-
-
-LATER_SECTIONS = frozenset({"responses"})
-"""Sections of the contract that this version does not have: they are refused by name rather than ignored."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from toolplug.discovery.kept import Kept
-from toolplug.discovery.listing import read_listing
+from toolplug.discovery.listing import ListReader
 from toolplug.discovery.record import DiscoveryRecord, FoundTool
 from toolplug.mcp.connection import BadAnswer, ConnectionFailed, ServerConnection, ServerRefused
 from toolplug.mcp.relisting import Pause, Relisting
@@ -26,6 +26,7 @@ class OwnListing:
 
     def __init__(self, server: str, *, first: Heard, changed: Callable[[], None], pause: Pause = asyncio.sleep) -> None:
         self._server = server
+        self._reader = ListReader(server)
         self._first = first
         self._changed = changed
         self._connection: ServerConnection | None = None
@@ -67,7 +68,7 @@ class OwnListing:
             _LOG.warning("MCP server %r does not list its tools: %s", self._server, error)
             return None
         known = Kept(record=DiscoveryRecord(tools=self.tools or ()))
-        listing = await read_listing(raw, self._server, known)
+        listing = await self._reader.read(raw, known)
         if self._stopped:
             return None
         self.tools = listing.tools

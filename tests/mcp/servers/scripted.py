@@ -13,7 +13,7 @@ from toolplug import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.call import Report
 from toolplug.discovery.kept import NOTHING
 from toolplug.discovery.known_server import ServerName
-from toolplug.discovery.listing import read_listing
+from toolplug.discovery.listing import ListReader
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
@@ -188,7 +188,7 @@ class Desk:
 
 async def record(*raw: object, quarantined: tuple[str, ...] = ()) -> DiscoveryRecord:
     """A record of these definitions, made safe as discovery does."""
-    found = (await read_listing(raw, "time", NOTHING)).tools
+    found = (await ListReader("time").read(raw, NOTHING)).tools
     tools = tuple(replace(item, quarantined=item.name in quarantined) for item in found)
     return DiscoveryRecord(status="success", tools=tools)
 
