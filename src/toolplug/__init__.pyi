@@ -3,7 +3,7 @@
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.current import current_tenant
-from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.catalog.definition import HostedItem, Note, ToolDefinition
 from toolplug.errors import ToolError, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host, open_host
@@ -25,6 +25,7 @@ __all__ = [
     "FunctionProvider",
     "FunctionRegistry",
     "Host",
+    "HostedItem",
     "Note",
     "Principal",
     "ProviderStore",

@@ -17,6 +17,7 @@ HOMES = {
     "FunctionProvider": "toolplug.providers.provider",
     "FunctionRegistry": "toolplug.providers.registry",
     "Host": "toolplug.host.host",
+    "HostedItem": "toolplug.catalog.definition",
     "Note": "toolplug.catalog.definition",
     "Principal": "toolplug.catalog.call",
     "ProviderStore": "toolplug.providers.site",

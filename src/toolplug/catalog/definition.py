@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import orjson
@@ -47,17 +48,31 @@ class ToolHints(NamedTuple):
     internal: bool = False
 
 
+class HostedItem(NamedTuple):
+    """The OpenResponses item that each call of a tool is shown as (CONTRACT.md section 9).
+
+    `type` is one of the four that clients know, or `slug:name`. `events` are its life-cycle events between
+    `in_progress` and `completed`. `fields` are its own fields with the values that they have before the tool has
+    answered; then each is what the result's `metadata` has under its name. `on_include` are dotted paths that are shown
+    only where a request's `include` names `<type>.<path>`.
+    """
+
+    type: str
+    events: tuple[str, ...] = ()
+    fields: Mapping[str, object] = MappingProxyType({})
+    on_include: tuple[str, ...] = ()
+
+
 class Hosted(NamedTuple):
     """How a tool stands behind built-in stubs such as `{"type": "web_search"}` (CONTRACT.md section 4).
 
-    `options` is the schema of the stub's own keys (None: it takes none); `item` the OpenResponses item type of its
-    calls and `events` the names of that item's life-cycle events between `in_progress` and `completed`.
+    `options` is the schema of the stub's own keys (None: it takes none); `item` how its calls are shown (None: as any
+    other tool's).
     """
 
     stubs: tuple[str, ...] = ()
     options: Schema | None = None
-    item: str | None = None
-    events: tuple[str, ...] = ()
+    item: HostedItem | None = None
 
 
 class Note(NamedTuple):

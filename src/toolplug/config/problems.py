@@ -16,7 +16,6 @@ from toolplug.config.masking import holds_credentials, looks_secret, masked
 from toolplug.config.model_shape import Shapes, goes_by, is_secret, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.node import ListNode, MappingNode, ScalarNode, Value, child_of
-from toolplug.config.not_built import NOT_BUILT
 from toolplug.config.scalar import write_scalar
 from toolplug.config.section import Section
 from toolplug.config.wording import own_text, right_shape
@@ -143,8 +142,7 @@ class _Report:
             message = "is not valid (the value is not shown)"
         else:
             message = masked(own_text(fault.error), self._secrets()) or "is not valid"
-        code = NOT_BUILT if fault.error["type"] == NOT_BUILT else "wrong_value"
-        return self.section.problem(self._whole(fault.path), code=code, message=message)
+        return self.section.problem(self._whole(fault.path), code="wrong_value", message=message)
 
     def _shown(self, path: KeyPath) -> str:
         """Return the value as the file has it, its kind for a collection, or nothing for what is to be kept."""

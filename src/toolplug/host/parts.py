@@ -22,6 +22,7 @@ from toolplug.host.reload import wanted_providers
 from toolplug.host.responses_desk import ResponsesDesk
 from toolplug.host.saved_setup import Saved, saved_setup
 from toolplug.host.server_desk import ServerDesk
+from toolplug.host.server_metrics import ServerMetrics
 from toolplug.host.server_setup import server_desk
 from toolplug.host.session_setup import session_planner
 from toolplug.host.setup import registry_setup
@@ -100,6 +101,7 @@ class Parts:
                 )
             )
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
+            metrics.register(ServerMetrics(servers.running, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, code: parts.in_session(who, code))  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = Serving(mcp_speaker, toolsets.tools.end)

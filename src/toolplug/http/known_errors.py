@@ -9,10 +9,13 @@ from toolplug.errors import (
     AccessError,
     AgentNotAllowed,
     AgentRequired,
+    BackendFailed,
     InvalidSessionCode,
     McpServerRefusal,
     McpServerRefused,
     RefusalCode,
+    ResponseRefusal,
+    ResponseRefused,
     SavedRefusal,
     SavedToolsetRefused,
     SessionGone,
@@ -21,7 +24,24 @@ from toolplug.errors import (
 )
 from toolplug.http.problem import NOTHING, HttpProblem, store_unavailable
 
-KNOWN = (AccessError, McpServerRefused, SavedToolsetRefused, SessionRefused, StoreUnavailable)
+KNOWN = (
+    AccessError,
+    BackendFailed,
+    McpServerRefused,
+    ResponseRefused,
+    SavedToolsetRefused,
+    SessionRefused,
+    StoreUnavailable,
+)
+Known = (
+    AccessError
+    | BackendFailed
+    | McpServerRefused
+    | ResponseRefused
+    | SavedToolsetRefused
+    | SessionRefused
+    | StoreUnavailable
+)
 
 _STATUS: Mapping[RefusalCode, int] = {
     "already_answered": 409,
@@ -68,12 +88,20 @@ _STATUS_OF_SERVERS: Mapping[McpServerRefusal, int] = {
     "tool_not_quarantined": 409,
     "too_many_servers": 422,
 }
+_STATUS_OF_RESPONSES: Mapping[ResponseRefusal, int] = {
+    "background_only": 409,
+    "invalid_request": 400,
+    "item_not_found": 404,
+    "missing_tool_output": 400,
+    "previous_response_not_found": 404,
+    "response_not_found": 404,
+    "unknown_call_id": 400,
+    "unmatched_stub": 400,
+}
 _SHORTEST_WAIT_S = 1
 
 
-def problem_of(
-    error: AccessError | McpServerRefused | SavedToolsetRefused | SessionRefused | StoreUnavailable, session_at: str
-) -> HttpProblem:
+def problem_of(error: Known, session_at: str) -> HttpProblem:
     """The error of the request; `session_at` is where the request says which session it means."""
     if isinstance(error, SessionRefused):
         return session_refused(error)
@@ -81,6 +109,10 @@ def problem_of(
         return HttpProblem(_STATUS_OF_SAVED[error.code], error.code, str(error), param=error.param)
     if isinstance(error, McpServerRefused):
         return HttpProblem(_STATUS_OF_SERVERS[error.code], error.code, str(error), param=error.param)
+    if isinstance(error, ResponseRefused):
+        return HttpProblem(_STATUS_OF_RESPONSES[error.code], error.code, str(error), param=error.param)
+    if isinstance(error, BackendFailed):
+        return _no_answer(error)
     if isinstance(error, AccessError):
         return _no_access(error, session_at)
     return store_unavailable()
@@ -98,6 +130,13 @@ def session_refused(error: SessionRefused) -> HttpProblem:
         headers=[(b"retry-after", b"%d" % _whole(error.retry_after_s))] if status == 429 else (),
         beside={"failedTools": failed} if error.code == "registration_failed" else NOTHING,
     )
+
+
+def _no_answer(error: BackendFailed) -> HttpProblem:
+    if error.code != "rate_limit_exceeded":
+        return HttpProblem(502, error.code, str(error))
+    wait = b"%d" % _whole(error.retry_after_s)
+    return HttpProblem(429, error.code, str(error), headers=[(b"retry-after", wait)])
 
 
 def _whole(seconds: float | None) -> int:

@@ -17,6 +17,7 @@ from toolplug.http.openapi import Description
 from toolplug.http.own_route import OwnRoute, Parameter
 from toolplug.http.path_templates import PathTemplates
 from toolplug.http.provider_admin import disable_provider, enable_provider, list_providers, reload
+from toolplug.http.responses.routes import RESPONSE_ROUTES
 from toolplug.http.saved.routes import SAVED_ROUTES
 from toolplug.http.scopes import ADMIN, CALL, READ
 from toolplug.http.servers.routes import SERVER_ROUTES
@@ -95,6 +96,7 @@ ROUTES = (
         parameters=_EXPLAINING,
         errors=(400, 404),
     ),
+    *RESPONSE_ROUTES,
     *APPROVAL_ROUTES,
     *SESSION_ROUTES,
     *TOOLSET_ROUTES,

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute, Route, compile_path
 
 from toolplug.catalog.call import CallContext, ToolCall
-from toolplug.catalog.definition import Hosted, ToolDefinition, ToolHints, check_provider_tool_name
+from toolplug.catalog.definition import Hosted, HostedItem, ToolDefinition, ToolHints, check_provider_tool_name
 from toolplug.catalog.plan import Target
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
@@ -31,6 +31,7 @@ from toolplug.signatures.terse_schema import schema_of_model
 
 _TAKEN = frozenset({*HOOKS, "key", "config", "log", "accepts_idempotency_key"})
 _PARAMETER = re.compile(r"{[^}]*}")
+_ITEM_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[a-z][a-z0-9_.-]*")
 
 StubOptions = type[BaseModel] | Mapping[str, object]
 
@@ -47,6 +48,7 @@ def tool(
     destructive: bool | None = None,
     stub: str | Sequence[str] = (),
     stub_options: StubOptions | None = None,
+    item: HostedItem | None = None,
     timeout: float | str | None = None,
 ) -> Callable[[Method], Method]: ...
 def tool(
@@ -60,6 +62,7 @@ def tool(
     destructive: bool | None = None,
     stub: str | Sequence[str] = (),
     stub_options: StubOptions | None = None,
+    item: HostedItem | None = None,
     timeout: float | str | None = None,
 ) -> object:
     """Make a method a tool: bare, or with what should not come from its signature and docstring.
@@ -67,7 +70,8 @@ def tool(
     `name`: instead of the method's. `description`: instead of the docstring's first paragraph. `read_only`,
     `idempotent`, `destructive`: promises about its effects; the first two allow retries. `stub`: types of built-in
     stubs that this tool stands for; `stub_options`: the options that they may carry, as a pydantic model or a JSON
-    Schema, without which they may carry none. `timeout`: seconds or a text such as `5s`; configuration overrides it.
+    Schema, without which they may carry none. `item`: how the Responses API shows its calls. `timeout`: seconds or a
+    text such as `5s`; configuration overrides it.
 
     The method is `async def`, or a plain `def`, which runs in a thread. Its parameters become the JSON Schema; one
     that is annotated `CallContext` gets the context. A subclass that overrides it decorates it again. What is wrong
@@ -77,7 +81,7 @@ def tool(
         name=name,
         description=description,
         hints=ToolHints(read_only, idempotent, destructive),
-        hosted=_hosted((stub,) if isinstance(stub, str) else tuple(stub), stub_options),
+        hosted=_hosted((stub,) if isinstance(stub, str) else tuple(stub), stub_options, item),
         timeout_s=_seconds(timeout),
     )
 
@@ -242,15 +246,17 @@ def _target(method: Callable[..., object], context_name: str | None) -> Target:
     return informed
 
 
-def _hosted(stubs: tuple[str, ...], options: StubOptions | None) -> Hosted | None:
+def _hosted(stubs: tuple[str, ...], options: StubOptions | None, item: HostedItem | None) -> Hosted | None:
+    if item is not None and not _ITEM_TYPE.fullmatch(item.type):
+        raise InvalidDefinition(f"@tool(item=…): {item.type!r} is no item type; write it as `slug:name`")
     if options is None:
-        return Hosted(stubs) if stubs else None
+        return Hosted(stubs, None, item) if stubs or item else None
     if not stubs:
         raise InvalidDefinition("@tool(stub_options=…) needs stub=, the type whose options they are")
     schema = dict(schema_of_model(options) if isinstance(options, type) else options)
     if "properties" in schema:
         schema.setdefault("additionalProperties", False)
-    return Hosted(stubs, Schema(schema))
+    return Hosted(stubs, Schema(schema), item)
 
 
 def _seconds(timeout: float | str | None) -> float | None:

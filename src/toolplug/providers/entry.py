@@ -40,7 +40,8 @@ class ProviderEntry:
     """One enabled entry of `providers:`. Two that are equal need no new generation.
 
     `settings` are the provider's own, checked: an instance of its Config model, or a mapping where it has none;
-    `host_limits` those that hold for every tool. `place` says where a path below the entry stands, `host_place` one
+    `host_limits` those that hold for every tool. `on_request`: its tools are offered to the model of a response only
+    where the request names them. `place` says where a path below the entry stands, `host_place` one
     below the root; `masked` takes the entry's secrets out of a text.
     """
 
@@ -48,6 +49,7 @@ class ProviderEntry:
     type: str
     required: bool = True
     public_routes: bool = False
+    on_request: bool = False
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS
     tools: Mapping[str, ToolRule] = field(default_factory=lambda: MappingProxyType({}))

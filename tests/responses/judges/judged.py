@@ -44,9 +44,9 @@ def _judge(status: int, body: bytes) -> None:
         check_error(value)
     elif value.get("object") == "list":
         check_list(value)
-    elif value.get("object") == "response":
+    elif value.get("object") == "response" and "deleted" not in value:
         check_response(value)
-    elif not (value.get("object") in ("response.deleted",) and value.get("deleted") is True):
+    elif not (value.get("object") == "response" and value["deleted"] is True):
         raise Unpublished(f"no object of the Responses API: {value}")
 
 
@@ -56,31 +56,32 @@ class _JudgedStream(httpx2.AsyncByteStream):
     def __init__(self, inner: httpx2.AsyncByteStream, laws: StreamLaws) -> None:
         self._inner = inner
         self._laws = laws
+        self._done = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        rest, done = b"", False
+        rest = b""
         async for piece in self._inner:
             *events, rest = (rest + piece).split(b"\n\n")
             for event in events:
-                done = self._take(event, done)
+                self._take(event)
             yield piece
-        if rest or not done:
+        if rest or not self._done:
             raise Unpublished(f"the stream ends with {rest!r} and not with [DONE]")
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def _take(self, event: bytes, done: bool) -> bool:
-        if done:
+    def _take(self, event: bytes) -> None:
+        if self._done:
             raise Unpublished(f"after [DONE] comes {event!r}")
         fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if not line.startswith(b":"))
         if not fields:
-            return False
+            return
         if fields[b"data"] == b"[DONE]":
             self._laws.end()
-            return True
+            self._done = True
+            return
         value = json.loads(fields[b"data"])
         if fields.get(b"event", b"").decode() != value.get("type"):
             raise Unpublished(f"the event is called {fields.get(b'event')!r} and is {value}")
         self._laws.take(value)
-        return False

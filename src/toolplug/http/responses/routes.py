@@ -1,0 +1,62 @@
+"""The Responses API as rows of the host's table of routes."""
+
+from __future__ import annotations
+
+from toolplug.http.own_route import OwnRoute, Parameter
+from toolplug.http.responses.create import create_response
+from toolplug.http.responses.models import DeletedAnswer, ItemList, ResponseAnswer
+from toolplug.http.responses.stored import cancel_response, delete_response, list_input_items, read_response
+from toolplug.http.scopes import CALL
+from toolplug.responses.request import ResponseRequest
+
+_ALL = "/v1/responses"
+_ONE = "/v1/responses/{id}"
+_AGENT = Parameter("X-Toolplug-Agent", "whose tools: an agent's; metadata.toolplug_agent says the same", place="header")
+_SESSION = Parameter(
+    "X-Toolplug-Session", "whose tools: those of this session as well; metadata.toolplug_session", place="header"
+)
+_STRICT = Parameter(
+    "X-Toolplug-Strict",
+    "refuse a built-in tool that no provider declares; metadata.toolplug_strict",
+    ("true", "false"),
+    place="header",
+)
+_ORDER = Parameter("order", "desc when absent: the newest first", ("asc", "desc"))
+_LIMIT = Parameter("limit", "how many at most; 20 when absent")
+_AFTER = Parameter("after", "the id of the last item of the page before")
+
+RESPONSE_ROUTES = (
+    OwnRoute(
+        "POST",
+        _ALL,
+        CALL,
+        create_response,
+        "A model's response, with the caller's tools",
+        ResponseAnswer,
+        ResponseRequest,
+        (_AGENT, _SESSION, _STRICT),
+        errors=(400, 404, 410, 413, 415, 429, 502, 503),
+        content_types=("application/json", "text/event-stream"),
+    ),
+    OwnRoute("GET", _ONE, CALL, read_response, "A stored response", ResponseAnswer, errors=(404, 503)),
+    OwnRoute("DELETE", _ONE, CALL, delete_response, "Forget a response", DeletedAnswer, errors=(404, 503)),
+    OwnRoute(
+        "POST",
+        f"{_ONE}/cancel",
+        CALL,
+        cancel_response,
+        "Stop a response in the background",
+        ResponseAnswer,
+        errors=(404, 409, 503),
+    ),
+    OwnRoute(
+        "GET",
+        f"{_ONE}/input_items",
+        CALL,
+        list_input_items,
+        "What a response was made from",
+        ItemList,
+        parameters=(_ORDER, _LIMIT, _AFTER),
+        errors=(400, 404, 503),
+    ),
+)

@@ -1,0 +1,144 @@
+"""Hosted calls as items: what kind of item, what it shows before and after the call, and which events tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from toolplug.catalog.call import ToolResult
+from toolplug.catalog.definition import HostedItem, ToolDefinition
+from toolplug.providers.json_object import as_object
+from toolplug.responses.draft import Draft, Event
+from toolplug.responses.input_items import Item
+from toolplug.responses.turn import ModelCall
+
+MCP = "mcp"
+PLAIN = HostedItem("toolplug:tool_call")
+
+_MCP_FIELDS: Mapping[str, object] = {"approval_request_id": None, "error": None}
+
+
+def shape_of(tool: ToolDefinition | None) -> HostedItem:
+    """How calls of a tool are shown; None for a tool that nobody has."""
+    if tool is None:
+        return PLAIN
+    if tool.ref.kind == MCP:
+        return HostedItem("mcp_call", fields={"server_label": tool.ref.source, **_MCP_FIELDS})
+    if tool.hosted is None:
+        return PLAIN
+    if tool.hosted.item is not None:
+        return tool.hosted.item
+    return HostedItem(f"toolplug:{tool.hosted.stubs[0]}") if tool.hosted.stubs else PLAIN
+
+
+class HostedCall:
+    """One call from its beginning to its end, as an item of the draft."""
+
+    def __init__(self, draft: Draft, call: ModelCall, tool: ToolDefinition | None, approval: str | None = None) -> None:
+        self._draft = draft
+        self._shape = shape_of(tool)
+        self._index = len(draft.output)
+        prefix = self._shape.type.partition(":")[0].removesuffix("_call")
+        self._item: Item = {
+            **self._shape.fields,
+            "id": draft.new_id(prefix),
+            "type": self._shape.type,
+            "status": "in_progress",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments,
+            "output": None,
+            **({} if approval is None else {"approval_request_id": approval}),
+        }
+
+    def begin(self) -> Iterator[Event]:
+        """The call is about to be made."""
+        yield self._draft.added(self._item)
+        for name in ("in_progress", *self._shape.events):
+            yield self._event(name)
+
+    def end(self, result: ToolResult, include: Collection[str]) -> Iterator[Event]:
+        """The call has ended so."""
+        self._item = _ended(self._item, self._shape, result, include)
+        yield self._event("failed" if result.is_error else "completed")
+        yield self._draft.done(self._index, self._item)
+
+    def _event(self, name: str) -> Event:
+        kind = self._shape.type
+        full = f"{kind}.{name}" if ":" in kind else f"response.{kind}.{name}"
+        return self._draft.event(full, item_id=self._item["id"], output_index=self._index)
+
+
+def _ended(item: Item, shape: HostedItem, result: ToolResult, include: Collection[str]) -> Item:
+    metadata = result.metadata
+    fields = {name: metadata[name] for name in shape.fields if name in metadata}
+    if shape.type == "mcp_call" and result.is_error:
+        fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result.output}]}
+    shown: Item = {**item, **fields, "status": "failed" if result.is_error else "completed", "output": result.output}
+    for path in shape.on_include:
+        if f"{shape.type}.{path}" not in include:
+            shown = _without(shown, path.split("."), shape.fields)
+    return shown
+
+
+def _without(item: Item, path: list[str], empty: Mapping[str, object]) -> Item:
+    """The same without what stands at the path; a field of the item itself is as it was before the call."""
+    name, *rest = path
+    if name not in item:
+        return item
+    if rest:
+        inner = as_object(item[name])
+        return {**item, name: _without(inner, rest, {})} if inner else item
+    left = {key: value for key, value in item.items() if key != name}
+    return {**left, name: empty[name]} if name in empty else left
+
+
+def server_list(draft: Draft, server: str, tools: Collection[ToolDefinition]) -> Iterator[Event]:
+    """The tools of an MCP server as an item."""
+    item: dict[str, object] = {
+        "id": draft.new_id("mcpl"),
+        "type": "mcp_list_tools",
+        "status": "completed",
+        "server_label": server,
+        "tools": [
+            {"name": tool.wire, "description": tool.description, "input_schema": tool.parameters.value}
+            for tool in tools
+        ],
+        "error": None,
+    }
+    index = len(draft.output)
+    place = {"item_id": item["id"], "output_index": index}
+    yield draft.added({**item, "status": "in_progress", "tools": []})
+    yield draft.event("response.mcp_list_tools.in_progress", **place)
+    yield draft.event("response.mcp_list_tools.completed", **place)
+    yield draft.done(index, item)
+
+
+def approval_request(draft: Draft, call: ModelCall, tool: ToolDefinition | None, ticket: str) -> Iterator[Event]:
+    """A call that a person must approve, as an item."""
+    item: dict[str, object] = {
+        "id": approval_id(ticket),
+        "type": "mcp_approval_request",
+        "status": "completed",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "server_label": "" if tool is None else tool.ref.source,
+    }
+    yield draft.added(item)
+    yield draft.done(len(draft.output) - 1, item)
+
+
+def approval_id(ticket: str) -> str:
+    """The id of the item for a ticket."""
+    return f"mcpr_{ticket}"
+
+
+def ticket_of(item_id: str) -> str:
+    """The ticket of an item's id."""
+    return item_id.removeprefix("mcpr_")
+
+
+def asks(result: ToolResult) -> str | None:
+    """The ticket that the call waits for, None where it does not."""
+    ticket = as_object(result.metadata.get("approval")).get("id") if result.is_error else None
+    return ticket if isinstance(ticket, str) else None

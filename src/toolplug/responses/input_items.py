@@ -1,0 +1,156 @@
+"""Items as clients send them: checked where the loop relies on them, and kept as they are.
+
+message                  role and content
+function_call            a call that the model made, by its `call_id`
+function_call_output     the client's answer to it
+reasoning                what the model thought; goes back where the model's server gave it
+item_reference           an item of a stored response
+mcp_approval_request, mcp_approval_response, mcp_list_tools
+*_call, slug:name        hosted calls that have been made, here or elsewhere
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
+
+from toolplug.errors import ResponseRefused
+from toolplug.providers.json_object import as_object
+
+Item = Mapping[str, object]
+
+_CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
+_ROLES = frozenset({"user", "system", "developer", "assistant"})
+_TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+
+
+def checked_items(given: str | list[dict[str, object]] | None) -> list[Item]:
+    """The items of a request; text is a user's message. Raises `ResponseRefused`."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+    return [_checked(item, f"input[{index}]") for index, item in enumerate(given)]
+
+
+def is_hosted_call(kind: object) -> bool:
+    """Is it the type of an item that shows a call which was not left to the client."""
+    return isinstance(kind, str) and kind != "function_call" and _CALL_TYPE.fullmatch(kind) is not None
+
+
+def call_key(item: Item) -> str:
+    """What a call and its answer have in common."""
+    return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
+
+
+def text_of(part: Mapping[str, object]) -> str | None:
+    """The text of a part of a content, None where it is something else."""
+    text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
+    return text if isinstance(text, str) and part.get("type") in {*_TEXT_PARTS, "refusal"} else None
+
+
+def parts_of(content: object) -> list[Mapping[str, object]]:
+    """The parts of a content, which may be one text."""
+    if isinstance(content, str):
+        return [{"type": "input_text", "text": content}]
+    return [as_object(part) for part in cast("list[object]", content)] if isinstance(content, list) else []
+
+
+def _checked(item: Item, at: str) -> Item:
+    kind = item.get("type", "message" if "role" in item else None)
+    check = _CHECKS.get(kind) if isinstance(kind, str) else None
+    if check is not None:
+        check(item, at)
+    elif not is_hosted_call(kind):
+        known = ", ".join(sorted(_CHECKS))
+        raise _refused(f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls")
+    return item if "type" in item else {"type": "message", **item}
+
+
+def _message(item: Item, at: str) -> None:
+    role = item.get("role")
+    if role not in _ROLES:
+        raise _refused(f"{at}.role", f"{role!r} is no role; known are {', '.join(sorted(_ROLES))}")
+    _content(item.get("content"), f"{at}.content", own=role == "assistant")
+
+
+def _call(item: Item, at: str) -> None:
+    _texts(item, at, ("call_id", "name", "arguments"))
+
+
+def _output(item: Item, at: str) -> None:
+    _texts(item, at, ("call_id",))
+    _content(item.get("output"), f"{at}.output", own=False)
+
+
+def _reasoning(item: Item, at: str) -> None:
+    if not isinstance(item.get("summary", []), list):
+        raise _refused(f"{at}.summary", "summary should be a list of parts")
+
+
+def _reference(item: Item, at: str) -> None:
+    _texts(item, at, ("id",))
+
+
+def _request(item: Item, at: str) -> None:
+    _texts(item, at, ("id", "name", "arguments"))
+
+
+def _decision(item: Item, at: str) -> None:
+    _texts(item, at, ("approval_request_id",))
+    if not isinstance(item.get("approve"), bool):
+        raise _refused(f"{at}.approve", "approve should be true or false")
+
+
+def _listed(item: Item, at: str) -> None:
+    _texts(item, at, ("server_label",))
+
+
+_CHECKS: Mapping[str, Callable[[Item, str], None]] = {
+    "message": _message,
+    "function_call": _call,
+    "function_call_output": _output,
+    "reasoning": _reasoning,
+    "item_reference": _reference,
+    "mcp_approval_request": _request,
+    "mcp_approval_response": _decision,
+    "mcp_list_tools": _listed,
+}
+
+
+def _texts(item: Item, at: str, names: Iterable[str]) -> None:
+    for name in names:
+        value = item.get(name)
+        if not isinstance(value, str) or not (value or name == "arguments"):
+            raise _refused(f"{at}.{name}", f"{name} should be text" + ("" if name == "arguments" else ", not empty"))
+
+
+def _content(content: object, at: str, *, own: bool) -> None:
+    """Parts that a Chat Completions backend can be given; `own`: the model's, which is text."""
+    if isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise _refused(at, "it should be text, or a list of parts")
+    for index, part in enumerate(cast("list[object]", content)):
+        _part(as_object(part), f"{at}[{index}]", own=own)
+
+
+def _part(part: Mapping[str, object], at: str, *, own: bool) -> None:
+    kind = part.get("type")
+    if text_of(part) is not None:
+        return
+    if kind in _TEXT_PARTS or own:
+        raise _refused(at, "a part of a text has a type, such as input_text or output_text, and a text")
+    if kind == "input_image":
+        if not isinstance(part.get("image_url"), str):
+            raise _refused(f"{at}.image_url", "image_url should be a URL; images by file_id are not known here")
+    elif kind == "input_file":
+        if not isinstance(part.get("file_data") or part.get("file_id"), str):
+            raise _refused(at, "a file is sent as file_data or file_id; the model's server fetches no file_url")
+    else:
+        raise _refused(f"{at}.type", f"{kind!r} is no type of a part; known are input_text, input_image, input_file")
+
+
+def _refused(at: str, message: str) -> ResponseRefused:
+    return ResponseRefused("invalid_request", f"{at}: {message}", param=at)

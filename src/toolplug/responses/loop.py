@@ -1,0 +1,182 @@
+"""The loop: the model is asked, its calls are made, and it is asked again, until it has nothing more to call.
+
+first       what earlier responses have left to be done
+each turn   the caller's tools as they are now → the model's answer → its calls
+ends        no call, a call of the client's own, one that a person must approve: completed
+            too long, too many turns: incomplete · a model's server that fails: failed
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from time import time
+from typing import cast
+
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.errors import BackendFailed, ResponseRefused
+from toolplug.providers.json_object import as_object
+from toolplug.responses.asker import Asker
+from toolplug.responses.backend import Backend
+from toolplug.responses.citations import Citations
+from toolplug.responses.draft import Draft, Event
+from toolplug.responses.hosted import MCP, server_list
+from toolplug.responses.hosted_calls import HostedCalls
+from toolplug.responses.input_items import Item, checked_items
+from toolplug.responses.offer import Offer, check_choice, offered
+from toolplug.responses.question import question
+from toolplug.responses.request import ResponseRequest
+from toolplug.responses.transcript import messages
+from toolplug.responses.turn import Turn
+from toolplug.responses.unfinished import Unfinished, unfinished
+
+MAX_TURNS = 10
+
+_FREE = frozenset({None, "auto", "none"})
+
+
+class Loop:
+    """Makes one response, once."""
+
+    def __init__(self, backend: Backend, asker: Asker, request: ResponseRequest, *, max_turns: int = MAX_TURNS) -> None:
+        model = request.model or backend.default_model
+        if model is None:
+            raise ResponseRefused("invalid_request", "model: name one; this host has no default", param="model")
+        self.draft: Draft = Draft(request, model, time())
+        self.sent: list[Item] = checked_items(request.input)
+        self._backend = backend
+        self._asker = asker
+        self._request = request
+        self._max_turns = max_turns
+        self._citations = Citations()
+        self._calls = HostedCalls(self.draft, asker, request, self._citations)
+        self._catalog: Catalog = EMPTY_CATALOG
+        self._offer: Offer | None = None
+        self._servers: dict[str, tuple[str, ...]] = {}
+        self._taken: set[str] = set()
+
+    async def events(self, history: Sequence[Item] = ()) -> AsyncGenerator[Event]:
+        """Everything that happens, in order; the last one ends the response. `history`: what it continues.
+
+        Raises `ResponseRefused` before the first event, and `BackendFailed` where a client that waits for the whole
+        answer has nothing of it yet. Who closes it early, or is cancelled, leaves a draft that is `cancelled`.
+        """
+        draft = self.draft
+        offer = await self._offered(strict=self._asker.strict)
+        check_choice(self._request, offer)
+        left = unfinished(history, self.sent, offer.own, self._catalog)
+        items = [*history, *self.sent]
+        if not items and not self._request.instructions:
+            raise ResponseRefused("invalid_request", "input: say something, or send items", param="input")
+        draft.warnings = [asdict(warning) for warning in offer.warnings]
+        self._remember(items)
+        try:
+            yield draft.told("response.queued" if self._request.background else "response.created")
+            draft.status = "in_progress"
+            yield draft.told("response.in_progress")
+            async with aclosing(self._turns(items, offer, left)) as events:
+                async for event in events:
+                    yield event
+        except BackendFailed as error:
+            if self._request.is_plain and not draft.output:
+                raise
+            yield draft.fail(error.code, str(error))
+        except (asyncio.CancelledError, GeneratorExit):
+            draft.cancel()
+            raise
+
+    async def _turns(self, items: Sequence[Item], offer: Offer, left: Unfinished) -> AsyncGenerator[Event]:
+        draft, calls = self.draft, self._calls
+        async with aclosing(calls.finish(left, offer, self._catalog)) as events:
+            async for event in events:
+                yield event
+        for _ in range(0 if calls.asked else self._max_turns):
+            offer = await self._offered()
+            for event in self._server_lists(offer):
+                yield event
+            turn = Turn(draft, _callable(offer), self._taken, self._citations)
+            async with aclosing(self._answer(turn, items, offer)) as events:
+                async for event in events:
+                    yield event
+            if turn.finish in {"length", "content_filter"}:
+                yield draft.cut_short("max_output_tokens" if turn.finish == "length" else "content_filter")
+                return
+            if not turn.calls or any(call.name in _callable(offer) for call in turn.calls):
+                for event in turn.hand_over():
+                    yield event
+                yield draft.complete(time())
+                return
+            async with aclosing(calls.make(turn.calls, offer, self._catalog)) as events:
+                async for event in events:
+                    yield event
+            if calls.asked:
+                break
+        yield draft.complete(time()) if calls.asked else draft.cut_short("max_turns")
+
+    async def _answer(self, turn: Turn, items: Sequence[Item], offer: Offer) -> AsyncGenerator[Event]:
+        """Ask the model once."""
+        said = messages(self._request.instructions, [*items, *self.draft.output])
+        asked = question(self._request, self.draft, said, offer, self._choice(offer))
+        try:
+            async with aclosing(self._backend.ask(asked, stream=bool(self._request.stream))) as deltas:
+                async for delta in deltas:
+                    for event in turn.read(delta):
+                        yield event
+        except BackendFailed:
+            for event in turn.end(cut=True):
+                yield event
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            deque(turn.end(cut=True), maxlen=0)  # nobody hears of it, but what was said is kept
+            raise
+        for event in turn.end():
+            yield event
+
+    async def _offered(self, *, strict: bool = False) -> Offer:
+        """The tools as they are now; reckoned anew where they have changed."""
+        catalog = await self._asker.catalog()
+        if self._offer is None or catalog is not self._catalog:
+            self._catalog = catalog
+            self._offer = offered(self._request, catalog, self._asker.on_request, strict=strict)
+        return self._offer
+
+    def _choice(self, offer: Offer) -> object:
+        """What the model must call: nothing where no more may be, and once it has called, what it likes."""
+        if self._calls.exhausted:
+            return "none"
+        choice = offer.choice
+        return "auto" if self._calls.made and (not isinstance(choice, str | None) or choice not in _FREE) else choice
+
+    def _remember(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(call_id := item.get("call_id"), str):
+                self._taken.add(call_id)
+            if item.get("type") == "mcp_list_tools":
+                self._servers[str(item["server_label"])] = _names_in(item)
+
+    def _server_lists(self, offer: Offer) -> Iterator[Event]:
+        """The tools of each MCP server, where they have not been told."""
+        servers: dict[str, list[ToolDefinition]] = {}
+        for tool in offer.hosted:
+            if tool.ref.kind == MCP:
+                servers.setdefault(tool.ref.source, []).append(tool)
+        for server, tools in servers.items():
+            names = tuple(tool.wire for tool in tools)
+            if self._servers.get(server) != names:
+                self._servers[server] = names
+                yield from server_list(self.draft, server, tools)
+
+
+def _callable(offer: Offer) -> frozenset[str]:
+    """The client's functions that may be called."""
+    return offer.own if offer.allowed is None else offer.own & offer.allowed
+
+
+def _names_in(item: Item) -> tuple[str, ...]:
+    tools = item.get("tools")
+    listed = cast("list[object]", tools) if isinstance(tools, list) else []
+    return tuple(str(as_object(tool).get("name")) for tool in listed)

@@ -1,0 +1,189 @@
+"""What the model is offered in one turn: the client's own functions, then the caller's catalog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+import orjson
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.render import fragment
+from toolplug.errors import ResponseRefused, UnmatchedStub
+from toolplug.providers.json_object import as_object
+from toolplug.providers.stub_table import StubTable
+from toolplug.providers.stubs import CHOICE, StubWarning, expand_builtin_tools
+from toolplug.providers.tool_choice import mapped_choice
+from toolplug.responses.request import ResponseRequest
+
+OnRequest = Callable[[ToolDefinition], bool]
+"""Is the tool one that is offered only where the request names it."""
+
+Names = frozenset[str]
+
+_CHOICES = frozenset({"auto", "none", "required"})
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OF_FUNCTION = ("name", "description", "parameters", "strict")
+_NOTHING: Names = frozenset()
+
+
+class Offer(NamedTuple):
+    """The tools of one turn.
+
+    `tools` and `choice` are in the Chat Completions form; `own` are the names of the client's functions, `hosted` the
+    other tools that are offered, `allowed` the names that may be called (None: any); `options` by canonical name.
+    """
+
+    tools: Sequence[object]
+    choice: object
+    own: Names
+    hosted: Sequence[ToolDefinition]
+    allowed: Names | None
+    options: Mapping[str, Mapping[str, object]]
+    warnings: tuple[StubWarning, ...]
+
+
+class _Listed(NamedTuple):
+    catalog: Catalog
+
+
+def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *, strict: bool) -> Offer:
+    """The tools of a request as the catalog is now. Raises `ResponseRefused`."""
+    entries = request.tools or []
+    own = frozenset(_own_names(entries))
+    given = _checked_choice(request.tool_choice)
+    try:
+        expansion = expand_builtin_tools(entries, _Listed(catalog), tool_choice=given, strict=strict)
+    except UnmatchedStub as error:
+        at = "tool_choice" if error.index == CHOICE else f"tools[{error.index}]"
+        raise ResponseRefused("unmatched_stub", str(error), param=at) from None
+    listed = [_chat(entry) for entry in expansion.tools]
+    chosen = _chosen_names(expansion.tool_choice, catalog)
+    allowed = _allowed(request, expansion.tool_choice, chosen, catalog)
+    named = chosen | (allowed or _NOTHING)
+    stubbed = _names(listed) - own
+    hosted = [
+        tool
+        for tool in catalog.definitions()
+        if own.isdisjoint((tool.name, tool.wire))
+        and (tool.wire in stubbed or tool.wire in named or not on_request(tool))
+    ]
+    listed += [orjson.loads(fragment(tool, "chat")) for tool in hosted if tool.wire not in stubbed]
+    tools = listed if allowed is None else [entry for entry in listed if _name_of(entry) in allowed]
+    return Offer(
+        tools,
+        _choice(expansion.tool_choice, allowed, catalog) if tools else None,
+        own,
+        hosted if allowed is None else [tool for tool in hosted if tool.wire in allowed],
+        _NOTHING if given == "none" else allowed,
+        expansion.options,
+        expansion.warnings,
+    )
+
+
+def check_choice(request: ResponseRequest, offer: Offer) -> None:
+    """Raise `ResponseRefused` where one function must be called that is not offered."""
+    if as_object(request.tool_choice).get("type") == "function":
+        name = _name_of(offer.choice)
+        if name is None or not any(_name_of(entry) == name for entry in offer.tools):
+            raise _refused("tool_choice", f"it names {name!r}, which is no tool of this request")
+
+
+def _own_names(entries: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    """The client's functions. Raises `ResponseRefused` for one that cannot be offered."""
+    for index, entry in enumerate(entries):
+        kind, at = entry.get("type"), f"tools[{index}]"
+        if not isinstance(kind, str) or not kind:
+            raise _refused(f"{at}.type", "a tool has a type, such as function")
+        if kind == "custom":
+            raise _refused(f"{at}.type", "custom tools are not known here; offer a function that takes a text")
+        if kind == "function":
+            name = entry.get("name")
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise _refused(f"{at}.name", "a function has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
+            if not isinstance(entry.get("parameters", {}), dict | None):
+                raise _refused(f"{at}.parameters", "parameters should be a JSON Schema")
+            yield name
+
+
+def _checked_choice(choice: str | Mapping[str, object] | None) -> str | Mapping[str, object] | None:
+    if isinstance(choice, str) and choice not in _CHOICES:
+        raise _refused("tool_choice", f"{choice!r} is no choice; auto, none and required are, and objects with a type")
+    if isinstance(choice, Mapping) and not isinstance(choice.get("type"), str):
+        raise _refused("tool_choice.type", "the type of a choice should be text")
+    return choice
+
+
+def _chat(entry: object) -> object:
+    """A tool in the Chat Completions form; those that stand for stubs are in it already."""
+    tool = as_object(entry)
+    if tool.get("type") != "function" or "function" in tool:
+        return entry
+    return {"type": "function", "function": {key: tool[key] for key in _OF_FUNCTION if tool.get(key) is not None}}
+
+
+def _name_of(entry: object) -> object:
+    return as_object(as_object(entry).get("function")).get("name")
+
+
+def _names(entries: Sequence[object]) -> Names:
+    return frozenset(str(_name_of(entry)) for entry in entries)
+
+
+def _chosen_names(choice: object, catalog: Catalog) -> Names:
+    """The names that a mapped choice has, wire names where the catalog knows them."""
+    given = as_object(choice)
+    if given.get("type") == "allowed_tools":
+        listed = as_object(given.get("allowed_tools")).get("tools")
+        return frozenset(_wire(str(_name_of(entry)), catalog) for entry in cast("list[object]", listed))
+    name = _name_of(choice)
+    return frozenset({_wire(name, catalog)}) if isinstance(name, str) else _NOTHING
+
+
+def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog) -> Names | None:
+    """What both lists allow; None where there is none."""
+    by_choice = chosen if as_object(choice).get("type") == "allowed_tools" else None
+    if choice == "none" and isinstance(request.tool_choice, Mapping):
+        by_choice = _NOTHING
+    if request.allowed_tools is None:
+        return by_choice
+    table = StubTable(catalog)
+
+    def wires(kind: str) -> tuple[str, ...]:
+        return tuple(tool.wire for tool in table.tools(kind))
+
+    entries: list[object] = []
+    for entry in request.allowed_tools:
+        entries.append(_meant(entry, catalog, table) if isinstance(entry, str) else entry)
+    mapped = mapped_choice({"type": "allowed_tools", "tools": entries}, wires, lambda kind, message: None)
+    listed = _chosen_names(mapped, catalog)
+    return listed if by_choice is None else listed & by_choice
+
+
+def _meant(name: str, catalog: Catalog, table: StubTable) -> Mapping[str, object]:
+    """What a bare name stands for: a function, or the type of a stub."""
+    if catalog.find(name) is None and table.tools(name):
+        return {"type": name}
+    return {"type": "function", "name": name}
+
+
+def _choice(choice: object, allowed: Names | None, catalog: Catalog) -> object:
+    """The choice that any backend understands."""
+    given = as_object(choice)
+    if given.get("type") == "allowed_tools":
+        return as_object(given["allowed_tools"]).get("mode", "auto")
+    if allowed is not None and not allowed:
+        return "none"
+    name = _name_of(choice)
+    return choice if name is None else {"type": "function", "function": {"name": _wire(str(name), catalog)}}
+
+
+def _wire(name: str, catalog: Catalog) -> str:
+    tool = catalog.find(name)
+    return name if tool is None else tool.definition.wire
+
+
+def _refused(at: str, message: str) -> ResponseRefused:
+    return ResponseRefused("invalid_request", f"{at}: {message}", param=at)

@@ -1,0 +1,61 @@
+"""A request's settings as a Chat Completions request: only what the client has said, so that any server takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from toolplug.responses.backend import Question
+from toolplug.responses.draft import Draft
+from toolplug.responses.offer import Offer
+from toolplug.responses.request import ResponseRequest
+
+LOGPROBS = "message.output_text.logprobs"
+
+_AS_THEY_ARE = (
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "user",
+)
+_OF_SCHEMA = ("name", "description", "schema", "strict")
+
+
+def question(
+    request: ResponseRequest, draft: Draft, messages: Sequence[object], offer: Offer, choice: object
+) -> Question:
+    """One turn's request."""
+    asked: dict[str, object] = {"model": draft.model, "messages": messages}
+    if offer.tools:
+        asked["tools"] = offer.tools
+        if choice is not None:
+            asked["tool_choice"] = choice
+        if request.parallel_tool_calls is False:
+            asked["parallel_tool_calls"] = False
+    asked.update({name: value for name in _AS_THEY_ARE if (value := getattr(request, name)) is not None})
+    if request.max_output_tokens is not None:
+        spent = 0 if draft.usage is None else draft.usage.output
+        asked["max_completion_tokens"] = max(request.max_output_tokens - spent, 1)
+    if request.reasoning is not None and request.reasoning.effort is not None:
+        asked["reasoning_effort"] = request.reasoning.effort
+    if request.text is not None:
+        asked.update(_of_text(request.text.format, request.text.verbosity))
+    if LOGPROBS in (request.include or ()):
+        asked["logprobs"] = True
+        if request.top_logprobs is not None:
+            asked["top_logprobs"] = request.top_logprobs
+    return asked
+
+
+def _of_text(form: Mapping[str, object] | None, verbosity: str | None) -> dict[str, object]:
+    asked: dict[str, object] = {} if verbosity is None else {"verbosity": verbosity}
+    kind = None if form is None else form.get("type")
+    if form is not None and kind == "json_schema":
+        schema = {name: form[name] for name in _OF_SCHEMA if form.get(name) is not None}
+        asked["response_format"] = {"type": kind, "json_schema": schema}
+    elif kind == "json_object":
+        asked["response_format"] = {"type": kind}
+    return asked

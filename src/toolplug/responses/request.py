@@ -1,0 +1,86 @@
+"""What a client asks for, as it says it: the body of `POST /v1/responses`."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_TEXT = 10 * 1024 * 1024
+MAX_ITEMS = 10_000
+MAX_TOOLS = 1_000
+
+JsonObject = dict[str, object]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+class _Part(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Reasoning(_Part):
+    """How much the model is to think, and whether it says what."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class Text(_Part):
+    """The shape of the model's text."""
+
+    format: JsonObject | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class StreamOptions(_Part):
+    """Nothing here is padded, whatever it says."""
+
+    include_obfuscation: bool | None = None
+
+
+class ResponseRequest(_Part):
+    """One request. Items, tools and choices are what the client sent; they are looked into when they are used."""
+
+    model: Annotated[str | None, Field(min_length=1, description="the backend's own default when absent")] = None
+    input: Annotated[
+        Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[JsonObject], Field(max_length=MAX_ITEMS)] | None,
+        Field(description="a user's text, or items"),
+    ] = None
+    instructions: Annotated[str | None, Field(max_length=MAX_TEXT, description="for this response only")] = None
+    previous_response_id: Annotated[str | None, Field(description="the stored response that this one continues")] = None
+    tools: Annotated[list[JsonObject] | None, Field(max_length=MAX_TOOLS)] = None
+    tool_choice: str | JsonObject | None = None
+    allowed_tools: Annotated[
+        list[str | JsonObject] | None, Field(description="names, or {type, name}; the model may call no other")
+    ] = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: Annotated[int | None, Field(ge=1, description="hosted calls of the whole response")] = None
+    include: Annotated[list[str] | None, Field(description="what is left out otherwise")] = None
+    metadata: Annotated[dict[str, Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)] = None
+    store: bool | None = None
+    background: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    text: Text | None = None
+    reasoning: Reasoning | None = None
+    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
+    top_p: Annotated[float | None, Field(ge=0, le=1)] = None
+    presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
+    frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
+    top_logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
+    max_output_tokens: Annotated[int | None, Field(ge=1)] = None
+    truncation: Literal["auto", "disabled"] | None = None
+    service_tier: str | None = None
+    safety_identifier: Annotated[str | None, Field(max_length=64)] = None
+    prompt_cache_key: Annotated[str | None, Field(max_length=64)] = None
+    user: str | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Can it be read again."""
+        return self.store is not False
+
+    @property
+    def is_plain(self) -> bool:
+        """Does the client wait for the whole answer."""
+        return not self.stream and not self.background

@@ -1,0 +1,154 @@
+"""Responses from beginning to end: what they continue, where they are kept, and those that nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from secrets import token_hex
+
+from toolplug.errors import BackendFailed, ResponseRefused, StoreError
+from toolplug.providers.json_object import as_object
+from toolplug.responses.asker import Asker
+from toolplug.responses.backend import Backend
+from toolplug.responses.draft import FINAL, Draft, Event
+from toolplug.responses.input_items import Item, checked_items
+from toolplug.responses.loop import MAX_TURNS, Loop
+from toolplug.responses.request import ResponseRequest
+from toolplug.responses.stored import Kept, StoredResponses, with_ids
+from toolplug.stores.store import Store
+
+TTL_S = 30 * 86_400.0
+
+AskerFor = Callable[[str], Awaitable[Asker]]
+"""Who asks, given the key of the conversation: the same for all responses that continue one another."""
+
+_LOG = logging.getLogger("toolplug.responses")
+
+
+class Responses:
+    """The responses of one host. `load` gives what asks the model's server; it is called when it is first needed."""
+
+    def __init__(self, store: Store, load: Callable[[], Awaitable[Backend]]) -> None:
+        self.stored: StoredResponses = StoredResponses(store, TTL_S)
+        self._load = load
+        self._max_turns = MAX_TURNS
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def configure(self, *, max_turns: int, ttl_s: float) -> None:
+        """Hold to these from the next response on; `ttl_s`: how long each is kept."""
+        self._max_turns = max_turns
+        self.stored.ttl_s = ttl_s
+
+    async def events(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> AsyncGenerator[Event]:
+        """Make a response. It is kept before its last event; one that is closed early is kept as `cancelled`.
+
+        Raises `ResponseRefused`, `StoreError` and what `asker_for` raises before the first event, and `BackendFailed`
+        as `Loop.events` does.
+        """
+        chain = [] if request.previous_response_id is None else await self._continued(request, tenant)
+        conversation = chain[0].conversation if chain else token_hex(16)
+        request = await self._with_references(request, tenant)
+        asker = await asker_for(conversation)
+        loop = Loop(await self._load(), asker, request, max_turns=self._max_turns)
+        draft, sent = loop.draft, loop.sent
+        try:
+            async with aclosing(loop.events([item for kept in chain for item in kept.items])) as events:
+                async for event in events:
+                    if request.is_stored and (draft.status in FINAL or event["type"] == "response.queued"):
+                        yield await self._kept(tenant, event, draft, sent, conversation)
+                    else:
+                        yield event
+        except (asyncio.CancelledError, GeneratorExit):
+            if request.is_stored and draft.status == "cancelled":
+                await self._keep(tenant, draft, sent, conversation)
+            raise
+
+    async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> Mapping[str, object]:
+        """Begin a response that is made in the background, and give what there is of it. Raises as `events` does."""
+        events = self.events(request, tenant, asker_for)
+        first = await anext(events)
+        response = as_object(first["response"])
+        key = (tenant, str(response["id"]))
+        task = self._running[key] = asyncio.create_task(_drained(events), name="toolplug-response")
+        task.add_done_callback(lambda _: self._running.pop(key, None))
+        return response
+
+    async def cancel(self, tenant: str, response: str) -> Mapping[str, object]:
+        """Stop a response that is made in the background; what has ended stays as it is.
+
+        Raises `ResponseRefused` and `StoreError`.
+        """
+        kept = await self.stored.read(tenant, response)
+        if not kept.response["background"]:
+            message = "only a response with background: true can be cancelled; hang up on any other"
+            raise ResponseRefused("background_only", message, param="id")
+        task = self._running.get((tenant, response))
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            return (await self.stored.read(tenant, response)).response
+        if kept.response["status"] in FINAL:
+            return kept.response
+        ended = {**kept.response, "status": "cancelled"}
+        await self.stored.keep(tenant, kept._replace(response=ended))
+        return ended
+
+    async def delete(self, tenant: str, response: str) -> None:
+        """Stop and forget a response. Raises `ResponseRefused` and `StoreError`."""
+        task = self._running.get((tenant, response))
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        await self.stored.delete(tenant, response)
+
+    async def aclose(self) -> None:
+        """Stop what is made in the background; it is kept as `cancelled`."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _continued(self, request: ResponseRequest, tenant: str) -> list[Kept]:
+        chain = await self.stored.conversation(tenant, request.previous_response_id or "")
+        if chain[-1].response["status"] not in FINAL:
+            message = "the response to continue is still made; wait for its end, or cancel it"
+            raise ResponseRefused("invalid_request", message, param="previous_response_id")
+        return chain
+
+    async def _with_references(self, request: ResponseRequest, tenant: str) -> ResponseRequest:
+        """The request with the items that it refers to in their places."""
+        given = request.input
+        if not isinstance(given, list) or not any(item.get("type") == "item_reference" for item in given):
+            return request
+        items: list[Item] = []
+        for index, item in enumerate(checked_items(given)):
+            is_reference = item.get("type") == "item_reference"
+            items.append(
+                await self.stored.item(tenant, str(item["id"]), f"input[{index}].id") if is_reference else item
+            )
+        return request.model_copy(update={"input": [dict(item) for item in items]})
+
+    async def _kept(self, tenant: str, event: Event, draft: Draft, sent: list[Item], conversation: str) -> Event:
+        """The event, once the response is kept; where it cannot be, the event that says so."""
+        try:
+            await self._keep(tenant, draft, sent, conversation)
+        except StoreError as error:
+            _LOG.error("a response is not kept: %s", error)
+            failed = draft.fail("store_unavailable", "the store cannot keep the response now")
+            return {**failed, "sequence_number": event["sequence_number"]}
+        return event
+
+    async def _keep(self, tenant: str, draft: Draft, sent: list[Item], conversation: str) -> None:
+        await self.stored.keep(tenant, Kept(draft.object(), with_ids(sent, draft.key), conversation))
+
+
+async def _drained(events: AsyncGenerator[Event]) -> None:
+    """Let a response be made that nobody listens to."""
+    try:
+        async with aclosing(events):
+            async for _ in events:
+                pass
+    except (BackendFailed, StoreError) as error:
+        _LOG.error("a response in the background ended: %s", error)

@@ -1,0 +1,118 @@
+"""Responses that can be read again, by tenant: each with what its client sent."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+import orjson
+
+from toolplug.errors import ResponseRefused
+from toolplug.providers.json_object import as_object
+from toolplug.responses.draft import response_id
+from toolplug.responses.input_items import Item, parts_of
+from toolplug.stores.store import Store
+
+MAX_CHAIN = 1_000
+"""Responses of one conversation."""
+
+_ID = re.compile(r"resp_[0-9a-f]{32}")
+_ITEM_ID = re.compile(r"[a-z0-9_]+_([0-9a-f]{32})(i?[0-9a-f]{3,})")
+
+
+class Kept(NamedTuple):
+    """One response as it is kept. `conversation` is the same for all that continue one another."""
+
+    response: Mapping[str, object]
+    sent: Sequence[Item]
+    conversation: str
+
+    @property
+    def items(self) -> list[Item]:
+        """What was said, by both sides."""
+        return [*self.sent, *cast("list[Item]", self.response["output"])]
+
+
+class StoredResponses:
+    """The responses of one host. Every method raises `StoreError`."""
+
+    def __init__(self, store: Store, ttl_s: float) -> None:
+        self._store = store
+        self.ttl_s: float = ttl_s
+
+    async def keep(self, tenant: str, kept: Kept) -> None:
+        """Write a response, in place of what it was before."""
+        value = orjson.dumps({"response": kept.response, "sent": kept.sent, "conversation": kept.conversation})
+        await self._store.commit(_key(tenant, str(kept.response["id"])), value, ttl_s=self.ttl_s)
+
+    async def read(self, tenant: str, response: str) -> Kept:
+        """Read a response. Raises `ResponseRefused` where the tenant has none of this id."""
+        kept = await self._find(tenant, response)
+        if kept is None:
+            raise ResponseRefused("response_not_found", "no such response, or it has expired", param="id")
+        return kept
+
+    async def delete(self, tenant: str, response: str) -> None:
+        """Forget a response. Raises `ResponseRefused` where the tenant has none of this id."""
+        await self.read(tenant, response)
+        await self._store.commit(_key(tenant, response), None)
+
+    async def conversation(self, tenant: str, previous: str) -> list[Kept]:
+        """A response and all that it continues, the oldest first. Raises `ResponseRefused` where one is missing."""
+        chain: list[Kept] = []
+        wanted: object = previous
+        while isinstance(wanted, str) and len(chain) < MAX_CHAIN:
+            kept = await self._find(tenant, wanted)
+            if kept is None:
+                message = f"there is no response {wanted!r} to continue, or it has expired"
+                raise ResponseRefused("previous_response_not_found", message, param="previous_response_id")
+            chain.append(kept)
+            wanted = kept.response["previous_response_id"]
+        return chain[::-1]
+
+    async def item(self, tenant: str, item_id: str, at: str) -> Item:
+        """The item of this id in the response that it names. Raises `ResponseRefused` where there is none."""
+        match = _ITEM_ID.fullmatch(item_id)
+        kept = None if match is None else await self._find(tenant, response_id(match[1]))
+        for item in kept.items if kept else ():
+            if item.get("id") == item_id:
+                return item
+        raise ResponseRefused("item_not_found", f"{at}: no stored item has the id {item_id!r}", param=at)
+
+    async def _find(self, tenant: str, response: str) -> Kept | None:
+        if not _ID.fullmatch(response):
+            return None
+        record = await self._store.read(_key(tenant, response))
+        if record is None:
+            return None
+        value = as_object(orjson.loads(record.value))
+        return Kept(as_object(value["response"]), cast("list[Item]", value["sent"]), cast("str", value["conversation"]))
+
+
+def with_ids(items: Sequence[Item], key: str) -> list[Item]:
+    """What a client sent, each item with an id by which it can be found again."""
+    return [
+        item if isinstance(item.get("id"), str) else {"id": f"in_{key}i{number:03x}", **item}
+        for number, item in enumerate(items)
+    ]
+
+
+def as_listed(item: Item) -> Item:
+    """An item as lists show it: whole, and its content in parts."""
+    shown: dict[str, object] = {"status": "completed", **item}
+    if item.get("type") == "message":
+        kind = "output_text" if item.get("role") == "assistant" else "input_text"
+        shown["content"] = [_part(part, kind) for part in parts_of(item["content"])]
+    return shown
+
+
+def _part(part: Mapping[str, object], kind: str) -> Mapping[str, object]:
+    if part.get("type") == "input_text" and kind == "output_text":
+        part = {**part, "type": kind}
+    return {"annotations": [], **part} if part.get("type") == "output_text" else part
+
+
+def _key(tenant: str, response: str) -> str:
+    return f"response/{hashlib.sha256(tenant.encode()).hexdigest()[:32]}/{response}"

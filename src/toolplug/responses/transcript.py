@@ -1,0 +1,130 @@
+"""Items as the messages of a Chat Completions request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+import orjson
+
+from toolplug.providers.json_object import as_object
+from toolplug.responses.input_items import Item, call_key, is_hosted_call, parts_of, text_of
+
+Message = dict[str, object]
+
+_SHOWN_APART = frozenset({"id", "type", "status", "call_id", "name", "arguments"})
+_OF_FILE = ("file_id", "file_data", "filename")
+_WAITS = "this call waits for a person's approval and has not been made"
+
+
+def messages(instructions: str | None, items: Sequence[Item]) -> list[Message]:
+    """The conversation as a backend reads it. Each call is followed by its answer, wherever that stands."""
+    transcript = Transcript(items)
+    if instructions:
+        transcript.messages.append({"role": "system", "content": instructions})
+    for item in items:
+        transcript.add(item)
+    return transcript.messages
+
+
+class Transcript:
+    """Messages under way. `items` are those that answers are looked for in."""
+
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        self.messages: list[Message] = []
+        self._thought = ""
+        self._answers: dict[str, object] = {}
+        self._called: set[str] = set()
+        for item in items:
+            kind = item.get("type")
+            if kind == "mcp_approval_request":
+                self._answers.setdefault(call_key(item), _WAITS)
+            elif kind == "function_call_output" or is_hosted_call(kind):
+                self._answers[call_key(item)] = _answer(item)
+
+    def add(self, item: Item) -> None:
+        """Add what an item says; answers are told with their calls."""
+        kind = item.get("type")
+        if kind == "message":
+            self._say(item)
+        elif kind == "reasoning":
+            self._thought += _thought(item)
+        elif kind == "function_call":
+            self._call(item, together=True)
+        elif kind == "mcp_approval_request" or is_hosted_call(kind):
+            self._call(item, together=False)
+
+    def _say(self, item: Item) -> None:
+        role = item["role"]
+        content = item["content"]
+        if role == "assistant":
+            text = "".join(text_of(part) or "" for part in parts_of(content))
+            self.messages.append(self._of_assistant(text))
+        else:
+            self.messages.append({"role": "user" if role == "user" else "system", "content": _content(content)})
+
+    def _call(self, item: Item, *, together: bool) -> None:
+        call_id = call_key(item)
+        if call_id in self._called:
+            return
+        self._called.add(call_id)
+        name = item.get("name") or str(item.get("type")).removesuffix("_call")
+        function = {"name": name, "arguments": item.get("arguments") or "{}"}
+        call = {"id": call_id, "type": "function", "function": function}
+        answer = {"role": "tool", "tool_call_id": call_id, "content": self._answers.get(call_id, "")}
+        before = self._open_turn() if together else None
+        if before is None:
+            self.messages += [{**self._of_assistant(None), "tool_calls": [call]}, answer]
+        else:
+            cast("list[object]", before.setdefault("tool_calls", [])).append(call)
+            self.messages.append(answer)
+
+    def _open_turn(self) -> Message | None:
+        """The assistant's message whose calls another one joins: nothing but answers stands after it."""
+        for message in reversed(self.messages):
+            if message["role"] == "assistant":
+                return message
+            if message["role"] != "tool":
+                return None
+        return None
+
+    def _of_assistant(self, text: str | None) -> Message:
+        message: Message = {"role": "assistant", "content": text}
+        if self._thought:
+            message["reasoning_content"], self._thought = self._thought, ""
+        return message
+
+
+def _content(content: object) -> object:
+    parts = parts_of(content)
+    texts = [text_of(part) for part in parts]
+    return texts[0] if len(texts) == 1 and texts[0] is not None else [_part(part) for part in parts]
+
+
+def _part(part: Mapping[str, object]) -> Message:
+    text = text_of(part)
+    if text is not None:
+        return {"type": "text", "text": text}
+    if part["type"] == "input_image":
+        given = {"url": part["image_url"], "detail": part.get("detail")}
+        return {"type": "image_url", "image_url": {name: value for name, value in given.items() if value}}
+    return {
+        "type": "file",
+        "file": {name: part[name] for name in ("file_id", "file_data", "filename") if part.get(name)},
+    }
+
+
+def _answer(item: Item) -> object:
+    """What the model saw of a call; of one that was made elsewhere, what the item shows."""
+    output = item.get("output")
+    if isinstance(output, str):
+        return output
+    if isinstance(output, list):
+        return _content(cast("list[object]", output))
+    shown = {name: value for name, value in item.items() if name not in _SHOWN_APART and value is not None}
+    return orjson.dumps(shown).decode()
+
+
+def _thought(item: Item) -> str:
+    """What the model's server gave of its thoughts; a summary is not among it."""
+    return "".join(text_of(as_object(part)) or "" for part in parts_of(item.get("content")))

@@ -1,0 +1,217 @@
+"""One turn of the model: the pieces of its answer become items and events, its calls are put together.
+
+thoughts      a `reasoning` item
+text          a `message` item; a refusal is another part of it
+calls         of the client's functions: `function_call` items as they are written; all others are kept for the loop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Literal, NamedTuple
+
+from toolplug.responses.backend import CallPart, Delta
+from toolplug.responses.citations import Citations
+from toolplug.responses.draft import Draft, Event
+from toolplug.responses.input_items import Item
+
+Kind = Literal["reasoning_text", "output_text", "refusal"]
+
+_EVENTS: Mapping[Kind, str] = {
+    "reasoning_text": "response.reasoning",
+    "output_text": "response.output_text",
+    "refusal": "response.refusal",
+}
+_MAX_CALL_ID = 64
+
+
+class ModelCall(NamedTuple):
+    """One call as the model made it, but for an id that could not be used."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A part of a content under way."""
+
+    kind: Kind
+    place: int
+    texts: list[str] = field(default_factory=list[str])
+    logprobs: list[object] = field(default_factory=list[object])
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call under way."""
+
+    id: str
+    given: str
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+    item: dict[str, object] | None = None
+    index: int = 0
+
+
+class Turn:
+    """Reads one answer. `finish` is why the model stopped, `calls` what it asked for, in its order."""
+
+    def __init__(self, draft: Draft, own: Collection[str], taken: set[str], citations: Citations) -> None:
+        self.finish: str | None = None
+        self._draft = draft
+        self._own = own
+        self._taken = taken
+        self._citations = citations
+        self._calls: list[_Call] = []
+        self._at: dict[int, _Call] = {}
+        self._item: dict[str, object] = {}
+        self._index = 0
+        self._done: list[Mapping[str, object]] = []
+        self._part: _Part | None = None
+
+    @property
+    def calls(self) -> list[ModelCall]:
+        """The calls of the turn."""
+        return [ModelCall(call.id, call.name, "".join(call.arguments)) for call in self._calls]
+
+    def read(self, delta: Delta) -> Iterator[Event]:
+        """Take one piece."""
+        if delta.reasoning:
+            yield from self._write("reasoning_text", delta.reasoning)
+        if delta.text:
+            yield from self._write("output_text", delta.text, delta.logprobs)
+        if delta.refusal:
+            yield from self._write("refusal", delta.refusal)
+        for part in delta.calls:
+            yield from self._call(part)
+        self.finish = delta.finish or self.finish
+        self._draft.use(delta.usage)
+
+    def end(self, *, cut: bool = False) -> Iterator[Event]:
+        """Nothing more comes; `cut`: though the answer is not whole."""
+        cut = cut or self.finish == "length"
+        yield from self._close_item("incomplete" if cut else "completed")
+        for call in self._calls:
+            if call.item is not None:
+                yield from self._end_call(call, "incomplete" if cut else "completed")
+
+    def hand_over(self) -> Iterator[Event]:
+        """Leave every call to the client, also those that it would not have to make."""
+        for call in self._calls:
+            if call.item is None:
+                yield from self._tell(call)
+                yield from self._end_call(call, "completed")
+
+    def _write(self, kind: Kind, text: str, logprobs: Iterable[object] = ()) -> Iterator[Event]:
+        part = self._part
+        if part is None or part.kind != kind:
+            part = yield from self._open(kind)
+        part.texts.append(text)
+        part.logprobs += logprobs
+        fields: dict[str, object] = {"logprobs": list(logprobs)} if kind == "output_text" else {}
+        yield self._draft.event(f"{_EVENTS[kind]}.delta", **self._place(part), delta=text, **fields)
+
+    def _open(self, kind: Kind) -> Generator[Event, None, _Part]:
+        wanted = "reasoning" if kind == "reasoning_text" else "message"
+        if self._item.get("type") != wanted:
+            yield from self._close_item("completed")
+            self._item = self._new_item(wanted)
+            yield self._draft.added(self._item)
+            self._index = len(self._draft.output) - 1
+        yield from self._close_part()
+        part = self._part = _Part(kind, len(self._done))
+        yield self._draft.event("response.content_part.added", **self._place(part), part=_shown(part, []))
+        return part
+
+    def _new_item(self, kind: str) -> dict[str, object]:
+        if kind == "reasoning":
+            return {"id": self._draft.new_id("rs"), "type": kind, "status": "in_progress", "summary": [], "content": []}
+        new_id = self._draft.new_id("msg")
+        return {"id": new_id, "type": kind, "status": "in_progress", "role": "assistant", "content": []}
+
+    def _close_part(self) -> Iterator[Event]:
+        part, self._part = self._part, None
+        if part is None:
+            return
+        text = "".join(part.texts)
+        notes = self._citations.found_in(text) if part.kind == "output_text" else []
+        for number, note in enumerate(notes):
+            fields = {**self._place(part), "annotation_index": number, "annotation": note}
+            yield self._draft.event("response.output_text.annotation.added", **fields)
+        said: dict[str, object] = {"refusal": text} if part.kind == "refusal" else {"text": text}
+        if part.kind == "output_text":
+            said["logprobs"] = part.logprobs
+        shown = _shown(part, notes)
+        yield self._draft.event(f"{_EVENTS[part.kind]}.done", **self._place(part), **said)
+        yield self._draft.event("response.content_part.done", **self._place(part), part=shown)
+        self._done.append(shown)
+        self._item = {**self._item, "content": list(self._done)}
+        self._draft.output[self._index] = self._item
+
+    def _close_item(self, status: str) -> Iterator[Event]:
+        yield from self._close_part()
+        if self._item:
+            yield self._draft.done(self._index, {**self._item, "status": status})
+        self._item, self._done = {}, []
+
+    def _place(self, part: _Part) -> dict[str, object]:
+        return {"item_id": self._item["id"], "output_index": self._index, "content_index": part.place}
+
+    def _call(self, part: CallPart) -> Iterator[Event]:
+        call = self._at.get(part.place)
+        if call is None or (part.id and part.id != call.given):
+            yield from self._close_item("completed")
+            call = self._begin_call(part)
+        call.name += part.name
+        call.arguments.append(part.arguments)
+        if call.item is not None:
+            yield from self._written(call, part.arguments)
+        elif call.name in self._own:
+            yield from self._tell(call)
+
+    def _begin_call(self, part: CallPart) -> _Call:
+        """A call of its own, also where a server gives several one place or one id."""
+        usable = 0 < len(part.id) <= _MAX_CALL_ID and part.id not in self._taken
+        call = self._at[part.place] = _Call(part.id if usable else f"call_{token_hex(12)}", part.id)
+        self._calls.append(call)
+        self._taken.add(call.id)
+        return call
+
+    def _tell(self, call: _Call) -> Iterator[Event]:
+        call.item = {
+            "id": self._draft.new_id("fc"),
+            "type": "function_call",
+            "status": "in_progress",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": "",
+        }
+        yield self._draft.added(call.item)
+        call.index = len(self._draft.output) - 1
+        yield from self._written(call, "".join(call.arguments))
+
+    def _written(self, call: _Call, arguments: str) -> Iterator[Event]:
+        if arguments:
+            yield self._draft.event("response.function_call_arguments.delta", **_place_of(call), delta=arguments)
+
+    def _end_call(self, call: _Call, status: str) -> Iterator[Event]:
+        arguments = "".join(call.arguments)
+        yield self._draft.event("response.function_call_arguments.done", **_place_of(call), arguments=arguments)
+        yield self._draft.done(call.index, {**(call.item or {}), "arguments": arguments, "status": status})
+
+
+def _place_of(call: _Call) -> dict[str, object]:
+    return {"item_id": (call.item or {})["id"], "output_index": call.index}
+
+
+def _shown(part: _Part, notes: list[Mapping[str, object]]) -> Item:
+    text = "".join(part.texts)
+    if part.kind == "refusal":
+        return {"type": part.kind, "refusal": text}
+    if part.kind == "reasoning_text":
+        return {"type": part.kind, "text": text}
+    return {"type": part.kind, "text": text, "annotations": notes, "logprobs": list(part.logprobs)}
