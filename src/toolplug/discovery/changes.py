@@ -19,8 +19,14 @@ class Changes(NamedTuple):
         return ", ".join(f"{len(names)} {kind}" for kind, names in self._asdict().items() if names) or "no change"
 
 
+NO_CHANGE = Changes((), (), ())
+
+
 def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Changes:
     """From one listing to the next."""
+    before, after = tuple(before), tuple(after)
+    if before == after:
+        return NO_CHANGE
     old = {tool.name: tool.definition.ref.digest for tool in before}
     new = {tool.name: tool.definition.ref.digest for tool in after}
     return Changes(

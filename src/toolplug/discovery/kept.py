@@ -15,13 +15,14 @@ from toolplug.execution.timestamp import timestamp
 class Kept:
     """The record, and what only discovery needs to know. Times are on the store's clock.
 
-    `body` is the record's tools as bytes. `attempt` names the listing that is under way, in whichever process; it is
-    believed in until `believed_until`, and only its own result ends it. `failures` in a row; the next try is at
-    `retry_at`.
+    `body` is the record's tools as bytes, and `found_at` when they were found. `attempt` names the listing that is
+    under way, in whichever process; it is believed in until `believed_until`, and only its own result ends it. After
+    `failures` in a row the next try is at `retry_at`.
     """
 
     record: DiscoveryRecord = NEVER
     body: bytes = b""
+    found_at: float = 0.0
     pins: Pins = field(default_factory=lambda: NO_PINS)
     attempt: str = ""
     believed_until: float = 0.0
@@ -63,11 +64,6 @@ def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
     )
 
 
-def released(kept: Kept) -> Kept:
-    """With its listing given up: whoever comes next takes it up at once."""
-    return replace(kept, believed_until=0.0)
-
-
 def succeeded(kept: Kept, config_hash: str, listing: Listing, *, at: float, pin: bool) -> Kept:
     """With the result of a listing. Raises `TooManyNames`."""
     pins = pins_after(kept.pins, kept.record.tools, listing.tools) if pin else NO_PINS
@@ -78,7 +74,7 @@ def succeeded(kept: Kept, config_hash: str, listing: Listing, *, at: float, pin:
         config_hash=config_hash,
         left_out=listing.left_out,
     )
-    return Kept(record=record, body=listing.body, pins=pins)
+    return Kept(record=record, body=listing.body, found_at=at, pins=pins)
 
 
 def failed(kept: Kept, config_hash: str, error: str, *, at: float, retry_at: float) -> Kept:
@@ -92,7 +88,17 @@ def failed(kept: Kept, config_hash: str, error: str, *, at: float, retry_at: flo
         stale=bool(kept.record.tools),
         next_retry=timestamp(retry_at),
     )
-    return Kept(record=record, body=kept.body, pins=kept.pins, failures=kept.failures + 1, retry_at=retry_at)
+    return replace(kept, record=record, attempt="", believed_until=0.0, failures=kept.failures + 1, retry_at=retry_at)
+
+
+def merged(mine: Kept, theirs: Kept) -> Kept:
+    """What another process has written, with the tools that were found here if they are newer; of one configuration."""
+    if mine.config_hash != theirs.config_hash or mine.found_at <= theirs.found_at:
+        return theirs
+    if (mine.record.last_discovery or "") >= (theirs.record.last_discovery or ""):
+        return mine
+    record = replace(theirs.record, tools=mine.record.tools, stale=True, left_out=mine.record.left_out)
+    return replace(theirs, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins)
 
 
 def accepted(kept: Kept, names: Collection[str] | None) -> Kept:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import orjson
 
 from toolplug.discovery.cuts import Cuts
 from toolplug.discovery.kept import Kept, Listing
@@ -20,46 +23,72 @@ MAX_LEFT_OUT = 100
 """Lines of the report."""
 
 
-class _Kept(NamedTuple):
+class _Read(NamedTuple):
+    """A tool that is kept, its bytes, and a digest of what the server sent."""
+
+    sent: bytes
     tool: FoundTool
     line: bytes
 
 
-async def read_listing(raw: Sequence[object], server: str, last: Kept) -> Listing:
-    """The tools, in the server's order; those that are as in the `last` record are its objects.
+class ListReader:
+    """Reads the lists of one server. What it sends again as it was is not looked at again: lists may come often."""
 
-    Takes as long as it takes, in slices.
-    """
-    left_out = Cuts(at_most=MAX_LEFT_OUT)
-    kept = await in_slices(_kept(raw, server, last, left_out))
-    found = [each for each in kept if each is not None]
-    return Listing(tuple(each.tool for each in found), body_of(each.line for each in found), left_out.lines())
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._last: Mapping[bytes, _Read] = {}
 
+    async def read(self, raw: Sequence[object], kept: Kept) -> Listing:
+        """The tools, in the server's order; those that are as they are kept are the same objects.
 
-def _kept(raw: Sequence[object], server: str, last: Kept, left_out: Cuts) -> Iterator[_Kept | None]:
-    """Each tool in turn; None for one that is left out."""
-    known = {tool.name: tool for tool in last.record.tools}
-    seen: set[str] = set()
-    size = 0
-    for index, each in enumerate(raw):
-        if index == MAX_TOOLS:
-            left_out.add((str(index),), f"only {MAX_TOOLS} tools are kept; {len(raw) - index} are left out")
-            return
-        try:
-            tool = sanitised(each, server)
-        except InvalidDefinition as error:
-            left_out.add((str(index),), str(error))
+        Takes as long as it takes, in slices.
+        """
+        left_out = Cuts(at_most=MAX_LEFT_OUT)
+        known = {tool.name: tool for tool in kept.record.tools}
+        each = await in_slices(self._each(raw, known, left_out))
+        found = [read for read in each if read is not None]
+        self._last = {read.sent: read for read in found if read.sent}
+        return Listing(tuple(read.tool for read in found), body_of(read.line for read in found), left_out.lines())
+
+    def _each(self, raw: Sequence[object], known: Mapping[str, FoundTool], left_out: Cuts) -> Iterator[_Read | None]:
+        """Each tool in turn; None for one that is left out."""
+        seen: set[str] = set()
+        size = 0
+        for index, sent in enumerate(raw):
+            if index == MAX_TOOLS:
+                left_out.add((str(index),), f"only {MAX_TOOLS} tools are kept; {len(raw) - index} are left out")
+                return
+            try:
+                read = self._read(sent, known)
+            except InvalidDefinition as error:
+                left_out.add((str(index),), str(error))
+                yield None
+                continue
+            if read.tool.name in seen:
+                left_out.add((str(index), read.tool.name), "another tool of this name comes before")
+            elif size + len(read.line) > MAX_BODY_BYTES:
+                left_out.add((str(index), read.tool.name), f"the tools together have over {MAX_BODY_BYTES} bytes")
+            else:
+                seen.add(read.tool.name)
+                size += len(read.line) + 1
+                yield read
+                continue
             yield None
-            continue
+
+    def _read(self, sent: object, known: Mapping[str, FoundTool]) -> _Read:
+        digest = _digest(sent)
+        last = self._last.get(digest)
+        if last is not None:
+            tool = same_object(last.tool, known.get(last.tool.name))
+            return last if tool is last.tool else last._replace(tool=tool)
+        tool = sanitised(sent, self._server)
         tool = same_object(tool, known.get(tool.name))
-        line = tool_line(tool)
-        if tool.name in seen:
-            left_out.add((str(index), tool.name), "another tool of this name comes before")
-        elif size + len(line) > MAX_BODY_BYTES:
-            left_out.add((str(index), tool.name), f"the tools together have over {MAX_BODY_BYTES} bytes")
-        else:
-            seen.add(tool.name)
-            size += len(line) + 1
-            yield _Kept(tool, line)
-            continue
-        yield None
+        return _Read(digest, tool, tool_line(tool))
+
+
+def _digest(sent: object) -> bytes:
+    """Equal for what is sent again as it was; nothing for what is no JSON, and so is never taken for another."""
+    try:
+        return hashlib.blake2b(orjson.dumps(sent), digest_size=20).digest()
+    except (TypeError, orjson.JSONEncodeError):
+        return b""

@@ -23,13 +23,11 @@ class _Place(NamedTuple):
     at: Path
 
 
-def without_foreign_references(document: Node, at: Path, cuts: Cuts) -> Node:
-    """The same schema, where each reference leads to a place in it; changed in place."""
+def empty_foreign_references(document: Node, at: Path, cuts: Cuts) -> None:
+    """Empty each schema in the document, itself too, with a reference that does not lead to a place in it."""
     for _ in range(_PASSES):
         places = list(_places(document, at))
         holders = [place for place in places if not REFERENCES.isdisjoint(place.schema)]
-        if not holders:
-            break
         names = _Names(document, [place.schema for place in places])
         foreign = [place for place in holders if not all(map(names.lead_somewhere, _references(place.schema)))]
         for place in foreign:
@@ -37,7 +35,6 @@ def without_foreign_references(document: Node, at: Path, cuts: Cuts) -> Node:
             place.schema.clear()
         if not foreign:
             break
-    return document
 
 
 class _Names:

@@ -25,6 +25,9 @@ class TooManyNames(Exception):
 
 def pins_after(pins: Pins, before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Pins:
     """The pins when one listing follows another. Raises `TooManyNames`."""
+    before, after = tuple(before), tuple(after)
+    if before == after:
+        return pins
     accepted = {tool.name: tool.definition.ref.digest for tool in before} | dict(pins)
     listed = {tool.name: tool.definition.ref.digest for tool in after}
     held = {name: digest for name, digest in accepted.items() if listed.get(name) != digest}

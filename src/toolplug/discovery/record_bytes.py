@@ -32,6 +32,7 @@ class _Header(TypedDict):
     next_retry: str | None
     left_out: list[str]
     pins: dict[str, str]
+    found_at: float
     attempt: str
     believed_until: float
     failures: int
@@ -62,6 +63,7 @@ def record_bytes(name: ServerName, kept: Kept) -> bytes:
         "next_retry": record.next_retry,
         "left_out": list(record.left_out),
         "pins": dict(kept.pins),
+        "found_at": kept.found_at,
         "attempt": kept.attempt,
         "believed_until": kept.believed_until,
         "failures": kept.failures,
@@ -115,6 +117,7 @@ async def read_record(value: bytes, last: Kept) -> tuple[ServerName, Kept]:
                 left_out=tuple(header["left_out"]),
             ),
             body=last.body if same else body,
+            found_at=header["found_at"],
             pins=pins,
             attempt=header["attempt"],
             believed_until=header["believed_until"],

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from toolplug.discovery.kept import NOTHING, Kept
+from toolplug.discovery.kept import NOTHING, Kept, merged
 from toolplug.discovery.known_server import ServerName
 from toolplug.discovery.record_bytes import read_record, record_bytes
 from toolplug.errors import StoreConflict, StoreError, StoreRefused
@@ -187,17 +187,20 @@ class Records:
             self._put(entry, NOTHING)
 
     async def _take(self, entry: _Entry, record: Record) -> None:
-        """Take another process's record over, unless it lacks tools that were found here later."""
+        """Take another process's record over, with the tools that were found here and could not be saved."""
         try:
             _, kept = await read_record(record.value, entry.kept)
         except StoreRefused as error:
             _LOG.error("the record of server %r: %s", entry.name.id, error)
             kept = NOTHING
         entry.revision = record.revision
-        if entry.unsaved and _is_news(entry.kept, kept):
-            await self._save(entry, entry.kept)
-            return
-        entry.unsaved = False
+        if entry.unsaved:
+            mine = entry.kept
+            kept = merged(mine, kept)
+            if kept.found_at == mine.found_at:
+                await self._save(entry, kept)
+                return
+            entry.unsaved = False
         if kept != entry.kept:
             self._put(entry, kept)
 
@@ -215,9 +218,3 @@ class Records:
                 async with entry.lock:
                     with suppress(StoreError):
                         await self._read(entry)
-
-
-def _is_news(mine: Kept, theirs: Kept) -> bool:
-    """Does a success that could not be saved come after the other record's last discovery, of one configuration."""
-    later = (mine.record.last_discovery or "") > (theirs.record.last_discovery or "")
-    return mine.record.status == "success" and mine.config_hash == theirs.config_hash and later

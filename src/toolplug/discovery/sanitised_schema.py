@@ -12,7 +12,7 @@ from toolplug.catalog.cleaning import cleaned
 from toolplug.catalog.schema import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, Schema
 from toolplug.discovery import schema_keywords as known
 from toolplug.discovery.cuts import Cuts, Path
-from toolplug.discovery.local_references import without_foreign_references
+from toolplug.discovery.local_references import empty_foreign_references
 from toolplug.errors import InvalidDefinition
 
 MAX_LOOKS = 4 * MAX_SCHEMA_NODES
@@ -54,7 +54,10 @@ def sanitised_output(raw: object, cuts: Cuts) -> Schema | None:
 def _of_object(raw: Node, at: Path, cuts: Cuts) -> Schema:
     """Raises `InvalidDefinition` for what is past the limits, no JSON Schema, or not of objects."""
     removed = Cuts()
-    value = without_foreign_references(_Walk(removed).schema(raw, at, 0), at, removed)
+    walk = _Walk(removed)
+    value = walk.schema(raw, at, 0)
+    if walk.has_references:
+        empty_foreign_references(value, at, removed)
     stated = value.get("type", "object")
     if stated != "object":
         if not isinstance(stated, list) or "object" not in stated:
@@ -72,6 +75,7 @@ class _Walk:
     def __init__(self, cuts: Cuts) -> None:
         self._cuts = cuts
         self._left = MAX_LOOKS
+        self.has_references = False
 
     def schema(self, raw: Node, at: Path, depth: int) -> Node:
         if depth > MAX_SCHEMA_DEPTH:
@@ -157,6 +161,7 @@ class _Walk:
             self._cuts.add(at, "characters that nobody can see")
         else:
             kept[keyword] = value
+            self.has_references = self.has_references or keyword in known.REFERENCES
 
     def _keep(
         self, kept: Node, keyword: str, value: object, at: Path, good: Callable[[str], bool], otherwise: str

@@ -12,7 +12,6 @@ from typing import Self
 
 from toolplug.discovery.kept import Kept, accepted
 from toolplug.discovery.known_server import KnownServer, ServerName
-from toolplug.discovery.listing import read_listing
 from toolplug.discovery.places import Places
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.discovery.records import Records
@@ -151,7 +150,7 @@ class Discovery:
         watched = self._known.get(name)
         if watched is None or watched.server.config_hash != config_hash:
             return
-        listing = await read_listing(tools, name.id, self._records.kept(name))
+        listing = await watched.reader.read(tools, self._records.kept(name))
 
         def derive(kept: Kept) -> Kept | None:
             now = self._known.get(name)

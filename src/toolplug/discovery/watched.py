@@ -11,9 +11,9 @@ from functools import partial
 from toolplug.catalog.cleaning import cleaned, in_one_line
 from toolplug.discovery.backoff import FIRST_S, LONGEST_S, backoff_s
 from toolplug.discovery.changes import changes
-from toolplug.discovery.kept import Kept, Listing, begun, discovering, failed, succeeded
+from toolplug.discovery.kept import Kept, Listing, begun, discovering, failed, merged, succeeded
 from toolplug.discovery.known_server import KnownServer, ListingFailed, ServerName
-from toolplug.discovery.listing import read_listing
+from toolplug.discovery.listing import ListReader
 from toolplug.discovery.pins import TooManyNames
 from toolplug.discovery.places import Places
 from toolplug.discovery.record import DiscoveryRecord
@@ -59,6 +59,7 @@ class Watched:
         self.server = server
         self.shown = shown
         self.settled = asyncio.Event()
+        self.reader = ListReader(server.name.id)
         self._around = around
         self._own = around.records.kept(server.name)
         self._owed = self._needs_listing()
@@ -101,7 +102,7 @@ class Watched:
         """What is kept has changed, here or in another process."""
         if kept.config_hash != self.server.config_hash:
             return
-        self._own = kept
+        self._own = kept if kept.record.status == "success" else merged(self._own, kept)
         if kept.record.status != "discovering":
             self._owed = False
         self._show()
@@ -109,7 +110,9 @@ class Watched:
 
     def base(self, kept: Kept) -> Kept:
         """What a result of this configuration is put on: what is kept, if it is of this configuration too."""
-        return self._own if self._own.config_hash == self.server.config_hash != kept.config_hash else kept
+        if self._own.config_hash != self.server.config_hash:
+            return kept
+        return self._own if kept.config_hash != self.server.config_hash else merged(self._own, kept)
 
     def cancel(self) -> None:
         """Ask no more; what is under way leads to nothing."""
@@ -230,7 +233,7 @@ class Watched:
             return "the listing was cancelled"
         error = task.exception()
         if error is None:
-            return await read_listing(task.result(), self.server.name.id, self._own)
+            return await self.reader.read(task.result(), self._own)
         if isinstance(error, ListingFailed):
             return in_one_line(cleaned(str(error)))[:MAX_ERROR]
         _LOG.error("listing the tools of server %r raised", self.server.name.id, exc_info=error)

@@ -1,0 +1,103 @@
+"""Bugs that the small world must show. Each is a few lines that the service could have been written with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from toolplug.discovery.kept import Kept, Listing
+from toolplug.discovery.known_server import KnownServer
+from toolplug.discovery.records import Records
+from toolplug.discovery.service import Discovery
+from toolplug.discovery.watched import Watched
+from toolplug.stores.store import Store
+
+
+class _GoesOnWhenForgotten(Watched):
+    """A listing that is under way when its server is forgotten or edited is kept all the same."""
+
+    def cancel(self) -> None:
+        self.settled.set()
+
+    async def stop(self) -> None:
+        super().cancel()
+        await super().stop()
+
+
+class _ListsBesideOneThatHangs(Watched):
+    """A listing that was given up and goes on is not waited for."""
+
+    async def _last_has_ended(self) -> bool:
+        return True
+
+
+class _LosesToolsByFailure(Watched):
+    """A failed listing is one that found nothing."""
+
+    def outcome(self, kept: Kept, result: Listing | str) -> Kept:
+        after = super().outcome(kept, result)
+        if after.record.status == "success":
+            return after
+        return replace(after, record=replace(after.record, tools=(), stale=False), body=b"")
+
+
+class _HidesThatToolsAreOld(Watched):
+    """The tools of the last configuration stand for those of the next."""
+
+    def _begun(self, listing: str, kept: Kept) -> Kept | None:
+        after = super()._begun(listing, kept)
+        return after and replace(after, record=replace(after.record, stale=False))
+
+
+class _BelievesTheDead(Watched):
+    """Whatever another process began, it is about."""
+
+    def _believed_s(self, kept: Kept) -> float:
+        if not kept.attempt or kept.attempt.startswith(self._around.process):
+            return 0
+        return 1_000_000
+
+
+class _TakesTheWordOfOthers(Watched):
+    """What another process writes of another configuration is taken for this one's."""
+
+    def adopt(self, kept: Kept) -> None:
+        self._own = kept
+        self._owed = self._owed and kept.record.status == "discovering"
+        self._show()
+
+
+class _ForgetsWhatIsUnsaved(Records):
+    """What the store could not take is not tried again."""
+
+    async def _save_later(self) -> None:
+        await asyncio.sleep(0)
+
+
+def _with(watched: type[Watched] = Watched, records: type[Records] = Records) -> Callable[[Store], Discovery]:
+    """A service whose parts are of these classes."""
+
+    class Buggy(Discovery):
+        def know(self, server: KnownServer) -> None:
+            super().know(server)
+            self._known[server.name].__class__ = watched
+
+    def make(store: Store) -> Discovery:
+        discovery = Buggy(store, luck=lambda: 0.0)
+        discovery._records.__class__ = records
+        return discovery
+
+    return make
+
+
+SEEDED = {
+    "a result that comes too late": _with(_GoesOnWhenForgotten),
+    "two listings at once": _with(_ListsBesideOneThatHangs),
+    "tools that a failure loses": _with(_LosesToolsByFailure),
+    "old tools that are not stale": _with(_HidesThatToolsAreOld),
+    "a dead process that is believed for ever": _with(_BelievesTheDead),
+    "a record of another configuration": _with(_TakesTheWordOfOthers),
+    "a result that is never saved": _with(records=_ForgetsWhatIsUnsaved),
+}
+"""What is wrong → a service that does it."""
