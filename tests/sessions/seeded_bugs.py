@@ -63,6 +63,14 @@ class _Dropping(Reader):
             self.lost = None
 
 
+class _TellsUnderOneId(Feed):
+    """Requests that a stream is told one after the other have one id."""
+
+    def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
+        self._readers[stream].told = 0
+        return super().tell(stream, event, data, logged)
+
+
 class _AnswersTheOldest(Relay):
     """An answer goes to whoever waits longest."""
 
@@ -75,7 +83,7 @@ class _ForgetsLeases(Relay):
     """What was sent on a stream that has ended is not sent again."""
 
     def resend(self, stream: str) -> None:
-        self._send_waiting()
+        self.send_waiting()
 
 
 class _AnswersBeforeItWrites(FaultyStore):
@@ -135,6 +143,7 @@ SEEDED = {
     "a lost event": _with(feed=_JoinsWhereverItIs),
     "events lost to a slow reader": _with(feed=_DropsWhatIsTooMuch),
     "a doubled event": _with(feed=_ForgetsWhatTheSnapshotHeld),
+    "two requests under one id": _with(feed=_TellsUnderOneId),
     "an answer to the wrong call": _with(relay=_AnswersTheOldest),
     "a request that is not sent again": _with(relay=_ForgetsLeases),
     "an acknowledged change that is lost": Seams(store=_AnswersBeforeItWrites),

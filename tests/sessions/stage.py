@@ -201,23 +201,31 @@ class Plugin(Listener):
     def __init__(self, session: Session, reader: Reader) -> None:
         super().__init__(reader)
         self._session = session
+        self._seen = 0
 
     def asked(self) -> list[dict[str, object]]:
         """The requests so far."""
         return self.of("tool-request")
 
     async def next_request(self) -> dict[str, object]:
-        """The next request that is still to come."""
-        return await self.hear_until("tool-request", len(self.asked()) + 1)
+        """The next request that is still to come; first those that came together with the stream's beginning."""
+        return await self.hear_until("tool-request", self._seen + 1)
+
+    async def hear_until(self, event: str, count: int = 1) -> dict[str, object]:
+        data = await super().hear_until(event, count)
+        if event == "tool-request":
+            self._seen = max(self._seen, count)
+        return data
 
     async def answer_all(self, answer: Callable[[dict[str, object]], object]) -> None:
         """Answer each request as it comes, until the stream ends; for some it is too late."""
+        answered = 0
         while not self.over:
-            before = len(self.asked())
-            await self.hear()
-            for request in self.asked()[before:]:
+            for request in self.asked()[answered:]:
+                answered += 1
                 with suppress(SessionRefused):
                     self._session.relay.answer(str(request["id"]), answer(request))
+            await self.hear()
 
 
 @asynccontextmanager

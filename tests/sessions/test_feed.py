@@ -21,6 +21,7 @@ from tests.sessions.stage import (
     turns,
 )
 
+from toolplug.sessions.event_id import event_id
 from toolplug.sessions.negotiation import ToolChanges
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
@@ -68,7 +69,7 @@ async def test_a_stream_begins_with_the_set_as_it_is(session: Session, store: St
     assert record is not None
     async with listening(session) as client:
         (connected,) = client.heard
-        assert connected.id == record.position
+        assert connected.id == event_id(record.position)
         assert connected.event == "connected"
         assert connected.data == {
             "sessionCode": session.code,
@@ -181,7 +182,7 @@ async def test_the_log_keeps_256_events(session: Session) -> None:
     async with listening(session, after=begin) as client:
         assert client.heard[0].event == "resync"
         newest = int(client.last_id)
-    async with listening(session, after=str(newest - KEPT_EVENTS + 1)) as client:
+    async with listening(session, after=str(newest - event_id(KEPT_EVENTS - 1))) as client:
         await client.hear_until(UPDATE, KEPT_EVENTS - 1)
         assert client.heard[0].data["resumed"] is True
         assert client.of(UPDATE)[-1]["reason"] == str(KEPT_EVENTS - 1)
@@ -221,6 +222,27 @@ async def test_a_plugin_that_resumes_gets_its_request_anew_and_not_out_of_the_lo
     session.relay.answer(str(first["id"]), "once")
     assert (await task).output == "once"
     session.close_stream(reader)
+
+
+@pytest.mark.requirement("C-6-resume", "C-6-event-ids")
+async def test_a_plugin_goes_on_behind_a_request(session: Session) -> None:
+    async with attached(session) as plugin:
+        await plugin.hear_until("plugin-status")
+        tasks = [await calling(session, "a", n=n) for n in range(2)]
+        await plugin.hear_until("tool-request", 2)
+        ids = [told.id for told in plugin.heard]
+        assert ids == [*ids[:2], ids[1] + 1, ids[1] + 2]
+        await session.update(added("b"), "after")
+    for told in plugin.heard[2:]:
+        async with listening(session, after=str(told.id)) as again:
+            assert [(event.id, event.event) for event in again.heard[:1]] == [(told.id, "connected")]
+            assert again.heard[0].data["resumed"] is True
+            await again.hear_until(UPDATE)
+            assert again.heard[-1].id > ids[-1]
+    async with listening(session, after=str(ids[-1] + 1)) as again:
+        assert [event.event for event in again.heard] == ["resync", "connected"]
+    for task in tasks:
+        task.cancel()
 
 
 @pytest.mark.requirement("I3-3-encoded-once")

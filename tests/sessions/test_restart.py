@@ -12,6 +12,8 @@ from tests.sessions.stage import (
     T1,
     T2,
     added,
+    attached,
+    calling,
     definition,
     listening,
     names,
@@ -78,6 +80,25 @@ async def test_a_reader_goes_on_after_a_restart_where_it_was(store: Store) -> No
             ]
             await client.hear_until("tool-availability-update", 2)
             assert [event["reason"] for event in client.of("tool-availability-update")] == ["unheard", "after"]
+
+
+@pytest.mark.requirement("I3-2-restart", "C-6-resume", "C-6-events-log")
+async def test_a_plugin_goes_on_after_a_restart_behind_its_last_request(store: Store) -> None:
+    async with opened(store) as before:
+        session = (await before.create(T1)).session
+        await session.register(registration("a"))
+        async with attached(session) as plugin:
+            task = await calling(session, "a")
+            request = await plugin.next_request()
+            last_id = plugin.last_id
+    assert (await task).metadata["code"] == "host_stopping"
+    async with opened(store) as after:
+        session = await after.find(session.code, "t1")
+        logged = await session.log_page(None)
+        assert logged is not None
+        assert [event.data["id"] for event in logged.events if event.event == "tool-request"] == [request["id"]]
+        async with listening(session, "plugin", after=last_id) as again:
+            assert again.of("connected")[0]["resumed"] is True
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"null", b'{"tenant": 1'])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from toolplug.errors import StoreError
 
@@ -19,7 +19,7 @@ class Background:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unbroken: set[asyncio.Task[object]] = set()
+        self._unbroken: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         """Run the work as a task of this name."""
@@ -39,6 +39,12 @@ class Background:
         self._unbroken.add(task)
         task.add_done_callback(self._unbroken.discard)
         return await asyncio.shield(task)
+
+    def finish(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Do the work to its end, also where the sessions are closed."""
+        task = asyncio.create_task(_logged(work, name), name=f"toolplug-{name}")
+        self._unbroken.add(task)
+        task.add_done_callback(self._unbroken.discard)
 
     async def aclose(self) -> None:
         """Cancel what still runs, but for what is unbroken, and wait for all of it."""

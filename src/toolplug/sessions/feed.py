@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from typing import Protocol
 
 import orjson
@@ -16,9 +15,11 @@ from toolplug.errors import StoreError
 from toolplug.execution.timestamp import timestamp
 from toolplug.sessions.background import Background
 from toolplug.sessions.counters import SessionCounters
+from toolplug.sessions.event_id import event_id, position_of, read_event_id
 from toolplug.sessions.frame import frame
 from toolplug.sessions.limits import HEARTBEAT_S
-from toolplug.sessions.log_entry import EVERYBODY, GONE, NOBODY, PLUGIN, LogEntry, read_entry
+from toolplug.sessions.log_entry import EVERYBODY, GONE, PLUGIN, LogEntry, read_entry, told_as, told_id
+from toolplug.sessions.logbook import Logbook
 from toolplug.sessions.reader import Reader
 from toolplug.sessions.vocabulary import StreamRole
 from toolplug.stores.store import Event, Record, Store
@@ -27,7 +28,6 @@ _LOG = logging.getLogger("toolplug.sessions")
 
 _WAIT_S = 60.0
 _RETRY_S = 0.5
-_POSITION = re.compile("[0-9]{1,18}")
 
 
 class Owner(Protocol):
@@ -54,6 +54,10 @@ class Owner(Protocol):
         """The record is not there any more: ends this feed."""
         ...
 
+    def has_room(self) -> None:
+        """A stream that had no room has been read."""
+        ...
+
     def began_again(self, reader: Reader) -> None:
         """The reader has missed what it was sent."""
         ...
@@ -62,9 +66,18 @@ class Owner(Protocol):
 class Feed:
     """The open streams of one session. Follows the log while there are any."""
 
-    def __init__(self, key: str, store: Store, owner: Owner, background: Background, counters: SessionCounters) -> None:
+    def __init__(
+        self,
+        key: str,
+        store: Store,
+        logbook: Logbook,
+        owner: Owner,
+        background: Background,
+        counters: SessionCounters,
+    ) -> None:
         self._key = key
         self._store = store
+        self._logbook = logbook
         self._owner = owner
         self._background = background
         self._counters = counters
@@ -92,6 +105,20 @@ class Feed:
             self._close(reader)
         return reader
 
+    def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
+        """Tell one stream at once, and the log soon what it shall hold of it.
+
+        False where the stream has no room now; the owner hears when it may have.
+        """
+        reader = self._readers[stream]
+        told = reader.tell(event, data, self._position)
+        if told is None:
+            reader.on_room = self._owner.has_room
+            return False
+        self._counters.events[event] += 1
+        self._logbook.write_soon(LogEntry(event, told_as(told), logged))
+        return True
+
     def close(self, reader: Reader) -> None:
         """Forget this stream."""
         reader.close()
@@ -106,8 +133,8 @@ class Feed:
 
         The error has no id where the reader has missed something: it may come back and must not go on behind that.
         """
-        position = None if reader.lost is not None else max(self._position, reader.after)
-        reader.close(frame("error", orjson.dumps({"code": code, "message": message}), position))
+        last = None if reader.lost is not None else reader.last_id(self._position)
+        reader.close(frame("error", orjson.dumps({"code": code, "message": message}), last))
 
     def end(self, code: str, message: str) -> None:
         """End every stream with an error, also those that are about to open."""
@@ -122,25 +149,27 @@ class Feed:
 
     def _close(self, reader: Reader) -> None:
         said = self._last_words
-        reader.close(frame("error", said, max(self._position, reader.after)) if said else b"")
+        reader.close(frame("error", said, reader.last_id(self._position)) if said else b"")
 
     async def _resumed(self, reader: Reader, last_event_id: str) -> bool:
-        if not _POSITION.fullmatch(last_event_id):
+        last = read_event_id(last_event_id)
+        if last is None:
             return False
-        position = int(last_event_id)
-        frames = [frame("connected", self._owner.resumed(), position)]
-        while True:
-            page = await self._store.events(self._key, position)
-            if not page.known:
-                return False
+        position = position_of(last)
+        frames = [frame("connected", self._owner.resumed(), last)]
+        page = await self._logbook.after(last)
+        while page.known:
             for event in page.entries:
                 entry = read_entry(event.data)
                 position = event.id
                 if _is_for(entry.audience, reader):
-                    frames.append(frame(entry.event, entry.data, event.id))
+                    frames.append(frame(entry.event, entry.data, event_id(position)))
             if self._joined(reader, position):
+                reader.told = last
                 reader.begin(position, b"".join(frames))
                 return True
+            page = await self._logbook.after(event_id(position))
+        return False
 
     async def _begin(self, reader: Reader, resync: str | None) -> None:
         """Join with the record as one moment saw it; `resync` is why the reader must forget what it knew."""
@@ -152,10 +181,11 @@ class Feed:
                 return
             if self._joined(reader, record.position):
                 break
-        chunk = frame("connected", self._owner.connected(record), record.position)
+        last = reader.last_id(record.position)
+        chunk = frame("connected", self._owner.connected(record), last)
         if resync is not None:
             self._counters.resyncs[resync] += 1
-            chunk = frame("resync", orjson.dumps({"reason": resync}), record.position) + chunk
+            chunk = frame("resync", orjson.dumps({"reason": resync}), last) + chunk
         reader.begin(record.position, chunk)
 
     async def _caught_up(self, reader: Reader) -> None:
@@ -210,18 +240,17 @@ class Feed:
         if entry.revision > self._owner.revision or entry.event == GONE:
             await self._owner.refresh()
         self._position = event.id
+        if told_id(entry) is not None:
+            return
         self._counters.events[entry.event] += 1
-        told = frame(entry.event, entry.data, event.id)
+        told = frame(entry.event, entry.data, event_id(event.id))
         for reader in self._audience(entry):
             reader.push(event.id, told)
 
     def _audience(self, entry: LogEntry) -> tuple[Reader, ...]:
         if entry.audience == EVERYBODY:
             return self.readers
-        if entry.audience in {PLUGIN, NOBODY}:
-            return tuple(reader for reader in self._readers.values() if _is_for(entry.audience, reader))
-        reader = self._readers.get(entry.audience)
-        return () if reader is None else (reader,)
+        return tuple(reader for reader in self._readers.values() if _is_for(entry.audience, reader))
 
     def _beat_later(self) -> None:
         self._beating = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
@@ -237,10 +266,9 @@ class Feed:
         data = b'{"timestamp":"%s"}' % timestamp(self._owner.now()).encode()
         for reader in self.readers:
             if reader.idle:
-                position = max(self._position, reader.after)
-                reader.push(reader.after + 1, frame("heartbeat", data, position))
+                reader.push(reader.after + 1, frame("heartbeat", data, reader.last_id(self._position)))
             reader.on_beat()
 
 
 def _is_for(audience: str, reader: Reader) -> bool:
-    return audience in {EVERYBODY, reader.id} or (audience == PLUGIN and reader.role == "plugin")
+    return audience == EVERYBODY or (audience == PLUGIN and reader.role == "plugin")

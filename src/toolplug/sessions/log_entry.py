@@ -7,6 +7,7 @@ from typing import NamedTuple
 EVERYBODY = "*"
 PLUGIN = "plugin"
 NOBODY = "-"
+_TOLD = "@"
 
 UPDATE = "tool-availability-update"
 REQUEST = "tool-request"
@@ -17,7 +18,7 @@ GONE = "session-gone"
 
 
 class LogEntry(NamedTuple):
-    """`audience` is everybody, the plugin's streams, one stream by its id, or nobody.
+    """`audience` is everybody, the plugin's streams, nobody, or one stream that has been told already (`told_as`).
 
     `revision` is that of the session after an update, 0 for other events.
     """
@@ -26,6 +27,16 @@ class LogEntry(NamedTuple):
     audience: str
     data: bytes
     revision: int = 0
+
+
+def told_as(event: int) -> str:
+    """The audience of what one stream was told under this id before it stood in the log."""
+    return f"{_TOLD}{event}"
+
+
+def told_id(entry: LogEntry) -> int | None:
+    """The id under which one stream was told it before it stood in the log; None for what the log tells."""
+    return int(entry.audience[len(_TOLD) :]) if entry.audience.startswith(_TOLD) else None
 
 
 def entry_bytes(entry: LogEntry) -> bytes:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
 
+from toolplug.sessions.event_id import event_id, is_logged
+from toolplug.sessions.frame import frame
 from toolplug.sessions.vocabulary import StreamRole
 
 MAX_WAITING_EVENTS = 256
@@ -17,17 +19,34 @@ class Reader:
 
     A reader that is too slow is lost: what waited is dropped, and `catch_up` gives it a new beginning when it is next
     read. A frame that is too large by itself is not too much: it waits alone. `after` is the position up to which the
-    beginning says everything. `on_beat` is called whenever its feed beats, whether or not it is told so.
+    beginning says everything, `told` the newest id of what it alone was told. `on_beat` is called whenever its feed
+    beats, whether or not it is told so; `on_room`, if there is one, once when what waits has been read.
     """
 
-    __slots__ = ("_bell", "_catch_up", "_closed", "_frames", "_loop", "_size", "after", "id", "lost", "on_beat", "role")
+    __slots__ = (
+        "_bell",
+        "_catch_up",
+        "_closed",
+        "_frames",
+        "_loop",
+        "_size",
+        "after",
+        "id",
+        "lost",
+        "on_beat",
+        "on_room",
+        "role",
+        "told",
+    )
 
     def __init__(self, role: StreamRole, catch_up: Callable[[Reader], Awaitable[None]]) -> None:
         self.id: str = token_hex(8)
         self.role: StreamRole = role
         self.after: int = 0
+        self.told: int = 0
         self.lost: str | None = None
         self.on_beat: Callable[[], None] = _nothing
+        self.on_room: Callable[[], None] | None = None
         self._catch_up = catch_up
         self._frames: list[bytes] = []
         self._size = 0
@@ -47,7 +66,31 @@ class Reader:
 
     def push(self, position: int, frame: bytes) -> None:
         """Take a frame, unless what it says has been given already."""
-        if position <= self.after or self.lost is not None or self._closed:
+        if position > self.after:
+            self._take(frame)
+
+    def last_id(self, position: int) -> int:
+        """The newest id that it has when it has been told the log up to this position."""
+        return max(event_id(max(position, self.after)), self.told)
+
+    def tell(self, event: str, data: bytes, position: int) -> int | None:
+        """Take what it alone is told, behind the log up to this position: its id, None where there is no room for it.
+
+        There is none where too much waits, and where all ids behind that position are used up.
+        """
+        told = self.last_id(position) + 1
+        chunk = frame(event, data, told)
+        if self.lost is not None or self._closed or is_logged(told) or (self._frames and self._is_much(len(chunk))):
+            return None
+        self.told = told
+        self._take(chunk)
+        return told
+
+    def _is_much(self, more: int) -> bool:
+        return len(self._frames) >= MAX_WAITING_EVENTS or self._size + more > MAX_WAITING_BYTES
+
+    def _take(self, frame: bytes) -> None:
+        if self.lost is not None or self._closed:
             return
         self._frames.append(frame)
         self._size += len(frame)
@@ -98,6 +141,9 @@ class Reader:
         """Everything that waits; empty where nothing does."""
         frames, self._frames = self._frames, []
         self._size = 0
+        if self.on_room is not None:
+            on_room, self.on_room = self.on_room, None
+            on_room()
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def rung(self) -> asyncio.Future[None]:

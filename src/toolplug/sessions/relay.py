@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import perf_counter
@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
-from toolplug.errors import GoneState, SessionRefused, StoreError
+from toolplug.errors import GoneState, SessionRefused
 from toolplug.execution.results import ended, unavailable
 from toolplug.execution.timestamp import timestamp
 from toolplug.sessions.background import Background
@@ -49,6 +49,13 @@ class Owner(Protocol):
         ...
 
     def now(self) -> float: ...
+    def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
+        """Tell one stream at once, and the session's log soon what it holds of it.
+
+        False where the stream has no room now; `send_waiting` follows when it may have.
+        """
+        ...
+
     async def log(self, entry: LogEntry) -> bool:
         """Append to the session's log; False where the session is over, which ends the relay. Raises `StoreError`."""
         ...
@@ -138,7 +145,7 @@ class Relay:
         self._requests[request.id] = request
         try:
             if self._streams:
-                await self._send(request)
+                self._send(request)
             return await request.answer
         finally:
             overdue = context.deadline is not None and loop.time() >= context.deadline - _TOLERANCE_S
@@ -147,7 +154,7 @@ class Relay:
     def attach(self, stream: str) -> None:
         """A stream of the plugin has opened: what waits is sent on it."""
         self._streams.append(stream)
-        self._send_waiting()
+        self.send_waiting()
 
     def detach(self, stream: str) -> None:
         """A stream has ended, and its leases with it."""
@@ -159,7 +166,13 @@ class Relay:
         for request in self._requests.values():
             if request.stream == stream:
                 request.stream = None
-        self._send_waiting()
+        self.send_waiting()
+
+    def send_waiting(self) -> None:
+        """Send what has not been sent, or was sent on a stream that has ended."""
+        if self._streams:
+            for request in [request for request in self._requests.values() if request.stream is None]:
+                self._send(request)
 
     def lose(self, reason: str) -> None:
         """Nobody will answer any more: every caller hears so at once."""
@@ -195,33 +208,22 @@ class Relay:
         message = "no request of this session has that id; answer with the id of the tool-request event"
         raise SessionRefused("request_not_found", message, param="id")
 
-    def _send_waiting(self) -> None:
-        waiting = [request for request in self._requests.values() if request.stream is None]
-        if waiting and self._streams:
-            self._background.start(self._send_each(waiting), "session-relay")
-
-    async def _send_each(self, requests: Iterable[_Request]) -> None:
-        for request in requests:
-            if request.stream is None and self._streams and request.id in self._requests:
-                await self._send(request)
-
-    async def _send(self, request: _Request) -> None:
-        stream = request.stream = self._streams[-1]
-        request.attempt += 1
-        request.sent = request.sent or perf_counter()
-        data = orjson.dumps(
-            {
-                "id": request.id,
-                "tool": request.tool,
-                "arguments": request.arguments,
-                "deadline": request.deadline,
-                "attempt": request.attempt,
-            }
-        )
-        try:
-            await self._owner.log(LogEntry(REQUEST, stream, data))
-        except StoreError:
-            self._settle(request, "late", "store_unavailable", _not_taken(request.tool))
+    def _send(self, request: _Request) -> None:
+        """Send it on the newest stream, if that has room. It is never read out of the log: what waits is sent anew."""
+        stream = self._streams[-1]
+        said: dict[str, object] = {
+            "id": request.id,
+            "tool": request.tool,
+            "arguments": request.arguments,
+            "deadline": request.deadline,
+            "attempt": request.attempt + 1,
+        }
+        data = orjson.dumps(said)
+        del said["arguments"]
+        if self._owner.tell(stream, REQUEST, data, orjson.dumps(said)):
+            request.stream = stream
+            request.attempt += 1
+            request.sent = request.sent or perf_counter()
 
     def _give_up(self, request: _Request, reason: str) -> None:
         """Nobody waits for the answer any more, unless it is there."""
@@ -267,11 +269,6 @@ _REASONS = {
 
 def _gone(tool: str, reason: str) -> ToolResult:
     return unavailable(ToolCall("", tool), _REASONS[reason], code=reason)
-
-
-def _not_taken(tool: str) -> ToolResult:
-    reason = "its session's store cannot take the request; try again"
-    return unavailable(ToolCall("", tool), reason, code="store_unavailable")
 
 
 def _too_many(call: ToolCall, limit: int) -> ToolResult:

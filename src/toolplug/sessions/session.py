@@ -16,7 +16,8 @@ from toolplug.sessions.feed import Feed
 from toolplug.sessions.lending import Lending
 from toolplug.sessions.life import REMEMBERED, Life
 from toolplug.sessions.log_entry import EVERYBODY, GONE, NOBODY, STATUS, UPDATE, LogEntry, entry_bytes
-from toolplug.sessions.logged_event import LoggedEvent, logged_events
+from toolplug.sessions.logbook import Logbook
+from toolplug.sessions.logged_event import LogPage, log_page
 from toolplug.sessions.negotiation import Registration, ToolChanges, changed, negotiated, read_changes
 from toolplug.sessions.presence import Presence
 from toolplug.sessions.reader import Reader
@@ -62,7 +63,8 @@ class Session:
         self._unregistered = not state.registered
         self._writing = asyncio.Lock()
         self._rate = Rate(shared.limits.max_updates_per_minute, 60, "the session")
-        self.feed: Feed = Feed(self._key, shared.store, self, shared.background, shared.counters)
+        self._logbook = Logbook(self._key, shared.store, shared.background, self.over)
+        self.feed: Feed = Feed(self._key, shared.store, self._logbook, self, shared.background, shared.counters)
         self.relay: Relay = Relay(self, shared.background, shared.counters)
         self._presence = Presence(self, self.relay, lambda: shared.limits.grace_s)
         self._lending = Lending(code, shared, self.relay.request)
@@ -197,13 +199,13 @@ class Session:
             self._presence.detach(reader.id)
             self._plugin_signs()
 
-    async def log_page(self, after: int | None) -> tuple[LoggedEvent, ...] | None:
-        """What the log holds after a position, None for all of it; None where it does not hold the position.
+    async def log_page(self, after: int | None) -> LogPage | None:
+        """What the log holds after an event, None for all of it; None where it does not hold the event.
 
-        Arguments of requests are left out. Raises `StoreError`.
+        Requests stand there without their arguments. Raises `StoreError`.
         """
-        page = await self._shared.store.events(self._key, after)
-        return logged_events(page.entries) if page.known else None
+        page = await self._logbook.after(after)
+        return log_page(page.entries, after or 0) if page.known else None
 
     def tools_wire(self, state: SessionState | None = None) -> bytes:
         """The tools as a JSON array for people and plugins: each with whether it can be called now."""
@@ -243,10 +245,15 @@ class Session:
 
     async def log(self, entry: LogEntry) -> bool:
         """Append to the log; False where the session is over. Raises `StoreError`."""
-        logged = await self._shared.store.extend(self._key, events=[entry_bytes(entry)])
-        if not logged:
-            self.over()
-        return logged
+        return await self._logbook.write(entry)
+
+    def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
+        """Tell one stream at once, and the log soon; False where the stream has no room now."""
+        return self.feed.tell(stream, event, data, logged)
+
+    def has_room(self) -> None:
+        """A stream that had no room has been read."""
+        self.relay.send_waiting()
 
     def connected(self, record: Record) -> bytes:
         """The data of `connected` for the session as the record has it, which is taken over where it is newer."""
@@ -358,12 +365,13 @@ class Session:
 
     async def _finish(self, how: GoneState) -> None:
         async with self._writing:
+            last = [*self._logbook.late(), LogEntry(GONE, NOBODY, b"{}")]
             while self.state.gone is None:
                 if how == "session_expired" and await self._lives_on():
                     return
                 over = self.state.ended(how, self.now())
                 try:
-                    record = await self._write(over, [entry_bytes(LogEntry(GONE, NOBODY, b"{}"))], over.ttl_s)
+                    record = await self._write(over, [entry_bytes(entry) for entry in last], over.ttl_s)
                 except StoreConflict:
                     await self.refresh()
                     continue
@@ -385,5 +393,6 @@ class Session:
 
     def _still(self) -> None:
         """No timer runs any more."""
+        self._logbook.close()
         self._life.stop()
         self._presence.stop()

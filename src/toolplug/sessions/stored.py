@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from toolplug.errors import GoneState, SessionGone, SessionNotFound, StoreRefused
 from toolplug.sessions.code import check_code, shown
+from toolplug.sessions.event_id import event_id
 from toolplug.sessions.life import latest_expiry
+from toolplug.sessions.logbook import logged_after
 from toolplug.sessions.logged_event import LoggedEvent, logged_events
 from toolplug.sessions.record import PREFIX, SessionState, read_state, record_key
 from toolplug.sessions.session_tool import ToolPool
@@ -39,9 +41,9 @@ class StoredSession(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """The log does not hold this position: what follows is all that it has."""
+    """The log does not hold this event: what follows is all that it has."""
 
-    position: int
+    event: int
 
 
 class StoredSessions:
@@ -81,25 +83,25 @@ class StoredSessions:
         return logged_events((await self._store.events(record_key(code), None)).entries)
 
     async def follow(self, code: str, after: int | None) -> AsyncGenerator[LoggedEvent | Missed]:
-        """Its log after a position (None: all that is kept), then each event as it comes, also of one that is over.
+        """Its log after an event (None: all that is kept), then each event as it comes, also of one that is over.
 
         Raises `SessionGone` after the last event; before the first, and only then, `InvalidSessionCode` and
         `SessionNotFound`. Raises `StoreError`.
         """
         session: StoredSession | None = await self._known(code)
-        position = after
+        last = after
         while session is not None:
             over = session.over(self.now())
             patience_s = 0.0 if over else min(session.expires_at - self.now(), _LOOK_EVERY_S)
-            page = await self._store.events(record_key(code), position, wait_s=max(patience_s, 0.0))
-            if not page.known and position is not None:
-                yield Missed(position)
-                position = None
+            page = await logged_after(self._store, record_key(code), last, wait_s=max(patience_s, 0.0))
+            if not page.known and last is not None:
+                yield Missed(last)
+                last = None
                 continue
             for event in logged_events(page.entries):
                 yield event
             if page.entries:
-                position = page.entries[-1].id
+                last = event_id(page.entries[-1].id)
             if over is not None:
                 raise SessionGone(code, over)
             session = await self._read(code)

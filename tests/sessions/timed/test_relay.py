@@ -12,6 +12,7 @@ from tests.sessions.stage import (
     LIMITS,
     T1,
     T2,
+    added,
     attached,
     call,
     calling,
@@ -25,6 +26,7 @@ from tests.sessions.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import SessionRefused
+from toolplug.sessions.event_id import ROOM
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 
@@ -281,24 +283,75 @@ async def test_a_call_on_its_way_when_the_session_ends_does_not_wait(sessions: S
     assert said(result) == (ToolStatus.UNAVAILABLE, "session_ended")
 
 
-@pytest.mark.requirement("C-3-unavailable")
-async def test_a_request_that_the_store_does_not_take_is_unavailable(session: Session, store: FaultyStore) -> None:
+@pytest.mark.requirement("C-6-lease", "C-6-events-log")
+async def test_a_store_that_fails_keeps_no_request_from_its_plugin(session: Session, store: FaultyStore) -> None:
     async with attached(session) as plugin:
         store.down = True
-        assert said(await call(session, "a")) == (ToolStatus.UNAVAILABLE, "store_unavailable")
+        task = await calling(session, "a", secret="x")
+        request = await plugin.next_request()
+        session.relay.answer(str(request["id"]), "without a store")
+        assert (await task).output == "without a store"
         store.down = False
-        task = await calling(session, "a")
-        session.relay.answer(str((await plugin.next_request())["id"]), "again")
-        assert (await task).output == "again"
+        logged = await session.log_page(None)
+        del request["arguments"]
+        assert logged is not None
+        assert (logged.events[-1].event, logged.events[-1].data) == ("tool-request", request)
 
 
-async def test_a_request_that_cannot_be_sent_again_is_unavailable_at_once(session: Session, store: FaultyStore) -> None:
+async def test_a_request_is_sent_again_while_the_store_fails(session: Session, store: FaultyStore) -> None:
     waiting = await calling(session, "a")
     async with attached(session) as plugin:
-        await plugin.next_request()
+        first = await plugin.next_request()
         store.fails = lambda operation: operation == "extend"
-    async with attached(session):
-        assert said(await waiting) == (ToolStatus.UNAVAILABLE, "store_unavailable")
+    async with attached(session) as plugin:
+        assert await plugin.next_request() == first | {"attempt": 2}
+        session.relay.answer(str(first["id"]), "again")
+        assert (await waiting).output == "again"
+
+
+async def test_a_log_that_cannot_be_written_is_tried_again_and_complained_of_once(
+    session: Session, store: FaultyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(session, lambda _: 1):
+        await turns()
+        store.fails = lambda operation: operation == "extend"
+        await call(session, "a")
+        await pass_time(10)
+        store.fails = lambda _: False
+        await pass_time(2)
+        page = await store.inner.events(f"session/{session.code}", None)
+        assert b"tool-request" in page.entries[-1].data
+    assert [record.message for record in caplog.records if "written" in record.message] == [
+        "the log of a session cannot be written: no extend now; trying until it can"
+    ]
+
+
+@pytest.mark.requirement("C-6-event-ids")
+async def test_a_request_for_which_no_id_is_left_waits_until_the_log_goes_on(session: Session) -> None:
+    async with attached(session) as plugin:
+        await plugin.hear_until("plugin-status")
+        plugin.reader.told = plugin.heard[-1].id + ROOM - 1
+        task = await calling(session, "a")
+        assert plugin.reader.idle
+        await session.update(added("c"), "goes on")
+        request = await plugin.next_request()
+        session.relay.answer(str(request["id"]), "at last")
+        assert (await task).output == "at last"
+    assert [told.event for told in plugin.heard[-2:]] == ["tool-availability-update", "tool-request"]
+    assert plugin.heard[-1].id == plugin.heard[-2].id + 1
+
+
+@pytest.mark.requirement("H-stream-bounded")
+async def test_requests_that_are_too_much_together_come_as_fast_as_the_plugin_reads(session: Session) -> None:
+    async with attached(session) as plugin:
+        await plugin.hear_until("plugin-status")
+        tasks = [await calling(session, "a", n=n, text="x" * 800_000) for n in range(3)]
+        for n in range(3):
+            await plugin.hear()
+            request = plugin.asked()[n]
+            session.relay.answer(str(request["id"]), n)
+            assert (await tasks[n]).output == str(n)
+        assert [request["attempt"] for request in plugin.asked()] == [1, 1, 1]
 
 
 async def test_a_call_of_a_session_whose_record_is_gone_does_not_wait(session: Session, store: FaultyStore) -> None:

@@ -64,12 +64,9 @@ async def session_events(host: Host, exchange: Exchange) -> None:
         raise invalid_request("'after' should be the id of an event, a whole number", "after")
     session = await session_of(host, exchange)
     after = None if given is None else int(given)
-    events = await session.log_page(after)
-    resync = events is None
-    if events is None:
-        after = None
-        events = await session.log_page(None) or ()
-    position = events[-1].id if events else after or 0
+    page = await session.log_page(after)
+    resync = page is None
+    events, position = page or await session.log_page(None) or ((), 0)
     answer = {"events": [event._asdict() for event in events], "position": position, "resync": resync}
     await exchange.answer(200, orjson.dumps(answer), headers=_PRIVATE)
 
