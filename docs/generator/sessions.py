@@ -81,8 +81,8 @@ EVENTS: Mapping[str, tuple[str, str, str]] = {
 """Who hears an event, what its data are, and what it means."""
 
 _STREAM = f"""
-Server-Sent Events, `data` always one line of JSON. `id` says where in the session's log an event stands: it rises along a
-stream, and leaves gaps. The log keeps {KEPT_EVENTS} events. A reader that is {MAX_WAITING_EVENTS} events or
+Server-Sent Events, `data` always one line of JSON. `id` says where in the session's log an event stands: it rises along
+a stream, and leaves gaps. The log keeps {KEPT_EVENTS} events. A reader that is {MAX_WAITING_EVENTS} events or
 {format_size(MAX_WAITING_BYTES)} behind gets `resync`. `connected`, `heartbeat`, `resync` and `error` are not in the
 log. A `tool-request` is told at once and stands in the log a moment later, without its arguments.
 """
