@@ -32,6 +32,7 @@ class Answers:
         return self._answer
 
 
+@pytest.mark.requirement("I5-1-shared")
 async def test_a_server_is_started_by_the_first_call_and_kept_for_the_next(desk: Desk) -> None:
     tools = await desk.tools()
     assert list(tools.live.catalog) == ["now"]
@@ -40,6 +41,7 @@ async def test_a_server_is_started_by_the_first_call_and_kept_for_the_next(desk:
     assert desk.script.tried == 1
 
 
+@pytest.mark.requirement("I5-1-shared")
 async def test_calls_that_come_while_the_server_starts_wait_for_one_connection(desk: Desk) -> None:
     tools = await desk.tools()
     desk.script.holds = asyncio.Event()
@@ -49,6 +51,7 @@ async def test_calls_that_come_while_the_server_starts_wait_for_one_connection(d
     assert {(await call).output for call in calls} == {"now of 1"}
 
 
+@pytest.mark.requirement("DISC-no-start")
 async def test_listing_and_asking_what_can_be_called_start_nothing(desk: Desk) -> None:
     tools = await desk.tools()
     session = tools.per_session()
@@ -60,6 +63,7 @@ async def test_listing_and_asking_what_can_be_called_start_nothing(desk: Desk) -
     await session.aclose()
 
 
+@pytest.mark.requirement("I5-1-executor", "LAW-1")
 async def test_the_executors_of_a_server_keep_the_laws_of_executors(desk: Desk) -> None:
     tools = await desk.tools()
     session = tools.per_session()
@@ -68,6 +72,7 @@ async def test_the_executors_of_a_server_keep_the_laws_of_executors(desk: Desk) 
     await session.aclose()
 
 
+@pytest.mark.requirement("I5-1-parts")
 async def test_text_becomes_the_output_and_everything_else_a_part(desk: Desk) -> None:
     tools = await desk.tools()
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
@@ -82,6 +87,7 @@ async def test_structured_content_alone_is_the_output_too(desk: Desk) -> None:
     assert await run(tools.live) == ToolResult("c", "now", '{"n":1}', structured={"n": 1})
 
 
+@pytest.mark.requirement("I5-1-parts")
 async def test_structured_content_that_does_not_fit_its_schema_is_left_out_and_the_text_stays(desk: Desk) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tools = await desk.tools(TIME, tool(outputSchema=schema))
@@ -116,6 +122,7 @@ async def test_arguments_that_do_not_fit_reach_no_server(desk: Desk) -> None:
     assert desk.script.connections[0].calls == [("now", {"zone": "UTC"})]
 
 
+@pytest.mark.requirement("I5-1-progress")
 async def test_progress_reaches_whoever_listens_and_is_asked_for_by_nobody_else(desk: Desk) -> None:
     tools = await desk.tools()
     asked: list[bool] = []
@@ -135,6 +142,7 @@ async def test_progress_reaches_whoever_listens_and_is_asked_for_by_nobody_else(
     assert (asked, heard) == ([False, True], [(1.0, 2.0, "half")])
 
 
+@pytest.mark.requirement("I5-1-progress")
 async def test_a_caller_that_goes_away_cancels_the_request_and_keeps_the_connection(desk: Desk) -> None:
     tools = await desk.tools()
     await run(tools.live)
@@ -150,6 +158,7 @@ async def test_a_caller_that_goes_away_cancels_the_request_and_keeps_the_connect
     assert (await run(tools.live)).output == "now of 1"
 
 
+@pytest.mark.requirement("I5-1-progress")
 async def test_a_deadline_cancels_the_request(desk: Desk) -> None:
     tools = await desk.tools()
     await run(tools.live)
@@ -159,6 +168,7 @@ async def test_a_deadline_cancels_the_request(desk: Desk) -> None:
     assert (result.status, desk.script.connections[0].cancelled) == ("timeout", 1)
 
 
+@pytest.mark.requirement("I5-1-executor")
 async def test_calls_are_counted_under_the_server(desk: Desk) -> None:
     tools = await desk.tools()
     await run(tools.live)

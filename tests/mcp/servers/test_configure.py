@@ -21,6 +21,7 @@ OTHER = replace(TIME, transport=Command(command="other"))
 OFF = replace(TIME, enabled=False)
 
 
+@pytest.mark.requirement("I5-1-changed")
 async def test_a_changed_rule_holds_for_the_next_call_over_the_same_connection(desk: Desk) -> None:
     tools = await desk.tools()
     session = tools.per_session()
@@ -34,6 +35,7 @@ async def test_a_changed_rule_holds_for_the_next_call_over_the_same_connection(d
     await session.aclose()
 
 
+@pytest.mark.requirement("I5-1-changed")
 async def test_a_changed_command_lets_running_calls_end_and_new_ones_go_to_the_new_server(desk: Desk) -> None:
     tools = await desk.tools()
     session = tools.per_session()
@@ -68,6 +70,7 @@ async def test_a_call_that_does_not_end_keeps_the_old_server_for_the_drain_time_
 
 
 @pytest.mark.requirement("LAW-3")
+@pytest.mark.requirement("I5-1-switched-off")
 async def test_a_server_that_is_switched_off_lists_nothing_and_runs_no_plan_that_somebody_kept(desk: Desk) -> None:
     tools = await desk.tools()
     session = tools.per_session()

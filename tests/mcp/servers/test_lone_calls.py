@@ -12,6 +12,7 @@ from toolplug.mcp.connection import ConnectionFailed
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.requirement("I5-1-lone")
 async def test_each_call_has_a_server_of_its_own_that_ends_after_it(desk: Desk) -> None:
     tools = await desk.tools()
     assert [(await run(tools.lone)).output for _ in range(2)] == ["now of 1", "now of 2"]
@@ -39,6 +40,7 @@ async def test_a_server_that_cannot_be_started_is_left_alone_for_a_while(desk: D
     assert desk.script.tried == 1
 
 
+@pytest.mark.requirement("I5-1-unplugged")
 async def test_a_call_that_kills_its_server_does_not_keep_others_from_starting_theirs(desk: Desk) -> None:
     tools = await desk.tools()
     desk.script.answering = asyncio.Event()

@@ -61,7 +61,7 @@ async def test_a_server_that_asks_is_not_run_where_nobody_can_be_asked(desk: Des
     await tools.aclose()
 
 
-@pytest.mark.requirement("C-2-rule-tenants")
+@pytest.mark.requirement("C-2-tenants")
 async def test_a_rule_may_name_the_tenants_that_see_a_tool(desk: Desk) -> None:
     tools = await desk.tools(ruled(now={"tenants": ["t1"]}))
     assert (await run(tools.live)).status == "unknown_tool"
@@ -69,6 +69,7 @@ async def test_a_rule_may_name_the_tenants_that_see_a_tool(desk: Desk) -> None:
     assert (await run(tools.live, principal=Principal(tenant="t1"))).status == "success"
 
 
+@pytest.mark.requirement("I5-1-tenant")
 async def test_a_tenants_own_server_is_nobody_elses_through_any_of_its_executors(desk: Desk) -> None:
     tools = await desk.tools(replace(TIME, name=ServerName("time", "t1")))
     session = tools.per_session()
@@ -78,6 +79,7 @@ async def test_a_tenants_own_server_is_nobody_elses_through_any_of_its_executors
     await session.aclose()
 
 
+@pytest.mark.requirement("I5-1-tenant")
 async def test_two_tenants_servers_of_one_id_do_not_count_together(desk: Desk) -> None:
     once = Limits.model_validate({"rate": "1/minute"})
     for tenant in ("t1", "t2", None):
@@ -118,6 +120,7 @@ async def test_only_tools_that_may_be_repeated_are_tried_again(desk: Desk) -> No
     assert [tool.plan.retry and tool.plan.retry.attempts for tool in tools.live.catalog.values()] == [2, 2, None]
 
 
+@pytest.mark.requirement("I5-1-unmatched")
 async def test_a_rule_for_a_tool_that_the_server_does_not_have_can_be_found(desk: Desk) -> None:
     tools = await desk.tools(ruled(now={}, gone={"policy": "deny"}))
     assert tools.unmatched_rules == ("gone",)

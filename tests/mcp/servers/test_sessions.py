@@ -22,6 +22,7 @@ async def listed(session: SessionTools) -> list[str]:
     return list(session.catalog)
 
 
+@pytest.mark.requirement("I5-1-session")
 async def test_two_sessions_never_share_a_server_and_one_calls_the_same_each_time(desk: Desk) -> None:
     tools = await desk.tools()
     one, two = tools.per_session(), tools.per_session()
@@ -33,6 +34,7 @@ async def test_two_sessions_never_share_a_server_and_one_calls_the_same_each_tim
     assert desk.script.left == 2
 
 
+@pytest.mark.requirement("I5-1-own-list")
 async def test_a_session_lists_what_is_known_and_then_what_its_own_server_lists(desk: Desk) -> None:
     tools = await desk.tools(TIME, tool("known"), tool("now"))
     desk.script.listed = lambda connection: [tool("now"), tool(f"own_{connection.number}")]
@@ -101,6 +103,7 @@ async def test_a_server_that_does_not_list_its_tools_can_still_be_called(desk: D
     await session.aclose()
 
 
+@pytest.mark.requirement("I5-1-session", "C-3-unavailable")
 async def test_calls_that_run_when_a_session_ends_are_answered_as_those_of_a_server_that_is_down(desk: Desk) -> None:
     tools = await desk.tools()
     session = tools.per_session()
@@ -114,6 +117,7 @@ async def test_calls_that_run_when_a_session_ends_are_answered_as_those_of_a_ser
     assert (list(session.catalog), desk.script.left) == ([], 1)
 
 
+@pytest.mark.requirement("I5-1-session")
 async def test_a_session_is_closed_once_whoever_closes_it(desk: Desk) -> None:
     tools = await desk.tools()
     session = tools.per_session()
@@ -123,6 +127,7 @@ async def test_a_session_is_closed_once_whoever_closes_it(desk: Desk) -> None:
     assert desk.script.left == 1
 
 
+@pytest.mark.requirement("I5-1-unplugged")
 async def test_a_session_whose_server_cannot_be_started_costs_no_other_one(desk: Desk) -> None:
     tools = await desk.tools()
     one, two = tools.per_session(), tools.per_session()
