@@ -25,6 +25,7 @@ from toolplug.cli.stuck_connections import broken_off
 from toolplug.cli.watching import Watched, changes, provider_packages
 from toolplug.errors import ToolplugError
 from toolplug.execution.watchdog import Watchdog
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
 from toolplug.http.doors.header_limits import MAX_HEADER_BYTES
@@ -38,11 +39,11 @@ ANSWERS_S = 1
 _LOG = logging.getLogger("toolplug.cli.serve")
 
 
-def serve(file: Path, *, address: str, port: int, watch: bool, insecure_no_auth: bool) -> int:
+def serve(files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_no_auth: bool) -> int:
     """Serve until a signal ends it; the exit code. Raises `ConfigError` before anything listens."""
-    host = open_host(file)
+    host = open_host(files)
     config = _uvicorn_config(create_app(host, insecure_no_auth=insecure_no_auth))
-    service = Service(host, file.resolve(), config)
+    service = Service(host, files.file.resolve(), config)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
     return run_to_end(running, loop_factory=config.get_loop_factory())
 

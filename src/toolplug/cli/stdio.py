@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from toolplug.catalog.call import CallContext
 from toolplug.cli.entered_host import LEAVE_S, entered
@@ -11,15 +10,16 @@ from toolplug.cli.event_loop import leave_now, run_to_end
 from toolplug.cli.missing_package import missing_package
 from toolplug.cli.options import operator
 from toolplug.cli.stop_signals import signals
+from toolplug.host.config_files import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.mcp.caller import Caller
 from toolplug.mcp.speaker import Speaker
 from toolplug.toolsets.first_use import FirstUse
 
 
-def serve_stdio(file: Path, agent: str | None) -> int:
+def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
     """Serve until the client hangs up or a signal ends it; the exit code. Raises `ConfigError`."""
-    return run_to_end(_served(open_host(file), agent))
+    return run_to_end(_served(open_host(files), agent))
 
 
 async def _served(host: Host, agent: str | None) -> int:
