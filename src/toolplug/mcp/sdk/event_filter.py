@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import orjson
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from toolplug.mcp.paced_log import PacedLog
-from toolplug.mcp.sdk.failure_codes import BAD_ANSWER
+from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
 from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES
 
 MAX_GARBAGE = 1_000
@@ -23,6 +23,7 @@ _RETRY_MS = (1_000, 30_000)
 class MessageEvents(httpx2.AsyncByteStream):
     """An event stream with messages only, none over 4 MiB; one that goes too far ends with an error as its last event.
 
+    So does one that a request was answered with and that ends without the answer, where it cannot be taken up again.
     The time that a server asks us to wait before we come again is held between one and thirty seconds.
     """
 
@@ -32,11 +33,14 @@ class MessageEvents(httpx2.AsyncByteStream):
         response.request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        garbage = 0
+        garbage, settled = 0, self._response.request.method != "POST"
         try:
             async for event in httpx2.EventSource(self._response, max_event_size=MAX_ANSWER_BYTES):
-                if _is_message(event):
+                settled = settled or bool(event.id)
+                message = _message(event)
+                if message is not None or _is_mark(event):
                     garbage = 0
+                    settled = settled or isinstance(message, JSONRPCResponse | JSONRPCError)
                     yield _encoded(event)
                     continue
                 garbage += 1
@@ -44,12 +48,18 @@ class MessageEvents(httpx2.AsyncByteStream):
                     logging.WARNING, "a server sent an event that is no message", f"{len(event.data)} bytes"
                 )
                 if garbage > MAX_GARBAGE:
-                    yield _last(f"it sent more than {MAX_GARBAGE:,} events in a row that are no messages")
+                    yield _last(BAD_ANSWER, f"it sent more than {MAX_GARBAGE:,} events in a row that are no messages")
                     return
                 if garbage % _AT_ONCE == 0:
                     await asyncio.sleep(0)
         except httpx2.SSEError:
-            yield _last(f"it sent an event of more than {MAX_ANSWER_BYTES:,} bytes")
+            yield _last(BAD_ANSWER, f"it sent an event of more than {MAX_ANSWER_BYTES:,} bytes")
+            return
+        except httpx2.TransportError:
+            if settled:
+                raise
+        if not settled:
+            yield _last(FAILED, "its answer broke off")
 
     async def aclose(self) -> None:
         """Close the server's stream."""
@@ -61,16 +71,18 @@ def refusal(code: int, message: str) -> bytes:
     return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
 
 
-def _is_message(event: httpx2.ServerSentEvent) -> bool:
-    if event.event != "message":
-        return False
-    if not event.data:
-        return bool(event.id)
+def _message(event: httpx2.ServerSentEvent) -> JSONRPCMessage | None:
+    if event.event != "message" or not event.data:
+        return None
     try:
-        jsonrpc_message_adapter.validate_json(event.data, by_name=False)
+        return jsonrpc_message_adapter.validate_json(event.data, by_name=False)
     except ValidationError:
-        return False
-    return True
+        return None
+
+
+def _is_mark(event: httpx2.ServerSentEvent) -> bool:
+    """Whether the event only says where a stream could be taken up again."""
+    return event.event == "message" and not event.data and bool(event.id)
 
 
 def _encoded(event: httpx2.ServerSentEvent) -> bytes:
@@ -82,5 +94,5 @@ def _encoded(event: httpx2.ServerSentEvent) -> bytes:
     return ("\n".join(lines) + "\n\n").encode()
 
 
-def _last(reason: str) -> bytes:
-    return b"data: " + refusal(BAD_ANSWER, reason) + b"\n\n"
+def _last(code: int, reason: str) -> bytes:
+    return b"data: " + refusal(code, reason) + b"\n\n"

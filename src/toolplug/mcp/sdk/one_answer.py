@@ -54,7 +54,7 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         """Answer a POST always; a GET (the stream of news) and a DELETE (the end) may raise."""
         if request.method != "POST":
             return await self._other(request)
-        posted = _posted(request.content)
+        posted = _posted(await request.aread())
         if posted.request is None:
             return await self._notified(request)
         try:
