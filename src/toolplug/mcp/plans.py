@@ -31,6 +31,8 @@ from toolplug.toolsets.around import Around
 MAX_LABELS = 200
 """Tools of a server with metrics of their own; a server may call its tools otherwise every second."""
 OTHER = "_other"
+ADDED = "_added"
+"""In metrics, the servers that tenants have added, and their tools: their names are not ours."""
 
 
 class Planner:
@@ -128,15 +130,18 @@ class Planner:
 
 
 class Labels:
-    """The counters of one server's tools; those that come late share one."""
+    """The counters of one server's tools; those that come late share one, and so do all of added servers."""
 
-    def __init__(self, ledger: Ledger, server: str) -> None:
+    def __init__(self, ledger: Ledger, server: ServerName) -> None:
         self._ledger = ledger
-        self._provider = f"{KIND}:{server}"
+        self._added = server.tenant is not None
+        self._provider = f"{KIND}:{ADDED if self._added else server.id}"
         self._names: set[str] = set()
 
     def series(self, name: str) -> Series:
         """The counters of the tool of this name."""
+        if self._added:
+            return self._ledger.series(self._provider, ADDED)
         if name not in self._names and len(self._names) >= MAX_LABELS:
             name = OTHER
         self._names.add(name)

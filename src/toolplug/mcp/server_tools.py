@@ -50,7 +50,7 @@ class ServerTools:
         self._on_change = on_change
         self._first = first
         self._pause = pause
-        self._labels = Labels(around.ledger, server.name.id)
+        self._labels = Labels(around.ledger, server.name)
         self._planner = Planner(server, around, self._labels)
         self._found: tuple[FoundTool, ...] = ()
         self._listed_once = False

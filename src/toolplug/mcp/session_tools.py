@@ -84,11 +84,10 @@ class SessionTools(Joint):
         self._is_closed = True
         self._closed(self)
         self.join()
-        reach, own = self._reach, self._own
-        if own is not None:
-            await own.aclose()
-        if reach is not None:
-            await reach.end()
+        if self._own is not None and self._reach is not None:
+            self._own.stop()
+            await self._reach.end()
+            await self._own.aclose()
 
     def _open(self) -> None:
         """Be ready to start the server, where it is one that may be started."""

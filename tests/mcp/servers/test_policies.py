@@ -79,6 +79,13 @@ async def test_a_tenants_own_server_is_nobody_elses_through_any_of_its_executors
     await session.aclose()
 
 
+async def test_the_name_of_a_tenants_server_stands_in_no_metric(desk: Desk) -> None:
+    tools = await desk.tools(replace(TIME, name=ServerName("secret", "t1")))
+    await run(tools.live, principal=Principal(tenant="t1"))
+    counted = [(series.provider, series.tool_name) for series in desk.ledger.every_series() if series.ended]
+    assert counted == [("mcp:_added", "_added")]
+
+
 @pytest.mark.requirement("I5-1-tenant")
 async def test_two_tenants_servers_of_one_id_do_not_count_together(desk: Desk) -> None:
     once = Limits.model_validate({"rate": "1/minute"})
