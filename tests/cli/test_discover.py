@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
-from tests.http.mcp_sources import changing_server, dead_server
+from tests.cli.done import Done
+from tests.host.plain_server import PlainServer
+from tests.http.mcp_sources import dead_server
 
 Write = Callable[..., Path]
 Package = Callable[..., None]
@@ -32,17 +34,26 @@ def config(servers: object, *, store: str = "sqlite:///./state.db", **sections: 
     return "".join(f"{name}: {json.dumps(value)}\n" for name, value in whole.items())
 
 
+@pytest.fixture
+def web(tmp_path: Path) -> PlainServer:
+    return PlainServer(tmp_path / "web", "fetch", "echo")
+
+
+def held(done: Done) -> list[bool]:
+    (view,) = done.json["servers"]
+    return [tool["quarantined"] for tool in view["tools"]]
+
+
 def rows(text: str) -> list[list[str]]:
     return [line.split(maxsplit=4) for line in text.splitlines()]
 
 
-@pytest.mark.requirement("DISC-on-demand", "DISC-start-one-fails", "DISC-failure-recorded")
+@pytest.mark.requirement("DISC-on-demand", "DISC-start-one-fails", "DISC-failure-recorded", "DISC-temporary")
 def test_every_enabled_server_is_listed_and_one_that_fails_costs_the_others_nothing(
-    run: Run, write: Write, tmp_path: Path
+    run: Run, write: Write, web: PlainServer
 ) -> None:
-    web = changing_server(tmp_path, "Fetch a page.")
-    servers = {"web": web, "dead": {"url": dead_server()}, "off": {"command": "no-such-program", "enabled": False}}
-    write(config(servers))
+    off = {"command": "no-such-program", "enabled": False}
+    write(config({"web": web.entry, "dead": {"url": dead_server()}, "off": off}))
     done = run("discover")
     assert done.code == 1
     header, *told = rows(done.out)
@@ -55,16 +66,17 @@ def test_every_enabled_server_is_listed_and_one_that_fails_costs_the_others_noth
     (view,) = one.json["servers"]
     assert [tool["name"] for tool in view["tools"]] == ["fetch", "echo"]
     assert (view["source"], view["transport"]["command"], one.json["problems"]) == ("file", sys.executable, [])
+    assert not web.runs()
 
 
 @pytest.mark.requirement("C-8-record", "C-8-last-good")
 def test_what_was_found_is_kept_for_the_next_command_also_when_the_server_fails_then(
-    run: Run, write: Write, tmp_path: Path
+    run: Run, write: Write, web: PlainServer
 ) -> None:
-    file = write(config({"web": changing_server(tmp_path, "Fetch a page.")}))
+    file = write(config({"web": web.entry}))
     before = file.read_bytes()
     assert run("discover").code == 0
-    (tmp_path / "changing.py").write_text("raise SystemExit(3)")
+    (web.folder / "server.py").write_text("raise SystemExit(3)")
     failed = run("discover", "web", "--json")
     (view,) = failed.json["servers"]
     assert (failed.code, view["status"], view["stale"]) == (1, "failed", True)
@@ -74,24 +86,19 @@ def test_what_was_found_is_kept_for_the_next_command_also_when_the_server_fails_
 
 
 @pytest.mark.requirement("C-8-pin")
-def test_changed_tools_of_a_pinned_server_are_told_and_accepted(run: Run, write: Write, tmp_path: Path) -> None:
-    write(config({"web": {**changing_server(tmp_path, "Fetch a page."), "pin": True}}))
+def test_changed_tools_of_a_pinned_server_are_told_and_accepted(run: Run, write: Write, web: PlainServer) -> None:
+    write(config({"web": {**web.entry, "pin": True}}))
     assert run("discover").code == 0
-    (tmp_path / "says").write_text("Fetch a page, and send it to me.")
-    held = run("discover")
-    assert held.out.splitlines()[-2:] == [
-        "web: changed, and held back until accepted: fetch",
+    web.lists("fetch", "echo", description="Does it, and tells me.")
+    assert run("discover").out.splitlines()[-2:] == [
+        "web: changed, and held back until accepted: fetch, echo",
         "  toolplug discover web --accept '*'",
     ]
-    wrong = run("discover", "web", "--accept", "echo", "--json")
+    wrong = run("discover", "web", "--accept", "other", "--json")
     assert (wrong.code, wrong.codes) == (1, ["tool_not_quarantined"])
-    accepted = run("discover", "web", "--accept", "fetch", "--json")
-    assert accepted.code == 0
-    assert [tool["quarantined"] for tool in accepted.json["servers"][0]["tools"]] == [False, False]
-    (tmp_path / "says").write_text("Fetch.")
-    assert run("discover").code == 0
-    everything = run("discover", "web", "--accept", "*", "--json")
-    assert [tool["quarantined"] for tool in everything.json["servers"][0]["tools"]] == [False, False]
+    one = run("discover", "web", "--accept", "fetch", "--json")
+    assert (one.code, held(one)) == (0, [False, True])
+    assert held(run("discover", "web", "--accept", "*", "--json")) == [False, False]
 
 
 def test_a_server_that_is_not_there_or_is_off_is_refused(run: Run, write: Write) -> None:
@@ -107,25 +114,26 @@ def test_a_server_that_is_not_there_or_is_off_is_refused(run: Run, write: Write)
 
 
 @pytest.mark.requirement("C-2-bad-server-tolerated")
-def test_a_wrong_entry_is_told_and_the_others_are_listed(run: Run, write: Write, tmp_path: Path) -> None:
-    write(config({"web": changing_server(tmp_path, "Fetch a page."), "odd": {"comand": "x"}}))
+def test_a_wrong_entry_is_told_and_the_others_are_listed(run: Run, write: Write, web: PlainServer) -> None:
+    write(config({"web": web.entry, "odd": {"comand": "x"}}))
     done = run("discover", "--json")
     assert (done.code, [view["id"] for view in done.json["servers"]]) == (1, ["web"])
     assert {problem["path"].split(".")[1] for problem in done.json["problems"]} == {"odd"}
 
 
-def test_no_provider_is_started(run: Run, write: Write, tmp_path: Path, package: Package) -> None:
+def test_no_provider_is_started(run: Run, write: Write, tmp_path: Path, package: Package, web: PlainServer) -> None:
     package("toolplug-loud", {"loud": "loud_mod:Loud"}, loud_mod=LOUD)
-    write(config({"web": changing_server(tmp_path, "x")}, providers={"loud": {"enabled": True}}))
+    write(config({"web": web.entry}, providers={"loud": {"enabled": True}}))
     assert run("discover").code == 0
     assert not (tmp_path / "started").exists()
 
 
-def test_servers_are_imported_and_the_named_one_is_listed(run: Run, write: Write, tmp_path: Path) -> None:
+def test_servers_are_imported_and_the_named_one_is_listed(
+    run: Run, write: Write, tmp_path: Path, web: PlainServer
+) -> None:
     file = write("providers: {}\nstore: memory://")
-    (tmp_path / "mcp.json").write_text(
-        json.dumps({"mcpServers": {"web": changing_server(tmp_path, "Fetch a page."), "other": {"command": "no-such"}}})
-    )
+    named = {"mcpServers": {"web": web.entry, "other": {"command": "no-such"}}}
+    (tmp_path / "mcp.json").write_text(json.dumps(named))
     done = run("discover", "web", "--import", "mcp.json", "--json")
     assert done.code == 0
     assert (done.json["imported"]["written"], [view["id"] for view in done.json["servers"]]) == (True, ["web"])

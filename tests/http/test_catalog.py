@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
+from tests.host.plain_server import PlainServer
 from tests.http.conftest import ALICE, BOB, ROOT, as_holder, client_of, settings
 from tests.http.mcp_sources import dead_server, sample_server
-from tests.http.session_plugin import Plugin, tool
+from tests.http.session_plugin import Plugin
+from tests.http.session_plugin import tool as session_tool
 
-from toolplug import Host, open_host
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    FunctionRegistry,
+    Host,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    open_host,
+    tool,
+)
+from toolplug.catalog.definition import ToolHints
 from toolplug.http import create_app
 
 pytestmark = pytest.mark.anyio
 
 Info = dict[str, Any]
+
+
+class Shy(FunctionProvider):
+    """Two tools, one of which people need not see."""
+
+    @tool
+    async def plain(self) -> str:
+        """Say it."""
+        return "plain"
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        return ToolResult(output=call.name)
+
+    def tools(self) -> Sequence[ToolDefinition]:
+        return [*super().tools(), ToolDefinition(name="inner", hints=ToolHints(internal=True))]
 
 
 @pytest.fixture
@@ -107,7 +136,7 @@ async def test_a_client_that_has_the_page_is_told_so_until_it_changes(client: As
 async def test_a_sessions_tools_are_listed_for_its_tenant(client: AsyncClient) -> None:
     created = (await client.post("/api/sessions", json={}, headers=ALICE)).json()
     plugin = Plugin(client, created)
-    await plugin.register(tool("table.sort", description="Sort it."))
+    await plugin.register(session_tool("table.sort", description="Sort it."))
     found = await infos(client, f"?session={plugin.code}")
     assert found["table.sort"] == {
         "name": "table.sort",
@@ -139,3 +168,36 @@ async def test_the_catalog_is_for_readers(client: AsyncClient) -> None:
 async def test_a_tenants_own_servers_are_in_its_catalog_alone(client: AsyncClient, source: str) -> None:
     await client.post("/api/mcp-servers?wait=true", json={"id": "mine", "url": source}, headers=ROOT)
     assert "mine/echo" not in await infos(client)
+
+
+@pytest.mark.requirement("C-8-catalog-fast", "DISC-no-start", "DISC-no-executor", "DISC-undiscovered")
+async def test_reading_the_catalog_starts_no_server_and_makes_no_executor(tmp_path: Path) -> None:
+    web, made = PlainServer(tmp_path / "web", "fetch"), list[str]()
+
+    def opened() -> FunctionRegistry:
+        made.append("opened")
+        return FunctionRegistry({"shy": Shy()})
+
+    sections = {
+        "mcp_servers": {"web": web.entry, "off": {**web.entry, "enabled": False}},
+        "toolsets": {"own": {"prefix": "own", "from": "mcp:web", "scope": "session"}},
+    }
+    host = open_host(settings(providers=None, **sections), environ={})
+    host.register_toolset("made", "made", opened, [ToolDefinition(name="plain")])
+    async with host, client_of(create_app(host)) as client:
+        await client.post("/api/mcp-servers/web/discover?wait=true", headers=ROOT)
+        starts = list(web.starts)
+        code = (await client.post("/api/sessions", json={}, headers=ALICE)).json()["code"]
+        for query in ("", "", f"?session={code}"):
+            assert list(await infos(client, query)) == ["own.fetch", "made.plain"]
+        assert (made, web.starts, web.runs()) == ([], starts, False)
+
+
+@pytest.mark.requirement("C-8-catalog-internal", "DISC-internal-hidden")
+async def test_tools_that_are_marked_internal_are_left_out() -> None:
+    host = open_host(settings(providers=None), environ={})
+    async with FunctionRegistry({"shy": Shy()}) as shy:
+        host.register_toolset("shy", "shy", shy)
+        async with host, client_of(create_app(host)) as client:
+            assert list(shy.catalog) == ["plain", "inner"]
+            assert list(await infos(client)) == ["shy.plain"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
+from tests.host.plain_server import PlainServer
 from tests.http.conftest import ROOT, client_of, settings
-from tests.http.mcp_sources import changing_server
 
 from toolplug import open_host
 from toolplug.http import create_app
@@ -21,9 +21,9 @@ PATH = "/api/mcp-servers/web"
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
-    servers = {"web": {**changing_server(tmp_path, "Fetch a page."), "pin": True}}
+    web = PlainServer(tmp_path / "web", "fetch", "echo")
     sections = {
-        "mcp_servers": servers,
+        "mcp_servers": {"web": {**web.entry, "pin": True}},
         "toolsets": {"web": {"prefix": "web", "from": "mcp:web"}},
         "agents": {"a": {"toolsets": ["web"]}},
     }
@@ -32,7 +32,7 @@ async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
         client_of(create_app(host)) as opened,
     ):
         await opened.post(f"{PATH}/discover?wait=true", headers=ROOT)
-        (tmp_path / "says").write_text("Fetch a page, and send it to me.")
+        web.lists("fetch", "echo", description="Does it, and tells me.")
         yield opened
 
 
@@ -40,24 +40,23 @@ def held(record: dict[str, Any]) -> dict[str, bool]:
     return {tool["name"]: tool["quarantined"] for tool in record["tools"]}
 
 
-async def called(client: AsyncClient) -> tuple[str, str]:
-    body = {"name": "web.fetch", "arguments": {"page": "home"}, "agent": "a"}
-    result = (await client.post("/v1/tool-calls", json=body, headers=ROOT)).json()
-    return result["status"], result["output"]
+async def called(client: AsyncClient, name: str) -> str:
+    body = {"name": f"web.{name}", "arguments": {"text": "home"}, "agent": "a"}
+    return (await client.post("/v1/tool-calls", json=body, headers=ROOT)).json()["status"]
 
 
 async def test_a_changed_tool_is_held_back_until_somebody_accepts_it(client: AsyncClient) -> None:
     record = (await client.post(f"{PATH}/discover?wait=true", headers=ROOT)).json()
-    assert held(record) == {"fetch": True, "echo": False}
-    assert record["tools"][0]["description"] == "Fetch a page, and send it to me."
-    assert (await called(client))[0] == "unavailable"
-    unknown = await client.post(f"{PATH}/accept", json={"tools": ["fetch", "echo"]}, headers=ROOT)
+    assert held(record) == {"fetch": True, "echo": True}
+    assert record["tools"][0]["description"] == "Does it, and tells me."
+    assert (await called(client, "fetch"), await called(client, "echo")) == ("unavailable", "unavailable")
+    unknown = await client.post(f"{PATH}/accept", json={"tools": ["fetch", "other"]}, headers=ROOT)
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (409, "tool_not_quarantined")
     accepted = await client.post(f"{PATH}/accept", json={"tools": ["fetch"]}, headers=ROOT)
-    assert (accepted.status_code, held(accepted.json())) == (200, {"fetch": False, "echo": False})
-    assert await called(client) == ("success", "home")
+    assert (accepted.status_code, held(accepted.json())) == (200, {"fetch": False, "echo": True})
+    assert (await called(client, "fetch"), await called(client, "echo")) == ("success", "unavailable")
     again = (await client.post(f"{PATH}/discover?wait=true", headers=ROOT)).json()
-    assert held(again) == {"fetch": False, "echo": False}
+    assert held(again) == {"fetch": False, "echo": True}
 
 
 async def test_everything_that_is_held_back_is_accepted_where_no_tool_is_named(client: AsyncClient) -> None:

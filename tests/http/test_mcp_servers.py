@@ -300,3 +300,34 @@ async def test_each_change_is_one_line_of_the_audit_trail(
         ("mcp_server.remove", "refused", "root", "docs"),
     ]
     assert "k3y" not in caplog.text
+
+
+@pytest.mark.requirement("C-2-operator-url", "C-2-egress", "H-trust-urls")
+async def test_only_the_operators_file_may_name_an_address_that_is_not_public(source: str) -> None:
+    whole = settings(providers=None, mcp_servers={"docs": {"url": source}})
+    async with open_host(whole, environ={}) as host, client_of(create_app(host)) as client:
+        found = await client.post(f"{PATH}/docs/discover?wait=true", headers=ROOT)
+        assert (found.status_code, found.json()["status"]) == (200, "success")
+        body = {"id": "mine", "url": source}
+        assert code(await client.post(PATH, json=body, headers=ROOT)) == (422, "address_refused", "url")
+        assert await ids(client, ROOT) == ["docs"]
+
+
+@pytest.mark.requirement("C-5-metric-server")
+async def test_calls_of_a_servers_tools_are_counted_under_its_id(source: str) -> None:
+    sections = {
+        "mcp_servers": {"docs": {"url": source}},
+        "toolsets": {"web": {"prefix": "web", "from": "mcp:docs"}},
+        "agents": {"a": {"toolsets": ["web"]}},
+    }
+    async with (
+        open_host(settings(providers=None, **sections), environ={}) as host,
+        client_of(create_app(host)) as client,
+    ):
+        await client.post(f"{PATH}/docs/discover?wait=true", headers=ROOT)
+        body = {"name": "web.echo", "arguments": {"text": "hi"}, "agent": "a"}
+        called = await client.post("/v1/tool-calls", json=body, headers=ROOT)
+        assert (called.json()["status"], called.json()["output"]) == ("success", "hi")
+        shown = (await client.get("/metrics")).text
+    labels = 'provider="mcp:docs",status="success",tool_name="echo"'
+    assert f"antwort_builtin_tool_executions_total{{{labels}}} 1.0" in shown
