@@ -15,6 +15,8 @@ FAMILIES = (
     "listing",
     "http",
     "mcp_server",
+    "mcp_client",
+    "mcp_sources",
     "startup",
     "memory",
     "relay",
@@ -26,6 +28,7 @@ FAMILIES = (
     "session_memory",
     "toolsets",
     "equipping",
+    "responses",
 )
 
 

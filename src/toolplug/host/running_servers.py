@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -21,13 +22,17 @@ from toolplug.mcp.server_tools import ServerTools
 from toolplug.toolsets.around import Around
 from toolplug.toolsets.toolset import Source
 
+ADDED = "_added"
+"""In metrics, every server that a tenant has added: their names are not ours."""
+
 _LOG = logging.getLogger("toolplug.host")
 
 
 class RunningServers:
     """Starts nothing itself: discovery does when it is due, and an executor when one of its tools is called.
 
-    Unless it is `serving`, nothing is discovered but what is asked for.
+    Unless it is `serving`, nothing is discovered but what is asked for. `discoveries` counts those that ended, by
+    server (`_added` for those of tenants) and outcome.
     """
 
     def __init__(self, around: Around, discovery: Discovery, connect: Connect, *, serving: bool) -> None:
@@ -39,6 +44,13 @@ class RunningServers:
         self._servers: dict[ServerName, ServerTools] = {}
         self._places: dict[ServerName, ServerPlace] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._told: dict[ServerName, str | None] = {}
+        self.discoveries: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def names(self) -> Collection[ServerName]:
+        """Every server that there is."""
+        return tuple(self._servers)
 
     def open(self, key: bytes) -> None:
         """Take servers from now on; `key` hides what the hashes of their configurations are made of."""
@@ -112,7 +124,9 @@ class RunningServers:
             on_change=partial(self._discovery.due, name),
             first=partial(self._listed_first, name),
         )
-        tools.show(self._discovery.record(name))
+        known = self._discovery.record(name)
+        self._told[name] = known.last_discovery
+        tools.show(known)
         self._place(name).put(tools)
         if self._serving:
             found_before = self._discovery.record(name).status == "success"
@@ -137,6 +151,7 @@ class RunningServers:
 
     def _end(self, name: ServerName) -> None:
         tools = self._servers.pop(name)
+        self._told.pop(name, None)
         self._in_background(self._discovery.leave(name))
         self._place(name).put(None)
         self._in_background(tools.aclose())
@@ -149,8 +164,12 @@ class RunningServers:
 
     def _found(self, name: ServerName, record: DiscoveryRecord) -> None:
         running = self._servers.get(name)
-        if running is not None:
-            running.show(record)
+        if running is None:
+            return
+        if record.status in ("success", "failed") and record.last_discovery != self._told.get(name):
+            self._told[name] = record.last_discovery
+            self.discoveries[name.id if name.tenant is None else ADDED, record.status] += 1
+        running.show(record)
 
     def _listed_first(self, name: ServerName, tools: Sequence[object]) -> None:
         """A connection of some session lists what every fresh one does: as good as a discovery, without another start.

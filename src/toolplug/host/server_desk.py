@@ -74,6 +74,11 @@ class ServerDesk:
         await self._running.aclose()
 
     @property
+    def running(self) -> RunningServers:
+        """Their executors."""
+        return self._running
+
+    @property
     def configuration(self) -> Configuration:
         """The newest that holds."""
         return self._configuration

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import orjson
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.plan import Tool
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.tool_rule import DEFAULT_POLICY
 from toolplug.host.server_desk import ServerDesk
@@ -38,9 +38,13 @@ class CatalogPage(NamedTuple):
 
 
 class _Section(NamedTuple):
-    """The tools of one source. `record` is what discovery knows of it, `away` that its tools cannot be called."""
+    """The tools of one source; `lead` stands before their names.
+
+    `record` is what discovery knows of it, `away` that its tools cannot be called.
+    """
 
     catalog: Catalog
+    lead: str = ""
     toolset: str | None = None
     server: str | None = None
     record: DiscoveryRecord | None = None
@@ -74,32 +78,33 @@ class ToolInfos:
     def _sections(self, principal: Principal, session: Session | None) -> Iterator[_Section]:
         yield _Section(self._registry.catalog.visible_to(principal))
         if session is not None:
-            own = session.executor.catalog.visible_to(principal)
-            yield _Section(own)
-            if own.away is not None:
-                yield _Section(own.away, away=True)
+            yield from _seen(_Section(session.executor.catalog), principal)
         code = None if session is None else session.code
+        listed = self._servers.listed(principal.tenant)
         exposed: set[str] = set()
         for toolset in self._toolsets.toolsets.of(principal.tenant).values():
             kind, named = split_source(toolset.shown) or ("", "")
             server = named if kind == MCP else None
-            catalog = self._toolsets.part(toolset, code).catalog.visible_to(principal)
             record = None if server is None else self._servers.record(principal.tenant, server)
-            yield _Section(catalog, toolset.id, server, record)
-            if catalog.away is not None:
-                yield _Section(catalog.away, toolset.id, server, record, away=True)
             exposed.update(() if server is None else (server,))
-        for server, catalog in self._servers.listed(principal.tenant).items():
+            opened = self._toolsets.opened(toolset, code)
+            if server is not None and opened is None:  # names are made here: nobody may ever need its prefixed catalog
+                section = _Section(listed.get(server, EMPTY_CATALOG), f"{toolset.prefix}.", toolset.id, server, record)
+            else:
+                catalog = (opened or self._toolsets.part(toolset)).catalog
+                section = _Section(catalog, "", toolset.id, server, record)
+            yield from _seen(section, principal)
+        for server, catalog in listed.items():
             if server not in exposed:
-                seen = catalog.visible_to(principal)
-                yield _Section(seen, None, server, self._servers.record(principal.tenant, server), away=True)
+                record = self._servers.record(principal.tenant, server)
+                yield _Section(catalog.visible_to(principal), f"{server}/", None, server, record, away=True)
 
     def _text(self, section: _Section) -> bytes:
         """The section's tools, separated by commas; the same object while nothing changed."""
-        key = (id(section.catalog), section.toolset, section.server, id(section.record), section.away)
+        key = (id(section.catalog), id(section.record), *section[1:4], section.away)
         kept = self._written.get(key)
         if kept is None:
-            text = b",".join([orjson.dumps(info) for info in _infos(section)])
+            text = orjson.dumps(list(_infos(section)))[1:-1]
             kept = self._written[key] = (section, text)
             if len(self._written) > _SECTIONS:
                 self._written.popitem(last=False)
@@ -108,28 +113,42 @@ class ToolInfos:
         return kept[1]
 
 
+def _seen(section: _Section, principal: Principal) -> Iterator[_Section]:
+    """The tools that the principal may see, then those of them that are away."""
+    catalog = section.catalog.visible_to(principal)
+    yield section._replace(catalog=catalog)
+    if catalog.away is not None:
+        yield section._replace(catalog=catalog.away, away=True)
+
+
 def _infos(section: _Section) -> Iterator[dict[str, object]]:
-    for tool in section.catalog.values():
-        if not tool.definition.hints.internal:
-            yield _info(tool, section)
-
-
-def _info(tool: Tool, section: _Section) -> dict[str, object]:
-    definition, record = tool.definition, section.record
-    name, kind = definition.name, definition.ref.kind
-    info: dict[str, object] = {
-        "name": name if section.server is None or section.toolset is not None else f"{section.server}/{name}",
-        "description": definition.description,
-        "type": kind if kind in _TYPES else NATIVE,
+    record, lead = section.record, section.lead
+    known = {
+        "discoveryStatus": None if record is None else record.status,
+        "lastDiscovered": None if record is None else record.last_discovery,
+        "stale": record is not None and record.stale,
     }
-    if section.server is not None:
-        info["server"] = section.server
-    if section.toolset is not None:
-        info["toolset"] = section.toolset
-    policy = next((item.value for item in tool.plan.settings if item.knob == "policy"), DEFAULT_POLICY)
-    info["callable"] = not section.away and policy != "deny"
-    info["configuredPolicy"] = policy
-    info["discoveryStatus"] = None if record is None else record.status
-    info["lastDiscovered"] = None if record is None else record.last_discovery
-    info["stale"] = record is not None and record.stale
-    return info
+    home = {
+        key: value for key, value in (("server", section.server), ("toolset", section.toolset)) if value is not None
+    }
+    for definition, plan in section.catalog.values():
+        if definition.hints.internal:
+            continue
+        policy = _policy(plan)
+        kind = definition.ref.kind
+        yield {
+            "name": lead + definition.name,
+            "description": definition.description,
+            "type": kind if kind in _TYPES else NATIVE,
+            **home,
+            "callable": not section.away and policy != "deny",
+            "configuredPolicy": policy,
+            **known,
+        }
+
+
+def _policy(plan: Plan) -> str:
+    for setting in plan.settings:
+        if setting.knob == "policy":
+            return setting.value
+    return DEFAULT_POLICY

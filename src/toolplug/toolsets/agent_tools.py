@@ -106,6 +106,11 @@ class AgentTools:
             return self._shared_part(toolset, source.lone)
         return self._lone_part(toolset, source)
 
+    def opened(self, toolset: Toolset, session: Hashable) -> LiveCatalog | None:
+        """What a session has of a toolset for itself, under the prefix; None where it has nothing of its own."""
+        part = self._sessions.get(session, {}).get(toolset)
+        return None if part is None else part.live
+
     def chosen(self, choice: Choice) -> list[Toolset]:
         """The toolsets of a choice that are registered, in order."""
         ids = choice.toolsets if choice.agent is None else _list_of(choice, self._allowlists)
