@@ -9,11 +9,15 @@ from docs.generator.markdown import code, page, sentence, table
 from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
+from toolplug.discovery.known_server import ServerName
+from toolplug.discovery.record import NEVER, DiscoveryRecord, Status
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
 from toolplug.execution.series import BUCKETS
+from toolplug.host.running_servers import ADDED
+from toolplug.host.server_metrics import ServerMetrics
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.sessions.limits import SessionLimits
 from toolplug.sessions.metrics import SessionMetrics
@@ -37,6 +41,10 @@ provider declares it, and `method` is `_other` where the path does not have the 
 Of sessions, `plugin` is one of {", ".join(map(code, get_args(PluginStatus)))}, `role` one of
 {", ".join(map(code, get_args(StreamRole)))}, `kind` is `register` or `update`, and its `outcome` is `done` or the code
 of the [error](errors.md). The `outcome` of a request to a plugin is `answered`, `error`, or why nobody answered.
+
+Calls of an MCP server's tools have `mcp:` and its id as their `provider`. Of servers, `status` is one of
+{", ".join(map(code, get_args(Status)))}; `server` is the id in the file, or `{ADDED}` for every server that came over
+HTTP, and `outcome` is `success` or `failed`.
 """
 
 
@@ -56,7 +64,7 @@ def _families() -> Iterable[Metric]:
     ledger.route("p", "GET", "/").record("200", 0.0)
     ledger.refused("authentication_required")
     broken = ProviderCollectors(lambda: [Collected("p", False, [_Broken()])], DEFAULT_NAMESPACE)
-    return [*CallMetrics(ledger).collect(), *broken.collect(), *_session_families(ledger)]
+    return [*CallMetrics(ledger).collect(), *broken.collect(), *_session_families(ledger), *_server_families()]
 
 
 def _session_families(ledger: Ledger) -> Iterable[Metric]:
@@ -66,6 +74,22 @@ def _session_families(ledger: Ledger) -> Iterable[Metric]:
     for counted in (counters.ended, counters.events, counters.resyncs, counters.relayed.ended):
         counted["any"] = 1
     return SessionMetrics(sessions, DEFAULT_NAMESPACE).collect()
+
+
+def _server_families() -> Iterable[Metric]:
+    return ServerMetrics(_Servers(), DEFAULT_NAMESPACE).collect()
+
+
+class _Servers:
+    """One discovery that ended."""
+
+    def __init__(self) -> None:
+        self.names = [ServerName("s")]
+        self.discoveries = {("s", "success"): 1}
+
+    def record(self, name: ServerName) -> DiscoveryRecord:
+        """Nothing is known."""
+        return NEVER
 
 
 class _Alone:

@@ -293,6 +293,22 @@ async def test_a_server_that_one_tenant_adds_is_no_other_tenants(plain: PlainSer
         assert [view.id for view in host.servers.servers("t1")] == ["files", "docs"]
 
 
+@pytest.mark.requirement("C-5-metric-server")
+async def test_servers_discoveries_and_calls_are_counted_by_the_servers_id(plain: PlainServer) -> None:
+    text = settings(plain, mcp_servers={"files": plain.entry, "broken": {"command": "/nowhere/at-all"}})
+    async with open_host(text, environ={}) as host:
+        await found(host)
+        await found(host, "broken")
+        assert pid(await call(host, "fs.read"))
+        shown = host.metrics.get_sample_value
+        labels = {"provider": "mcp:files", "tool_name": "read", "status": "success"}
+        assert shown("antwort_builtin_tool_executions_total", labels) == 1
+        assert shown("antwort_mcp_servers", {"status": "success"}) == 1
+        assert shown("antwort_mcp_servers", {"status": "failed"}) == 1
+        assert shown("antwort_mcp_discoveries_total", {"server": "files", "outcome": "success"}) == 1
+        assert shown("antwort_mcp_discoveries_total", {"server": "broken", "outcome": "failed"})
+
+
 @pytest.mark.requirement("H-mcp-dies", "H-mcp-restart")
 async def test_a_server_that_dies_in_a_call_is_unavailable_then_and_started_again_by_a_later_call(
     plain: PlainServer, caught_up: Callable[[Callable[[], Awaitable[ToolResult]]], Awaitable[ToolResult]]

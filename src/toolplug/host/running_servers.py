@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,8 +31,7 @@ _LOG = logging.getLogger("toolplug.host")
 class RunningServers:
     """Starts nothing itself: discovery does when it is due, and an executor when one of its tools is called.
 
-    Unless it is `serving`, nothing is discovered but what is asked for. `discoveries` counts those that ended, by
-    server (`_added` for those of tenants) and outcome.
+    Unless it is `serving`, nothing is discovered but what is asked for.
     """
 
     def __init__(self, around: Around, discovery: Discovery, connect: Connect, *, serving: bool) -> None:
@@ -45,12 +44,17 @@ class RunningServers:
         self._places: dict[ServerName, ServerPlace] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: dict[ServerName, str | None] = {}
-        self.discoveries: Counter[tuple[str, str]] = Counter()
+        self._discoveries: Counter[tuple[str, str]] = Counter()
 
     @property
     def names(self) -> Collection[ServerName]:
         """Every server that there is."""
         return tuple(self._servers)
+
+    @property
+    def discoveries(self) -> Mapping[tuple[str, str], int]:
+        """How many ended, by server (`_added` for those of tenants) and outcome."""
+        return self._discoveries
 
     def open(self, key: bytes) -> None:
         """Take servers from now on; `key` hides what the hashes of their configurations are made of."""
@@ -168,7 +172,7 @@ class RunningServers:
             return
         if record.status in ("success", "failed") and record.last_discovery != self._told.get(name):
             self._told[name] = record.last_discovery
-            self.discoveries[name.id if name.tenant is None else ADDED, record.status] += 1
+            self._discoveries[name.id if name.tenant is None else ADDED, record.status] += 1
         running.show(record)
 
     def _listed_first(self, name: ServerName, tools: Sequence[object]) -> None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import get_args
+from collections.abc import Collection, Iterator, Mapping
+from typing import Protocol, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolplug.discovery.record import Status
-from toolplug.host.running_servers import RunningServers
+from toolplug.discovery.known_server import ServerName
+from toolplug.discovery.record import DiscoveryRecord, Status
+
+
+class Counted(Protocol):
+    """Servers as they are counted: `discoveries` that ended by server and outcome."""
+
+    @property
+    def names(self) -> Collection[ServerName]: ...
+    @property
+    def discoveries(self) -> Mapping[tuple[str, str], int]: ...
+    def record(self, name: ServerName) -> DiscoveryRecord: ...
 
 
 class ServerMetrics(Collector):
     """What discovery knows, and how it went. Servers that tenants added are counted together, under no name."""
 
-    def __init__(self, running: RunningServers, namespace: str) -> None:
+    def __init__(self, running: Counted, namespace: str) -> None:
         self._running = running
         self._prefix = f"{namespace}_mcp"
 
