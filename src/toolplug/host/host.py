@@ -12,7 +12,7 @@ from typing import Self
 
 from prometheus_client import CollectorRegistry
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, StoreError
@@ -359,6 +359,8 @@ class Host:
         _say_wrong_servers(self._entered().configuration)
         for record in self.records():
             _LOG.info("provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
+        for view in self.servers.servers(ANONYMOUS.tenant):
+            _LOG.info("MCP server %s: %s", view.id, view.state)
 
 
 def _say_wrong_servers(configuration: Configuration) -> None:

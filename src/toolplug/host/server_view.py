@@ -34,6 +34,15 @@ class ServerView(NamedTuple):
     origin: str
     record: DiscoveryRecord
 
+    @property
+    def state(self) -> str:
+        """Where it stands, in a few words for the log."""
+        if not self.enabled:
+            return "off"
+        record = self.record
+        known = f"{record.status}, {len(record.tools)} {'stale ' if record.stale else ''}tools"
+        return known if record.error is None else f"{known} ({record.error})"
+
 
 def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset[str]) -> ServerView:
     """What may be shown of a server; `withheld` are texts that came from the environment or from secret files."""

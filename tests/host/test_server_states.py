@@ -1,0 +1,35 @@
+"""What the log says of each MCP server when a host is entered."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from tests.host.plain_server import PlainServer
+
+from toolplug import Principal, open_host
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-8-record")]
+
+OPERATOR = Principal(subject="olga", scopes=frozenset({"admin"}))
+
+
+async def test_one_line_says_of_each_server_where_it_stands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolplug.host")
+    web = PlainServer(tmp_path / "web", "fetch", "echo")
+    servers = {"web": web.entry, "gone": {"command": "/nowhere/at-all"}, "off": {**web.entry, "enabled": False}}
+    settings = {"mcp_servers": servers, "store": f"sqlite:///{tmp_path}/state.db"}
+    async with open_host(settings, environ={}, serving=False) as host:
+        for name in ("web", "gone"):
+            await host.servers.discover(name, by=OPERATOR, wait_s=20, request_id="")
+        error = host.servers.server("default", "gone").record.error
+    caplog.clear()
+    async with open_host(settings, environ={}, serving=False):
+        pass
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MCP server ")]
+    assert lines == [
+        "MCP server web: success, 2 tools",
+        f"MCP server gone: failed, 0 tools ({error})",
+        "MCP server off: off",
+    ]
