@@ -19,6 +19,11 @@ class BoundedLines:
         self._max_bytes = max_bytes
         self._kept = bytearray()
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next line is here already."""
+        return b"\n" in self._kept
+
     async def next(self) -> bytes | None:
         """The next line, None at the end of the stream. Raises `LineTooLong`, and what the stream raises."""
         searched = 0

@@ -44,7 +44,7 @@ class LastWords:
         return self._readable(self._kept)
 
     def _say(self, line: bytes) -> None:
-        if text := self._readable(line[:_KEPT]):
+        if line.strip() and self._log.takes() and (text := self._readable(line[:_KEPT])):
             self._log.write(logging.INFO, self._what, text)
 
     def _readable(self, said: bytes) -> str:

@@ -23,13 +23,19 @@ class PacedLog:
         self._written = 0
         self._left_out = 0
 
-    def write(self, level: int, what: str, text: str) -> None:
-        """Log `what: text`, cut to 500 characters, or count it."""
+    def takes(self) -> bool:
+        """Whether a line would be written now; one that would not is counted, and need not be made."""
         now = self._clock()
         if now - self._since >= _MINUTE_S:
             self._since, self._written = now, 0
-        if self._written >= self._per_minute:
-            self._left_out += 1
+        if self._written < self._per_minute:
+            return True
+        self._left_out += 1
+        return False
+
+    def write(self, level: int, what: str, text: str) -> None:
+        """Log `what: text`, cut to 500 characters, or count it."""
+        if not self.takes():
             return
         self._written += 1
         left_out, self._left_out = self._left_out, 0

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from toolplug.mcp.paced_log import PacedLog
 from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
 from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES
+from toolplug.mcp.sdk.wanted import is_wanted
 
 MAX_GARBAGE = 1_000
 _AT_ONCE = 64
@@ -41,7 +42,8 @@ class MessageEvents(httpx2.AsyncByteStream):
                 if message is not None or _is_mark(event):
                     garbage = 0
                     settled = settled or isinstance(message, JSONRPCResponse | JSONRPCError)
-                    yield _encoded(event)
+                    if message is None or is_wanted(message):
+                        yield _encoded(event)
                     continue
                 garbage += 1
                 self._log.write(

@@ -20,11 +20,11 @@ from pydantic import ValidationError
 
 from toolplug.mcp.bounded_lines import LineTooLong
 from toolplug.mcp.child import MAX_LINE_BYTES, Child
+from toolplug.mcp.sdk.wanted import is_wanted
 
 MAX_GARBAGE = 1_000
 """Lines in a row that are no messages, after which a server is given up."""
 
-_SLICE_S = 0.005
 _CANCELLED = "notifications/cancelled"
 
 
@@ -35,8 +35,6 @@ class MessagesIn:
         self.ended_because: str | None = None
         self._child = child
         self._garbage = 0
-        self._loop = asyncio.get_running_loop()
-        self._slice_ends = 0.0
 
     async def receive(self) -> SessionMessage | Exception:
         """The next message. Raises `anyio.EndOfStream`."""
@@ -53,7 +51,8 @@ class MessagesIn:
 
     async def __anext__(self) -> SessionMessage | Exception:
         while self.ended_because is None:
-            await self._let_others_run()
+            if self._child.lines.ready:
+                await asyncio.sleep(0)  # what the message before has begun goes on first, and so does everybody else
             line = await self._line()
             if line is None:
                 break
@@ -62,6 +61,8 @@ class MessagesIn:
                 self._count_garbage(line)
                 continue
             self._garbage = 0
+            if not is_wanted(message):
+                continue
             if isinstance(message, JSONRPCRequest):
                 await self._child.writable()
             return SessionMessage(message)
@@ -83,13 +84,6 @@ class MessagesIn:
         except ConnectionError:
             pass
         return None
-
-    async def _let_others_run(self) -> None:
-        """Lines that are there already are read without waiting, which must not hold the loop for long."""
-        now = self._loop.time()
-        if now >= self._slice_ends:
-            await asyncio.sleep(0)
-            self._slice_ends = self._loop.time() + _SLICE_S
 
     def _count_garbage(self, line: bytes) -> None:
         self._garbage += 1
