@@ -309,10 +309,10 @@ class SessionRefused(ToolplugError):
 
 
 ResponseRefusal = Literal[
-    "background_only",
     "invalid_request",
     "item_not_found",
     "missing_tool_output",
+    "not_background",
     "previous_response_not_found",
     "response_not_found",
     "unknown_call_id",

@@ -89,7 +89,7 @@ _STATUS_OF_SERVERS: Mapping[McpServerRefusal, int] = {
     "too_many_servers": 422,
 }
 _STATUS_OF_RESPONSES: Mapping[ResponseRefusal, int] = {
-    "background_only": 409,
+    "not_background": 409,
     "invalid_request": 400,
     "item_not_found": 404,
     "missing_tool_output": 400,

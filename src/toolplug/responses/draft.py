@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from secrets import token_hex
 from typing import Literal
 
+from toolplug.catalog.definition import HostedItem
+from toolplug.providers.json_object import as_object
 from toolplug.responses.backend import Usage
 from toolplug.responses.input_items import Item
-from toolplug.responses.request import ResponseRequest
+from toolplug.responses.request import Format, ResponseRequest
 
 Event = dict[str, object]
 """`type`, `sequence_number`, and what the type says."""
@@ -28,6 +30,7 @@ class Draft:
         self.model = model
         self.status: Status = "queued" if request.background else "in_progress"
         self.output: list[Item] = []
+        self.hidden: dict[str, Item] = {}
         self.usage: Usage | None = None
         self.warnings: Sequence[Mapping[str, object]] = ()
         self._request = request
@@ -64,6 +67,10 @@ class Draft:
         """Tell that an item is as it stays."""
         self.output[index] = item
         return self.event("response.output_item.done", output_index=index, item=item)
+
+    def hide(self, whole: Item, shape: HostedItem) -> None:
+        """Keep a whole item of which not everybody sees everything, and how it is shown."""
+        self.hidden[str(whole["id"])] = {"item": whole, "fields": dict(shape.fields), "on_include": shape.on_include}
 
     def use(self, usage: Usage | None) -> None:
         """Add what a turn has cost."""
@@ -113,7 +120,7 @@ class Draft:
             "max_tool_calls": asked.max_tool_calls,
             "max_output_tokens": asked.max_output_tokens,
             "text": {
-                "format": (text and text.format) or _DEFAULT_TEXT,
+                "format": _echo_format(text and text.format),
                 **({"verbosity": text.verbosity} if text and text.verbosity else {}),
             },
             "reasoning": None if reasoning is None else {"effort": reasoning.effort, "summary": reasoning.summary},
@@ -150,10 +157,16 @@ def _echo(tool: Mapping[str, object]) -> Mapping[str, object]:
     return {**dict.fromkeys(_OF_FUNCTION), **tool} if tool.get("type") == "function" else tool
 
 
-def _echo_choice(choice: str | Mapping[str, object] | None) -> object:
-    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-        return {"mode": "auto", **choice}
-    return choice or "auto"
+def _echo_format(form: Format | None) -> Mapping[str, object]:
+    if form is None:
+        return _DEFAULT_TEXT
+    shown = form.model_dump(by_alias=True, exclude_none=True)
+    return {"description": None, "strict": False, **shown} if form.type == "json_schema" else shown
+
+
+def _echo_choice(choice: object) -> object:
+    given = as_object(choice)
+    return {"mode": "auto", **given} if given.get("type") == "allowed_tools" else choice or "auto"
 
 
 def _counted(usage: Usage) -> dict[str, object]:

@@ -58,7 +58,10 @@ class HostedCall:
 
     def end(self, result: ToolResult, include: Collection[str]) -> Iterator[Event]:
         """The call has ended so."""
-        self._item = _ended(self._item, self._shape, result, include)
+        whole = self._item = _ended(self._item, self._shape, result)
+        if self._shape.on_include:
+            self._item = shown(whole, self._shape, include)
+            self._draft.hide(whole, self._shape)
         yield self._event("failed" if result.is_error else "completed")
         yield self._draft.done(self._index, self._item)
 
@@ -68,16 +71,20 @@ class HostedCall:
         return self._draft.event(full, item_id=self._item["id"], output_index=self._index)
 
 
-def _ended(item: Item, shape: HostedItem, result: ToolResult, include: Collection[str]) -> Item:
+def _ended(item: Item, shape: HostedItem, result: ToolResult) -> Item:
     metadata = result.metadata
     fields = {name: metadata[name] for name in shape.fields if name in metadata}
     if shape.type == "mcp_call" and result.is_error:
         fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result.output}]}
-    shown: Item = {**item, **fields, "status": "failed" if result.is_error else "completed", "output": result.output}
+    return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": result.output}
+
+
+def shown(item: Item, shape: HostedItem, include: Collection[str]) -> Item:
+    """The item without what only those see who ask for it."""
     for path in shape.on_include:
         if f"{shape.type}.{path}" not in include:
-            shown = _without(shown, path.split("."), shape.fields)
-    return shown
+            item = _without(item, path.split("."), shape.fields)
+    return item
 
 
 def _without(item: Item, path: list[str], empty: Mapping[str, object]) -> Item:

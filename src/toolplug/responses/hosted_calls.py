@@ -47,30 +47,28 @@ class HostedCalls:
 
     async def make(self, calls: Sequence[ModelCall], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
         """Make the calls of a turn side by side; those that may not be made are given back."""
-        wanted: list[tuple[ModelCall, CallContext | None]] = []
+        wanted: list[tuple[ModelCall, CallContext | str]] = []
         for call in calls:
             if self._most is not None and self.made + len(wanted) >= self._most:
                 self.exhausted = True
                 break
-            tool = catalog.find(call.name)
-            name = call.name if tool is None else tool.definition.wire
-            outside = offer.allowed is not None and name not in offer.allowed
-            wanted.append((call, None if outside else self._context(call, offer, catalog)))
+            refused = _refused(call.name, offer, catalog)
+            wanted.append((call, refused or self._context(call, offer, catalog)))
         async with aclosing(self._make(wanted, catalog)) as events:
             async for event in events:
                 yield event
         self.exhausted = self.exhausted or self.made == self._most
 
     async def _make(
-        self, wanted: Sequence[tuple[ModelCall, CallContext | None]], catalog: Catalog
+        self, wanted: Sequence[tuple[ModelCall, CallContext | str]], catalog: Catalog
     ) -> AsyncGenerator[Event]:
         jobs: list[Job] = []
         shown: list[HostedCall] = []
         for call, context in wanted:
             self.made += 1
             tool = catalog.find(call.name)
-            if context is None:
-                for event in self._given_back(call):
+            if isinstance(context, str):
+                for event in self._given_back(call, context):
                     yield event
             elif _must_ask(tool):
                 for event in await self._asked_first(call, context, tool):
@@ -112,10 +110,10 @@ class HostedCalls:
         for event in events:
             yield event
 
-    def _given_back(self, call: ModelCall) -> Iterator[Event]:
+    def _given_back(self, call: ModelCall, reason: str) -> Iterator[Event]:
         shown = HostedCall(self._draft, call, None)
         yield from shown.begin()
-        yield from self._ended(shown, _refusal(call, f"tool {call.name} is not in the allowed_tools list"))
+        yield from self._ended(shown, _refusal(call, reason))
 
     def _ended(self, shown: HostedCall, result: ToolResult) -> Iterator[Event]:
         self._citations.add(result.metadata)
@@ -125,6 +123,17 @@ class HostedCalls:
         tool = catalog.find(call.name)
         options = EMPTY if tool is None else offer.options.get(tool.definition.name, EMPTY)
         return self._asker.context._replace(options=options, idempotency_key=key)
+
+
+def _refused(name: str, offer: Offer, catalog: Catalog) -> str | None:
+    """Why the call is given back to the model; None where it may be made, if only to hear that nobody has the tool."""
+    tool = catalog.find(name)
+    wire = name if tool is None else tool.definition.wire
+    if offer.allowed is not None and wire not in offer.allowed:
+        return f"tool {name} is not in the allowed_tools list"
+    if tool is not None and all(tool.definition is not hosted for hosted in offer.hosted):
+        return catalog.unknown(name)
+    return None
 
 
 def _must_ask(tool: Tool | None) -> bool:

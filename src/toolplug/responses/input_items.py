@@ -20,18 +20,20 @@ from toolplug.providers.json_object import as_object
 
 Item = Mapping[str, object]
 
+MAX_TEXT = 10 * 1024 * 1024
+
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
 _ROLES = frozenset({"user", "system", "developer", "assistant"})
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 
 
-def checked_items(given: str | list[dict[str, object]] | None) -> list[Item]:
-    """The items of a request; text is a user's message. Raises `ResponseRefused`."""
-    if given is None:
-        return []
+def checked_items(given: object) -> list[Item]:
+    """The items of a request's input; text is a user's message. Raises `ResponseRefused`."""
     if isinstance(given, str):
+        _check_length(given, "input")
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
-    return [_checked(item, f"input[{index}]") for index, item in enumerate(given)]
+    items = cast("list[object]", given) if isinstance(given, list) else []
+    return [_checked(item, f"input[{index}]") for index, item in enumerate(items)]
 
 
 def is_hosted_call(kind: object) -> bool:
@@ -57,7 +59,15 @@ def parts_of(content: object) -> list[Mapping[str, object]]:
     return [as_object(part) for part in cast("list[object]", content)] if isinstance(content, list) else []
 
 
-def _checked(item: Item, at: str) -> Item:
+def _check_length(text: str, at: str) -> None:
+    if len(text) > MAX_TEXT:
+        raise _refused(at, f"a text has at most {MAX_TEXT} characters")
+
+
+def _checked(given: object, at: str) -> Item:
+    if not isinstance(given, Mapping):
+        raise _refused(at, "an item should be an object")
+    item = as_object(cast("object", given))
     kind = item.get("type", "message" if "role" in item else None)
     check = _CHECKS.get(kind) if isinstance(kind, str) else None
     if check is not None:
@@ -129,6 +139,7 @@ def _texts(item: Item, at: str, names: Iterable[str]) -> None:
 def _content(content: object, at: str, *, own: bool) -> None:
     """Parts that a Chat Completions backend can be given; `own`: the model's, which is text."""
     if isinstance(content, str):
+        _check_length(content, at)
         return
     if not isinstance(content, list):
         raise _refused(at, "it should be text, or a list of parts")

@@ -105,9 +105,7 @@ class Loop:
             if turn.finish in {"length", "content_filter"}:
                 yield draft.cut_short("max_output_tokens" if turn.finish == "length" else "content_filter")
                 return
-            if not turn.calls or any(call.name in _callable(offer) for call in turn.calls):
-                for event in turn.hand_over():
-                    yield event
+            if turn.is_for_client:
                 yield draft.complete(time())
                 return
             async with aclosing(calls.make(turn.calls, offer, self._catalog)) as events:

@@ -53,7 +53,8 @@ def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *
     """The tools of a request as the catalog is now. Raises `ResponseRefused`."""
     entries = request.tools or []
     own = frozenset(_own_names(entries))
-    given = _checked_choice(request.tool_choice)
+    given = request.tool_choice
+    _check_choice(given)
     try:
         expansion = expand_builtin_tools(entries, _Listed(catalog), tool_choice=given, strict=strict)
     except UnmatchedStub as error:
@@ -108,12 +109,15 @@ def _own_names(entries: Sequence[Mapping[str, object]]) -> Iterator[str]:
             yield name
 
 
-def _checked_choice(choice: str | Mapping[str, object] | None) -> str | Mapping[str, object] | None:
+def _check_choice(choice: object) -> None:
     if isinstance(choice, str) and choice not in _CHOICES:
         raise _refused("tool_choice", f"{choice!r} is no choice; auto, none and required are, and objects with a type")
-    if isinstance(choice, Mapping) and not isinstance(choice.get("type"), str):
-        raise _refused("tool_choice.type", "the type of a choice should be text")
-    return choice
+    if isinstance(choice, Mapping):
+        given = as_object(cast("object", choice))
+        if not isinstance(given.get("type"), str):
+            raise _refused("tool_choice.type", "the type of a choice should be text")
+        if given["type"] == "allowed_tools" and not isinstance(given.get("tools"), list):
+            raise _refused("tool_choice.tools", "allowed_tools has a list of tools")
 
 
 def _chat(entry: object) -> object:
@@ -145,7 +149,7 @@ def _chosen_names(choice: object, catalog: Catalog) -> Names:
 def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog) -> Names | None:
     """What both lists allow; None where there is none."""
     by_choice = chosen if as_object(choice).get("type") == "allowed_tools" else None
-    if choice == "none" and isinstance(request.tool_choice, Mapping):
+    if choice == "none" and request.tool_choice != "none":
         by_choice = _NOTHING
     if request.allowed_tools is None:
         return by_choice

@@ -32,6 +32,7 @@ class OpenAIBackend:
         self, base_url: str, api_key: str | None, default_model: str | None, *, timeout_s: float, retries: int
     ) -> None:
         self.default_model: str | None = default_model
+        self._secret = api_key
         self._client = AsyncOpenAI(
             base_url=base_url, api_key=api_key or _NO_KEY, timeout=timeout_s, max_retries=retries
         )
@@ -46,7 +47,7 @@ class OpenAIBackend:
             else:
                 yield delta_of(await self._client.post(_PATH, cast_to=object, body=dict(question)), whole=True)
         except APIError as error:
-            raise _failure(error) from error
+            raise self._failure(error) from error
         except (JSONDecodeError, UnicodeDecodeError) as error:
             raise garbage("it is not JSON") from error
 
@@ -54,36 +55,47 @@ class OpenAIBackend:
         """Close the connections."""
         await self._client.close()
 
+    def _failure(self, error: APIError) -> BackendFailed:
+        if isinstance(error, APITimeoutError):
+            return BackendFailed("backend_timeout", "the model's server did not answer in time")
+        if isinstance(error, APIConnectionError):
+            return BackendFailed("backend_unreachable", "the model's server cannot be reached, or hung up")
+        if not isinstance(error, APIStatusError):
+            return BackendFailed("backend_error", f"the model's server failed: {self._said(error)}")
+        if error.status_code == 429:
+            message = "the model's server takes no more requests now"
+            return BackendFailed("rate_limit_exceeded", message, retry_after_s=_retry_after(error))
+        if error.status_code >= 500:
+            return BackendFailed("backend_error", f"the model's server failed with status {error.status_code}")
+        message = f"the model's server refused ({error.status_code}): {self._said(error)}"
+        return BackendFailed("backend_refused", message)
+
+    def _said(self, error: APIError) -> str:
+        """The server's own words, without the key that it was given."""
+        said = error.message if self._secret is None else error.message.replace(self._secret, "***")
+        return said[:_MAX_MESSAGE]
+
     async def _streamed(self, question: Question) -> AsyncGenerator[Delta]:
         finished = False
         stream = await self._client.post(
             _PATH, cast_to=object, body={**question, **_USAGE}, stream=True, stream_cls=AsyncStream[object]
         )
-        async with stream:
-            async for chunk in stream:
-                delta = delta_of(chunk, whole=False)
-                finished = finished or delta.finish is not None
-                yield delta
+        try:
+            async with stream:
+                async for chunk in stream:
+                    delta = delta_of(chunk, whole=False)
+                    finished = finished or delta.finish is not None
+                    yield delta
+        except APITimeoutError:
+            raise
+        except APIConnectionError as error:
+            raise _broke_off() from error
         if not finished:
-            raise BackendFailed("backend_broke_off", "the model's server stopped in the middle of its answer")
+            raise _broke_off()
 
 
-def _failure(error: APIError) -> BackendFailed:
-    if isinstance(error, APITimeoutError):
-        return BackendFailed("backend_timeout", "the model's server did not answer in time")
-    if isinstance(error, APIConnectionError):
-        return BackendFailed("backend_unreachable", "the model's server cannot be reached, or hung up")
-    if not isinstance(error, APIStatusError):
-        return BackendFailed("backend_error", f"the model's server failed: {error.message[:_MAX_MESSAGE]}")
-    status = error.status_code
-    if status == 429:
-        message = "the model's server takes no more requests now"
-        return BackendFailed("rate_limit_exceeded", message, retry_after_s=_retry_after(error))
-    if status >= 500:
-        return BackendFailed("backend_error", f"the model's server failed with status {status}")
-    if status in {401, 403}:
-        return BackendFailed("backend_refused", "the model's server does not take this host's key")
-    return BackendFailed("backend_refused", f"the model's server refused ({status}): {error.message[:_MAX_MESSAGE]}")
+def _broke_off() -> BackendFailed:
+    return BackendFailed("backend_broke_off", "the model's server stopped in the middle of its answer")
 
 
 def _retry_after(error: APIStatusError) -> float | None:

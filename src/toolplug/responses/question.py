@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from toolplug.responses.backend import Question
 from toolplug.responses.draft import Draft
 from toolplug.responses.offer import Offer
-from toolplug.responses.request import ResponseRequest
+from toolplug.responses.request import ResponseRequest, Text
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -21,7 +21,6 @@ _AS_THEY_ARE = (
     "prompt_cache_key",
     "user",
 )
-_OF_SCHEMA = ("name", "description", "schema", "strict")
 
 
 def question(
@@ -42,7 +41,7 @@ def question(
     if request.reasoning is not None and request.reasoning.effort is not None:
         asked["reasoning_effort"] = request.reasoning.effort
     if request.text is not None:
-        asked.update(_of_text(request.text.format, request.text.verbosity))
+        asked.update(_of_text(request.text))
     if LOGPROBS in (request.include or ()):
         asked["logprobs"] = True
         if request.top_logprobs is not None:
@@ -50,12 +49,12 @@ def question(
     return asked
 
 
-def _of_text(form: Mapping[str, object] | None, verbosity: str | None) -> dict[str, object]:
-    asked: dict[str, object] = {} if verbosity is None else {"verbosity": verbosity}
-    kind = None if form is None else form.get("type")
-    if form is not None and kind == "json_schema":
-        schema = {name: form[name] for name in _OF_SCHEMA if form.get(name) is not None}
-        asked["response_format"] = {"type": kind, "json_schema": schema}
-    elif kind == "json_object":
-        asked["response_format"] = {"type": kind}
+def _of_text(text: Text) -> dict[str, object]:
+    asked: dict[str, object] = {} if text.verbosity is None else {"verbosity": text.verbosity}
+    form = text.format
+    if form is not None and form.type == "json_schema":
+        schema = form.model_dump(by_alias=True, exclude_none=True, exclude={"type"})
+        asked["response_format"] = {"type": form.type, "json_schema": schema}
+    elif form is not None and form.type == "json_object":
+        asked["response_format"] = {"type": form.type}
     return asked

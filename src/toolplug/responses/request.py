@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import re
+from typing import Annotated, ClassVar, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-MAX_TEXT = 10 * 1024 * 1024
-MAX_ITEMS = 10_000
+from toolplug.responses.input_items import MAX_TEXT
+
 MAX_TOOLS = 1_000
 
 JsonObject = dict[str, object]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+_INCLUDES = frozenset(
+    {
+        "computer_call_output.output.image_url",
+        "message.input_image.image_url",
+        "message.output_text.logprobs",
+        "reasoning.encrypted_content",
+    }
+)
+_OF_CALL = re.compile(r"([a-z0-9_]+_call|[a-z][a-z0-9_-]*:[a-z][a-z0-9_.-]*)\.[a-z_.]+")
+
+
+def _included(path: str) -> str:
+    if path not in _INCLUDES and not _OF_CALL.fullmatch(path):
+        known = ", ".join(sorted(_INCLUDES))
+        raise PydanticCustomError("include", "should be one of {known}, or <type of a call>.<field>", {"known": known})
+    return path
+
+
+def _text_or_list(value: object) -> object:
+    if isinstance(value, str | list | None):
+        return cast("object", value)
+    raise PydanticCustomError("text_or_list", "should be text, or a list of items")
+
+
+def _text_or_object(value: object) -> object:
+    if isinstance(value, str | dict | None):
+        return cast("object", value)
+    raise PydanticCustomError("text_or_object", "should be text, or an object with a type")
 
 
 class _Part(BaseModel):
@@ -25,10 +57,20 @@ class Reasoning(_Part):
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 
+class Format(_Part):
+    """What the model's text must be."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: Annotated[str | None, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")] = None
+    description: str | None = None
+    schema_: Annotated[JsonObject | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+
 class Text(_Part):
     """The shape of the model's text."""
 
-    format: JsonObject | None = None
+    format: Format | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
@@ -43,19 +85,25 @@ class ResponseRequest(_Part):
 
     model: Annotated[str | None, Field(min_length=1, description="the backend's own default when absent")] = None
     input: Annotated[
-        Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[JsonObject], Field(max_length=MAX_ITEMS)] | None,
+        object,
+        BeforeValidator(_text_or_list, json_schema_input_type=str | list[JsonObject] | None),
         Field(description="a user's text, or items"),
     ] = None
     instructions: Annotated[str | None, Field(max_length=MAX_TEXT, description="for this response only")] = None
     previous_response_id: Annotated[str | None, Field(description="the stored response that this one continues")] = None
     tools: Annotated[list[JsonObject] | None, Field(max_length=MAX_TOOLS)] = None
-    tool_choice: str | JsonObject | None = None
+    tool_choice: Annotated[object, BeforeValidator(_text_or_object, json_schema_input_type=str | JsonObject | None)] = (
+        None
+    )
     allowed_tools: Annotated[
-        list[str | JsonObject] | None, Field(description="names, or {type, name}; the model may call no other")
+        list[Annotated[object, BeforeValidator(_text_or_object, json_schema_input_type=str | JsonObject)]] | None,
+        Field(description="names, or {type, name}; the model may call no other"),
     ] = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: Annotated[int | None, Field(ge=1, description="hosted calls of the whole response")] = None
-    include: Annotated[list[str] | None, Field(description="what is left out otherwise")] = None
+    include: Annotated[
+        list[Annotated[str, AfterValidator(_included)]] | None, Field(description="what is left out otherwise")
+    ] = None
     metadata: Annotated[dict[str, Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)] = None
     store: bool | None = None
     background: bool | None = None

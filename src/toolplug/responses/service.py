@@ -24,6 +24,7 @@ TTL_S = 30 * 86_400.0
 AskerFor = Callable[[str], Awaitable[Asker]]
 """Who asks, given the key of the conversation: the same for all responses that continue one another."""
 
+_NEWS = frozenset({"response.queued", "response.in_progress", "response.output_item.done"})
 _LOG = logging.getLogger("toolplug.responses")
 
 
@@ -48,7 +49,7 @@ class Responses:
         as `Loop.events` does.
         """
         chain = [] if request.previous_response_id is None else await self._continued(request, tenant)
-        conversation = chain[0].conversation if chain else token_hex(16)
+        conversation = chain[-1].conversation if chain else token_hex(16)
         request = await self._with_references(request, tenant)
         asker = await asker_for(conversation)
         loop = Loop(await self._load(), asker, request, max_turns=self._max_turns)
@@ -56,7 +57,7 @@ class Responses:
         try:
             async with aclosing(loop.events([item for kept in chain for item in kept.items])) as events:
                 async for event in events:
-                    if request.is_stored and (draft.status in FINAL or event["type"] == "response.queued"):
+                    if request.is_stored and (draft.status in FINAL or _is_news(request, event)):
                         yield await self._kept(tenant, event, draft, sent, conversation)
                     else:
                         yield event
@@ -83,7 +84,7 @@ class Responses:
         kept = await self.stored.read(tenant, response)
         if not kept.response["background"]:
             message = "only a response with background: true can be cancelled; hang up on any other"
-            raise ResponseRefused("background_only", message, param="id")
+            raise ResponseRefused("not_background", message, param="id")
         task = self._running.get((tenant, response))
         if task is not None:
             task.cancel()
@@ -119,16 +120,13 @@ class Responses:
 
     async def _with_references(self, request: ResponseRequest, tenant: str) -> ResponseRequest:
         """The request with the items that it refers to in their places."""
-        given = request.input
-        if not isinstance(given, list) or not any(item.get("type") == "item_reference" for item in given):
+        items = checked_items(request.input)
+        if not any(item["type"] == "item_reference" for item in items):
             return request
-        items: list[Item] = []
-        for index, item in enumerate(checked_items(given)):
-            is_reference = item.get("type") == "item_reference"
-            items.append(
-                await self.stored.item(tenant, str(item["id"]), f"input[{index}].id") if is_reference else item
-            )
-        return request.model_copy(update={"input": [dict(item) for item in items]})
+        for index, item in enumerate(items):
+            if item["type"] == "item_reference":
+                items[index] = await self.stored.item(tenant, str(item["id"]), f"input[{index}].id")
+        return request.model_copy(update={"input": items})
 
     async def _kept(self, tenant: str, event: Event, draft: Draft, sent: list[Item], conversation: str) -> Event:
         """The event, once the response is kept; where it cannot be, the event that says so."""
@@ -141,7 +139,12 @@ class Responses:
         return event
 
     async def _keep(self, tenant: str, draft: Draft, sent: list[Item], conversation: str) -> None:
-        await self.stored.keep(tenant, Kept(draft.object(), with_ids(sent, draft.key), conversation))
+        await self.stored.keep(tenant, Kept(draft.object(), with_ids(sent, draft.key), conversation, draft.hidden))
+
+
+def _is_news(request: ResponseRequest, event: Event) -> bool:
+    """Is it something that those who only look now and then should see."""
+    return bool(request.background) and event["type"] in _NEWS
 
 
 async def _drained(events: AsyncGenerator[Event]) -> None:

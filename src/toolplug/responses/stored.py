@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import orjson
 
+from toolplug.catalog.definition import HostedItem
 from toolplug.errors import ResponseRefused
 from toolplug.providers.json_object import as_object
 from toolplug.responses.draft import response_id
+from toolplug.responses.hosted import shown
 from toolplug.responses.input_items import Item, parts_of
 from toolplug.stores.store import Store
 
@@ -23,11 +25,28 @@ _ITEM_ID = re.compile(r"[a-z0-9_]+_([0-9a-f]{32})(i?[0-9a-f]{3,})")
 
 
 class Kept(NamedTuple):
-    """One response as it is kept. `conversation` is the same for all that continue one another."""
+    """One response as it is kept. `conversation` is the same for all that continue one another; `hidden` are whole
+    items by id, with how they are shown to those who do not ask for everything."""
 
     response: Mapping[str, object]
     sent: Sequence[Item]
     conversation: str
+    hidden: Mapping[str, object]
+
+    def included(self, include: Collection[str]) -> Mapping[str, object]:
+        """The response with what is asked for."""
+        if not self.hidden or not include:
+            return self.response
+        output = cast("list[Item]", self.response["output"])
+        return {**self.response, "output": [self._shown(item, include) for item in output]}
+
+    def _shown(self, item: Item, include: Collection[str]) -> Item:
+        kept = as_object(self.hidden.get(str(item.get("id"))))
+        if not kept:
+            return item
+        whole, paths = as_object(kept["item"]), cast("list[str]", kept["on_include"])
+        shape = HostedItem(str(whole["type"]), fields=as_object(kept["fields"]), on_include=tuple(paths))
+        return shown(whole, shape, include)
 
     @property
     def items(self) -> list[Item]:
@@ -44,7 +63,7 @@ class StoredResponses:
 
     async def keep(self, tenant: str, kept: Kept) -> None:
         """Write a response, in place of what it was before."""
-        value = orjson.dumps({"response": kept.response, "sent": kept.sent, "conversation": kept.conversation})
+        value = orjson.dumps(kept._asdict())
         await self._store.commit(_key(tenant, str(kept.response["id"])), value, ttl_s=self.ttl_s)
 
     async def read(self, tenant: str, response: str) -> Kept:
@@ -60,16 +79,21 @@ class StoredResponses:
         await self._store.commit(_key(tenant, response), None)
 
     async def conversation(self, tenant: str, previous: str) -> list[Kept]:
-        """A response and all that it continues, the oldest first. Raises `ResponseRefused` where one is missing."""
+        """A response and what it continues, the oldest first, as far back as it is still there.
+
+        Raises `ResponseRefused` where the response itself is not.
+        """
         chain: list[Kept] = []
         wanted: object = previous
         while isinstance(wanted, str) and len(chain) < MAX_CHAIN:
             kept = await self._find(tenant, wanted)
             if kept is None:
-                message = f"there is no response {wanted!r} to continue, or it has expired"
-                raise ResponseRefused("previous_response_not_found", message, param="previous_response_id")
+                break
             chain.append(kept)
             wanted = kept.response["previous_response_id"]
+        if not chain:
+            message = f"there is no response {previous!r} to continue, or it has expired"
+            raise ResponseRefused("previous_response_not_found", message, param="previous_response_id")
         return chain[::-1]
 
     async def item(self, tenant: str, item_id: str, at: str) -> Item:
@@ -87,8 +111,7 @@ class StoredResponses:
         record = await self._store.read(_key(tenant, response))
         if record is None:
             return None
-        value = as_object(orjson.loads(record.value))
-        return Kept(as_object(value["response"]), cast("list[Item]", value["sent"]), cast("str", value["conversation"]))
+        return Kept(**orjson.loads(record.value))
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:

@@ -68,10 +68,16 @@ class Turn:
         self._citations = citations
         self._calls: list[_Call] = []
         self._at: dict[int, _Call] = {}
+        self._mixed = False
         self._item: dict[str, object] = {}
         self._index = 0
         self._done: list[Mapping[str, object]] = []
         self._part: _Part | None = None
+
+    @property
+    def is_for_client(self) -> bool:
+        """Does the client go on: there is no call, or one of its own, and then none is made here."""
+        return self._mixed or not self._calls
 
     @property
     def calls(self) -> list[ModelCall]:
@@ -98,13 +104,6 @@ class Turn:
         for call in self._calls:
             if call.item is not None:
                 yield from self._end_call(call, "incomplete" if cut else "completed")
-
-    def hand_over(self) -> Iterator[Event]:
-        """Leave every call to the client, also those that it would not have to make."""
-        for call in self._calls:
-            if call.item is None:
-                yield from self._tell(call)
-                yield from self._end_call(call, "completed")
 
     def _write(self, kind: Kind, text: str, logprobs: Iterable[object] = ()) -> Iterator[Event]:
         part = self._part
@@ -168,10 +167,17 @@ class Turn:
             call = self._begin_call(part)
         call.name += part.name
         call.arguments.append(part.arguments)
+        self._mixed = self._mixed or call.name in self._own
         if call.item is not None:
             yield from self._written(call, part.arguments)
-        elif call.name in self._own:
-            yield from self._tell(call)
+        elif self._mixed:
+            yield from self._tell_all()
+
+    def _tell_all(self) -> Iterator[Event]:
+        """Tell of each call, in the model's order: none of the turn is made here, as one is of the client's own."""
+        for call in self._calls:
+            if call.item is None and call.name:
+                yield from self._tell(call)
 
     def _begin_call(self, part: CallPart) -> _Call:
         """A call of its own, also where a server gives several one place or one id."""

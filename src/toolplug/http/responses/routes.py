@@ -21,6 +21,7 @@ _STRICT = Parameter(
     ("true", "false"),
     place="header",
 )
+_INCLUDE = Parameter("include", "what is left out otherwise, such as a search's results; may stand several times")
 _ORDER = Parameter("order", "desc when absent: the newest first", ("asc", "desc"))
 _LIMIT = Parameter("limit", "how many at most; 20 when absent")
 _AFTER = Parameter("after", "the id of the last item of the page before")
@@ -38,7 +39,16 @@ RESPONSE_ROUTES = (
         errors=(400, 404, 410, 413, 415, 429, 502, 503),
         content_types=("application/json", "text/event-stream"),
     ),
-    OwnRoute("GET", _ONE, CALL, read_response, "A stored response", ResponseAnswer, errors=(404, 503)),
+    OwnRoute(
+        "GET",
+        _ONE,
+        CALL,
+        read_response,
+        "A stored response",
+        ResponseAnswer,
+        parameters=(_INCLUDE,),
+        errors=(404, 503),
+    ),
     OwnRoute("DELETE", _ONE, CALL, delete_response, "Forget a response", DeletedAnswer, errors=(404, 503)),
     OwnRoute(
         "POST",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import parse_qsl
 
 import orjson
 
@@ -16,13 +17,15 @@ from toolplug.responses.stored import as_listed
 MAX_PAGE = 100
 PAGE = 20
 
+_INCLUDE = frozenset({"include", "include[]"})
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
 
 async def read_response(host: Host, exchange: Exchange) -> None:
     """Answer the response as it is now. Raises `ResponseRefused` and `StoreError`."""
+    include = _included(exchange)
     kept = await service_of(host).stored.read(exchange.principal.tenant, exchange.params["id"])
-    await exchange.answer(200, orjson.dumps(kept.response), headers=_NO_STORE)
+    await exchange.answer(200, orjson.dumps(kept.included(include)), headers=_NO_STORE)
 
 
 async def delete_response(host: Host, exchange: Exchange) -> None:
@@ -60,6 +63,12 @@ async def list_input_items(host: Host, exchange: Exchange) -> None:
         "has_more": len(items) > after + limit,
     }
     await exchange.answer(200, orjson.dumps(body), headers=_NO_STORE)
+
+
+def _included(exchange: Exchange) -> frozenset[str]:
+    """What the client asks for beside the usual; the one field of a query that may stand there several times."""
+    raw = exchange.scope.get("query_string", b"").decode("latin-1")
+    return frozenset(value for name, value in parse_qsl(raw) if name in _INCLUDE)
 
 
 def _limit(given: str | None) -> int:
