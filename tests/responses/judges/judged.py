@@ -51,22 +51,25 @@ def _judge(status: int, body: bytes) -> None:
 
 
 class _JudgedStream(httpx2.AsyncByteStream):
-    """Hands on the bytes of an event stream as they come, and judges each event when its end has come."""
+    """Hands on the bytes of an event stream as they come, and judges each event when its end has come.
+
+    A client may stop at `[DONE]` and read what is left later.
+    """
 
     def __init__(self, inner: httpx2.AsyncByteStream, laws: StreamLaws) -> None:
         self._inner = inner
         self._laws = laws
+        self._rest = b""
         self._done = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        rest = b""
         async for piece in self._inner:
-            *events, rest = (rest + piece).split(b"\n\n")
+            *events, self._rest = (self._rest + piece).split(b"\n\n")
             for event in events:
                 self._take(event)
             yield piece
-        if rest or not self._done:
-            raise Unpublished(f"the stream ends with {rest!r} and not with [DONE]")
+        if self._rest or not self._done:
+            raise Unpublished(f"the stream ends with {self._rest!r} and not with [DONE]")
 
     async def aclose(self) -> None:
         await self._inner.aclose()

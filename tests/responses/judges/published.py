@@ -15,11 +15,12 @@ from typing import Any, get_args
 import openresponses_types as published
 from openai.types.responses import ResponseOutputItem, ResponseStreamEvent, Tool
 from openai.types.responses.response_item_list import ResponseItemList
+from openai.types.responses.response_output_text import Annotation
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 Object = Mapping[str, Any]
 
-_SPECIFIED_ITEMS = {"message", "function_call", "function_call_output", "reasoning", "compaction"}
+SPECIFIED_ITEMS = {"message", "function_call", "function_call_output", "reasoning", "compaction"}
 _SPECIFIED_ITEM: TypeAdapter[object] = TypeAdapter(
     published.Message
     | published.FunctionCall
@@ -46,6 +47,9 @@ def _known(union: object) -> dict[str, type[BaseModel]]:
 _CLIENT_ITEMS = _known(ResponseOutputItem)
 _CLIENT_EVENTS = _known(ResponseStreamEvent)
 _CLIENT_TOOLS = _known(Tool)
+_CLIENT_ANNOTATIONS = _known(Annotation)
+_FAILED = {f"response.{kind}_call.failed" for kind in ("web_search", "file_search", "code_interpreter")}
+"""Events that CONTRACT.md section 9 adds to those that are published: every hosted call ends by one."""
 
 
 class Unpublished(AssertionError):
@@ -65,7 +69,7 @@ def check_response(value: Object) -> None:
         raise Unpublished(f"a response says what the choice was: {value}")
     bare = {
         **value,
-        "output": [item for item in items if item["type"] in _SPECIFIED_ITEMS],
+        "output": [],
         "tools": [tool for tool in tools if tool["type"] == "function"],
         "tool_choice": _specified_choice(value.get("tool_choice")),
         "text": _specified_text(value.get("text")),
@@ -76,7 +80,9 @@ def check_response(value: Object) -> None:
 def check_item(item: Object) -> None:
     """Judge one output item. Raises `Unpublished`."""
     kind = item.get("type")
-    if kind in _SPECIFIED_ITEMS:
+    if kind == "message":
+        _check_message(item)
+    elif kind in SPECIFIED_ITEMS:
         _validated(_SPECIFIED_ITEM, item)
     elif kind in _CLIENT_ITEMS:
         _judge(_CLIENT_ITEMS[kind], item)
@@ -84,6 +90,19 @@ def check_item(item: Object) -> None:
         raise Unpublished(f"{kind!r} is no published item and has no prefix")
     elif not isinstance(item.get("id"), str) or item.get("status") not in _STATUSES:
         raise Unpublished(f"an item of {kind!r} lacks an id or a status: {item}")
+
+
+def _check_message(item: Object) -> None:
+    """Judge a message; what it cites beside web pages is judged by the models of the `openai` client."""
+    parts: list[Object] = []
+    for part in item.get("content", ()):
+        cited = part.get("annotations", ())
+        for each in cited:
+            if each["type"] != "url_citation":
+                _judge(_CLIENT_ANNOTATIONS[each["type"]], each)
+        kept = [each for each in cited if each["type"] == "url_citation"]
+        parts.append({**part, "annotations": kept} if "annotations" in part else part)
+    _validated(_SPECIFIED_ITEM, {**item, "content": parts})
 
 
 def check_tool(tool: Object) -> None:
@@ -115,6 +134,8 @@ def check_event(event: Object) -> None:
         _judge(_SPECIFIED_EVENTS[kind], event)
     elif kind in _CLIENT_EVENTS:
         _judge(_CLIENT_EVENTS[kind], event)
+    elif kind in _FAILED:
+        _judge(_CLIENT_EVENTS["response.mcp_call.failed"], {**event, "type": "response.mcp_call.failed"})
     elif not isinstance(kind, str) or not _EXTENSION_EVENT.fullmatch(kind):
         raise Unpublished(f"{kind!r} is no published event and has no prefix")
 

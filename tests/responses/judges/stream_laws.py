@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.responses.judges.published import Unpublished, check_event
+from tests.responses.judges.published import SPECIFIED_ITEMS, Unpublished, check_event
 
 TERMINAL = {"response.completed", "response.failed", "response.incomplete"}
 _DELTAS = {
@@ -72,7 +72,7 @@ class StreamLaws:
         self._holds(index < len(self._added), "its item was not added", event)
         self._life.setdefault(index, []).append(kind)
         own = f"response.{self._added[index]['type']}."
-        if kind.startswith((own, f"{self._added[index]['type']}.")):
+        if kind.startswith((own, f"{self._added[index]['type']}.")) and own != "response.reasoning.":
             last = [each for each in self._life[index][:-1] if each.endswith((".completed", ".failed"))]
             self._holds(not last or kind.startswith("response.output_item"), "the call has ended", event)
 
@@ -83,7 +83,7 @@ class StreamLaws:
         self._holds((added["type"], added["id"]) == (item["type"], item["id"]), f"{added} was added", event)
         self._holds(item.get("status") != "in_progress", "an item that is done is in progress", event)
         own = [kind for kind in self._life.get(index, ()) if kind.startswith(f"response.{item['type']}.")]
-        if own:
+        if own and item["type"] not in SPECIFIED_ITEMS:
             self._holds(own[0].endswith(".in_progress"), f"the life of the call is {own}", event)
             self._holds(own[-1].endswith((".completed", ".failed")), f"the life of the call is {own}", event)
         self._done[index] = item

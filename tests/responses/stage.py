@@ -1,0 +1,93 @@
+"""What a test of `/v1/responses` has at hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from openai import AsyncOpenAI
+from openai.types.responses import Response, ResponseStreamEvent
+from tests.http.conftest import KEYS
+from tests.responses.backend.scripted import ScriptedBackend
+from tests.responses.desk import Board
+from tests.responses.judges.judged import Judged
+from tests.responses.serving import serving
+
+from toolplug import Host, open_host
+from toolplug.http import create_app
+
+MODEL = "scripted"
+Prepare = Callable[[Host], None]
+
+
+def untouched(host: Host) -> None:
+    """Leave the host as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A served host: its backend, its board, and clients that are judged. `client` and `http` are alice's."""
+
+    host: Host
+    url: str
+    backend: ScriptedBackend
+    board: Board
+    judged: Judged
+    client: AsyncOpenAI
+    http: httpx2.AsyncClient
+
+    def client_of(self, key: str) -> AsyncOpenAI:
+        """The `openai` client of another key's holder."""
+        return self.client.with_options(api_key=key)
+
+    async def create(self, asked: Any = "Hello", /, **members: Any) -> Response:
+        """One plain response through the `openai` client."""
+        return await self.client.responses.create(model=MODEL, input=asked, **members)
+
+    async def stream(self, asked: Any = "Hello", /, **members: Any) -> list[ResponseStreamEvent]:
+        """One streamed response through the `openai` client, read to its end."""
+        return [
+            event
+            async for event in await self.client.responses.create(model=MODEL, input=asked, stream=True, **members)
+        ]
+
+    async def post(self, **body: Any) -> httpx2.Response:
+        """One request as JSON, for what the `openai` client would not send."""
+        return await self.http.post("/v1/responses", json=body)
+
+
+@asynccontextmanager
+async def staged(
+    backend: ScriptedBackend,
+    reached: Mapping[str, object],
+    board: str,
+    sections: Mapping[str, object],
+    prepare: Prepare = untouched,
+) -> AsyncIterator[Stage]:
+    """Open the host and its clients; a section that is given replaces the stage's own, None drops it."""
+    written_on = Board(board)
+    whole: dict[str, object] = {
+        "store": "memory://",
+        "auth": KEYS,
+        "providers": {
+            "desk": {"enabled": True, "board": board, "tools": {"ask_first": "ask"}},
+            "search": {"enabled": True, "board": board},
+            "shelf": {"enabled": True, "offer": "on_request"},
+        },
+        "responses": {"backend": {"api_key": "backend-key", "model": MODEL, **reached}},
+        **sections,
+    }
+    settings = {name: value for name, value in whole.items() if value is not None}
+    judged = Judged()
+    host = open_host(settings, environ={})
+    prepare(host)
+    async with (
+        host,
+        serving(create_app(host)) as url,
+        httpx2.AsyncClient(transport=judged, base_url=url, headers={"Authorization": "Bearer alice-key"}) as http,
+        AsyncOpenAI(base_url=f"{url}/v1", api_key="alice-key", max_retries=0, http_client=http) as client,
+    ):
+        yield Stage(host=host, url=url, backend=backend, board=written_on, judged=judged, client=client, http=http)

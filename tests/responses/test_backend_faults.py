@@ -1,0 +1,152 @@
+"""A backend that is not well: what is tried again, what the client is told, and that nothing made is lost."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import openai
+import pytest
+from tests.responses.backend.script import Answer, Call, CutOff, Ended, Garbled, Gate, Held, Refused, calls, says
+from tests.responses.conftest import Staging
+from tests.responses.stage import MODEL, Stage
+
+pytestmark = pytest.mark.anyio
+
+ADD = calls(Call("add", '{"a": 1, "b": 2}'))
+SOON = {"Retry-After": "0"}
+HELLO = says("Hello, otter!")
+
+
+@pytest.mark.requirement("I6-1-retries")
+@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_backend_that_is_busy_is_asked_again(stage: Stage, status: int, stream: bool) -> None:
+    stage.backend.plays(Refused(status=status, headers=SOON), Refused(status=status, headers=SOON), HELLO)
+    if stream:
+        assert (await stage.stream())[-1].type == "response.completed"
+    else:
+        assert (await stage.create()).output_text == "Hello, otter!"
+    assert len(stage.backend.asked) == 3
+
+
+@pytest.mark.requirement("I6-1-retries", "I6-1-backend-errors")
+async def test_a_backend_that_stays_busy_is_given_up(stage: Stage) -> None:
+    stage.backend.plays_for_ever(Refused(status=429, headers={"Retry-After": "0"}))
+    answer = await stage.post(model=MODEL, input="Hi")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["code"]) == (429, "too_many_requests", "rate_limit_exceeded")
+    assert "retry-after" in answer.headers
+    assert len(stage.backend.asked) == 3
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (Refused(status=500, headers=SOON), "backend_error"),
+        (Refused(status=400, message="no such model"), "backend_refused"),
+        (Refused(status=401, message="wrong key"), "backend_refused"),
+        (Refused(status=404, message="nothing here"), "backend_refused"),
+        (CutOff(turn=HELLO), "backend_broke_off"),
+    ],
+)
+async def test_a_fault_before_any_output_is_an_http_error(stage: Stage, fault: Answer, code: str) -> None:
+    stage.backend.plays_for_ever(fault)
+    answer = await stage.post(model=MODEL, input="Hi")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (502, "model_error")
+    assert error["code"] in (code, "backend_unreachable")
+    if isinstance(fault, Refused) and fault.status in (400, 404):
+        assert fault.message in error["message"]
+        assert len(stage.backend.asked) == 1
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+async def test_a_backend_that_is_not_there_is_an_http_error(staging: Staging) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    stage = await staging(backend={"base_url": f"http://127.0.0.1:{port}/v1", "retries": 0})
+    answer = await stage.post(model=MODEL, input="Hi")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "backend_unreachable")
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+async def test_a_backend_that_never_answers_is_given_up(staging: Staging) -> None:
+    stage = await staging(backend={"timeout": "50ms", "retries": 0})
+    gate = Gate()
+    stage.backend.plays(Held(turn=HELLO, gate=gate))
+    answer = await stage.post(model=MODEL, input="Hi")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "backend_timeout")
+    await gate.left.wait()
+
+
+@pytest.mark.requirement("I6-bad-garbage")
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (Garbled(turn=HELLO, after=3), "backend_garbage"),
+        (CutOff(turn=HELLO, after=3), "backend_broke_off"),
+        (Ended(turn=HELLO, after=3), "backend_broke_off"),
+        (Garbled(turn=HELLO), "backend_garbage"),
+    ],
+)
+async def test_a_stream_that_goes_wrong_ends_as_failed(stage: Stage, fault: Any, code: str) -> None:
+    stage.backend.plays(fault)
+    final = (await stage.stream())[-1]
+    assert final.type == "response.failed"
+    assert final.response.error is not None
+    assert final.response.error.code == code
+    got = await stage.client.responses.retrieve(final.response.id)
+    assert got.status == "failed"
+    if fault.after:
+        (message,) = got.output
+        assert message.type == "message"
+        assert message.status == "incomplete"
+        assert got.output_text in ("Hell", "Hello, o", "Hello, ot")
+
+
+@pytest.mark.requirement("I6-bad-garbage")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_fault_after_a_call_has_run_keeps_what_was_made(stage: Stage, stream: bool) -> None:
+    stage.backend.plays(ADD, Refused(status=400, message="too long"))
+    if stream:
+        final = (await stage.stream())[-1]
+        assert final.type == "response.failed"
+        answer = final.response
+    else:
+        answer = await stage.create()
+    assert answer.status == "failed"
+    assert answer.error is not None
+    assert (answer.error.code, [item.type for item in answer.output]) == ("backend_refused", ["toolplug:tool_call"])
+    assert (await stage.client.responses.retrieve(answer.id)).status == "failed"
+
+
+@pytest.mark.requirement("I6-1-retries")
+async def test_a_stream_is_not_asked_for_again_once_something_of_it_was_sent_on(stage: Stage) -> None:
+    stage.backend.plays(CutOff(turn=HELLO, after=3))
+    await stage.stream()
+    assert len(stage.backend.asked) == 1
+
+
+@pytest.mark.requirement("I6-bad-garbage")
+async def test_a_call_whose_arguments_broke_off_does_not_run(stage: Stage) -> None:
+    stage.backend.plays(CutOff(turn=ADD, after=3))
+    final = (await stage.stream())[-1]
+    assert final.type == "response.failed"
+    assert stage.board.log == []
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+async def test_the_key_of_the_backend_is_in_no_answer(stage: Stage) -> None:
+    stage.backend.plays(Refused(status=401, message="wrong key backend-key"))
+    with pytest.raises(openai.APIStatusError) as refused:
+        await stage.create()
+    assert "backend-key" not in str(refused.value.body)
+
+
+@pytest.mark.requirement("I6-bad-garbage")
+async def test_the_next_response_is_answered(stage: Stage) -> None:
+    stage.backend.plays(Garbled(turn=HELLO, after=3), HELLO)
+    await stage.stream()
+    assert (await stage.create()).output_text == "Hello, otter!"

@@ -1,0 +1,42 @@
+"""A conversation is a session to toolsets that are made for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.responses.backend.script import Call, calls, says
+from tests.responses.conftest import Staging
+from tests.responses.stage import Stage
+from tests.toolsets.desk import Shop
+
+from toolplug import Host
+
+pytestmark = pytest.mark.anyio
+
+READ = calls(Call("fs__read"))
+AGENT: Any = {"toolplug_agent": "reader"}
+
+
+async def read(stage: Stage, previous: str | None = None) -> tuple[str, str]:
+    """One response in which the model reads: its id, and what was read."""
+    stage.backend.plays(READ, says("Done."))
+    answer = await stage.create(metadata=AGENT, previous_response_id=previous)
+    return answer.id, answer.output[0].to_dict()["output"]  # type: ignore[return-value]
+
+
+@pytest.mark.requirement("C-7-session-conversation")
+async def test_each_conversation_has_an_executor_of_its_own(staging: Staging) -> None:
+    shop = Shop()
+
+    def register(host: Host) -> None:
+        host.register_toolset("fs", "fs", shop)
+
+    stage = await staging(prepare=register, agents={"reader": {"toolsets": ["fs"]}})
+    first, output = await read(stage)
+    assert output == "files 1"
+    second, output = await read(stage, previous=first)
+    assert output == "files 1"
+    assert (await read(stage, previous=second))[1] == "files 1"
+    assert (await read(stage))[1] == "files 2"
+    assert len(shop.made) == 2

@@ -1,0 +1,148 @@
+"""Hosted items of the known types: their shapes, `include`, citations, and items that a client sends back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.responses.backend.script import Call, Turn, calls, says
+from tests.responses.stage import MODEL, Stage
+
+pytestmark = pytest.mark.anyio
+
+SEARCH = Call("web_search", '{"query": "otters"}', "call_1")
+FILES = Call("file_search", '{"query": "otters"}', "call_1")
+CODE = Call("run_code", '{"code": "1 + 1"}', "call_1")
+URL = "https://otters.example/"
+
+
+async def made(stage: Stage, **members: Any) -> dict[str, Any]:
+    answer = await stage.post(model=MODEL, input="Go", **members)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.requirement("C-9-item-types")
+async def test_a_web_search_says_what_was_searched(stage: Stage) -> None:
+    stage.backend.plays(calls(SEARCH), says("Found."))
+    item = (await made(stage))["output"][0]
+    assert (item["type"], item["status"]) == ("web_search_call", "completed")
+    assert (item["action"]["type"], item["action"]["query"], item["action"]["queries"]) == (
+        "search",
+        "otters",
+        ["otters"],
+    )
+
+
+@pytest.mark.requirement("C-9-item-types")
+async def test_code_is_shown_with_its_container(stage: Stage) -> None:
+    stage.backend.plays(calls(CODE), says("2"))
+    item = (await made(stage))["output"][0]
+    assert (item["type"], item["code"], item["container_id"]) == ("code_interpreter_call", "1 + 1", "box_1")
+
+
+@pytest.mark.requirement("I6-2-include")
+@pytest.mark.parametrize(
+    ("call", "include", "path", "value"),
+    [
+        (SEARCH, "web_search_call.action.sources", ("action", "sources"), [{"type": "url", "url": URL}]),
+        (
+            FILES,
+            "file_search_call.results",
+            ("results",),
+            [{"file_id": "file_1", "filename": "otters.txt", "score": 0.9, "text": "Otters swim."}],
+        ),
+        (CODE, "code_interpreter_call.outputs", ("outputs",), [{"type": "logs", "logs": "2"}]),
+    ],
+)
+async def test_what_a_call_found_is_shown_where_include_asks_for_it(
+    stage: Stage, call: Call, include: str, path: tuple[str, ...], value: object
+) -> None:
+    stage.backend.plays(calls(call), says("Found."), calls(call), says("Found."))
+
+    def found(response: dict[str, Any]) -> object:
+        item = response["output"][0]
+        for step in path[:-1]:
+            item = item[step]
+        return item.get(path[-1])
+
+    bare = await made(stage)
+    assert found(bare) is None
+    assert found(await made(stage, include=[include])) == value
+    got = await stage.http.get(f"/v1/responses/{bare['id']}", params={"include[]": include})
+    assert found(got.json()) == value
+
+
+@pytest.mark.requirement("I6-2-include", "I6-bad-requests")
+async def test_an_unknown_include_is_refused(stage: Stage) -> None:
+    answer = await stage.post(model=MODEL, input="Go", include=["everything"])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "include[0]")
+
+
+@pytest.mark.requirement("I6-2-annotations")
+async def test_a_text_that_names_a_page_that_was_found_cites_it(stage: Stage) -> None:
+    text = f"See {URL} for more, and again {URL}."
+    stage.backend.plays(calls(SEARCH), says(text))
+    (part,) = (await made(stage))["output"][-1]["content"]
+    places = [(each["start_index"], each["end_index"]) for each in part["annotations"]]
+    assert places == [(4, 4 + len(URL)), (text.rindex(URL), text.rindex(URL) + len(URL))]
+    assert {each["type"] for each in part["annotations"]} == {"url_citation"}
+    assert {(each["url"], each["title"]) for each in part["annotations"]} == {(URL, "All about otters")}
+
+
+@pytest.mark.requirement("I6-2-annotations")
+async def test_a_text_that_names_a_file_that_was_found_cites_it(stage: Stage) -> None:
+    stage.backend.plays(calls(FILES), says("As otters.txt says."))
+    (part,) = (await made(stage))["output"][-1]["content"]
+    (cited,) = part["annotations"]
+    assert cited == {"type": "file_citation", "file_id": "file_1", "filename": "otters.txt", "index": 3}
+
+
+@pytest.mark.requirement("I6-2-annotations")
+async def test_a_citation_is_an_event_of_the_stream(stage: Stage) -> None:
+    stage.backend.plays(calls(SEARCH), Turn(text=f"See {URL}.", size=3))
+    events = await stage.stream()
+    (added,) = [event for event in events if event.type == "response.output_text.annotation.added"]
+    assert added.annotation.type == "url_citation"  # type: ignore[attr-defined]
+
+
+@pytest.mark.requirement("I6-2-annotations")
+async def test_a_text_that_names_nothing_that_was_found_cites_nothing(stage: Stage) -> None:
+    stage.backend.plays(calls(SEARCH), says("I do not know."))
+    (part,) = (await made(stage))["output"][-1]["content"]
+    assert part["annotations"] == []
+
+
+@pytest.mark.requirement("I6-2-round-trip")
+@pytest.mark.parametrize(
+    "call",
+    [
+        SEARCH,
+        FILES,
+        CODE,
+        Call("tide", '{"place": "Cork"}', "call_1"),
+        Call("look_up", '{"word": "otter"}', "call_1"),
+        Call("add", '{"a": 1, "b": 2}', "call_1"),
+        Call("fail", '{"reason": "no"}', "call_1"),
+    ],
+)
+async def test_items_that_are_sent_back_mean_what_they_meant(stage: Stage, call: Call) -> None:
+    stage.backend.plays(Turn(reasoning="Hm.", text="Let me see.", calls=(call,)), says("Done."), says("Bye."))
+    first = await made(stage, store=False)
+    history = [{"role": "user", "content": "Go"}, *first["output"], {"role": "user", "content": "Bye"}]
+    await stage.post(model=MODEL, input=history)
+    during = stage.backend.asked[1].messages
+    after = stage.backend.asked[2].messages
+    assert after[: len(during)] == during
+    assert [message["content"] for message in after[len(during) :]] == ["Done.", "Bye"]
+
+
+@pytest.mark.requirement("I6-2-round-trip", "I6-2-previous")
+async def test_items_that_are_sent_back_and_items_that_are_kept_mean_the_same(stage: Stage) -> None:
+    stage.backend.plays(calls(SEARCH), says("Found."), says("Bye."), says("Bye."))
+    first = await made(stage)
+    await stage.post(model=MODEL, input="Bye", previous_response_id=first["id"])
+    await stage.post(
+        model=MODEL, input=[{"role": "user", "content": "Go"}, *first["output"], {"role": "user", "content": "Bye"}]
+    )
+    assert stage.backend.asked[2].messages == stage.backend.asked[3].messages

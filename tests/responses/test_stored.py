@@ -1,0 +1,167 @@
+"""Stored responses: going on, getting, listing, deleting, and whose they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from tests.http.conftest import BOB
+from tests.responses.backend.script import Call, Turn, calls, says
+from tests.responses.backend.scripted import ScriptedBackend
+from tests.responses.serving import serving
+from tests.responses.stage import MODEL, Stage, staged
+
+pytestmark = pytest.mark.anyio
+
+ADD = Call("add", '{"a": 1, "b": 2}', "call_add")
+
+
+@pytest.mark.requirement("I6-2-previous")
+async def test_a_conversation_goes_on_with_all_that_was_said_and_done(stage: Stage) -> None:
+    stage.backend.plays(Turn(reasoning="Hm.", calls=(ADD,)), says("3"), says("Alice."), says("Bye."))
+    first = await stage.create("I am Alice. 1 + 2?", instructions="Be brief.")
+    second = await stage.create("Who am I?", previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    assert second.instructions is None
+    messages = stage.backend.asked[2].messages
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert [message["content"] for message in messages] == ["I am Alice. 1 + 2?", None, "3", "3", "Who am I?"]
+    await stage.create("Bye", previous_response_id=second.id)
+    assert [message["content"] for message in stage.backend.asked[3].messages][-3:] == ["Who am I?", "Alice.", "Bye"]
+
+
+@pytest.mark.requirement("I6-2-previous")
+async def test_a_conversation_may_go_on_twice_from_one_place(stage: Stage) -> None:
+    stage.backend.plays(says("Hello"), says("Left"), says("Right"))
+    first = await stage.create("Hi")
+    await stage.create("Left?", previous_response_id=first.id)
+    await stage.create("Right?", previous_response_id=first.id)
+    assert [message["content"] for message in stage.backend.asked[2].messages] == ["Hi", "Hello", "Right?"]
+
+
+@pytest.mark.requirement("I6-2-stored")
+async def test_a_stored_response_is_got_as_it_was_answered(stage: Stage) -> None:
+    stage.backend.plays(calls(ADD), says("3"))
+    answer = await stage.post(model=MODEL, input="1 + 2?", tools=[{"type": "look_up", "depth": 2}])
+    got = await stage.http.get(f"/v1/responses/{answer.json()['id']}")
+    assert got.json() == answer.json()
+    assert answer.json()["store"] is True
+
+
+@pytest.mark.requirement("I6-2-stored")
+async def test_a_streamed_response_is_stored_too(stage: Stage) -> None:
+    stage.backend.plays(says("Hello"))
+    final = (await stage.stream())[-1]
+    assert final.type == "response.completed"
+    assert (await stage.client.responses.retrieve(final.response.id)).to_dict() == final.response.to_dict()
+
+
+@pytest.mark.requirement("I6-2-stored")
+async def test_a_response_that_is_not_stored_cannot_be_found(stage: Stage) -> None:
+    stage.backend.plays(says("Hello"))
+    answer = await stage.create(store=False)
+    with pytest.raises(openai.NotFoundError):
+        await stage.client.responses.retrieve(answer.id)
+    refused = await stage.post(model=MODEL, input="Go on", previous_response_id=answer.id)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (404, "previous_response_not_found")
+    assert error["param"] == "previous_response_id"
+    assert len(stage.backend.asked) == 1
+
+
+@pytest.mark.requirement("I6-2-stored")
+async def test_a_deleted_response_is_gone(stage: Stage) -> None:
+    stage.backend.plays(says("Hello"))
+    answer = await stage.create()
+    assert (await stage.http.delete(f"/v1/responses/{answer.id}")).json() == {
+        "id": answer.id,
+        "object": "response",
+        "deleted": True,
+    }
+    for ask in (stage.client.responses.retrieve, stage.client.responses.delete, stage.client.responses.cancel):
+        with pytest.raises(openai.NotFoundError):
+            await ask(answer.id)
+    with pytest.raises(openai.NotFoundError):
+        await stage.client.responses.input_items.list(answer.id)
+
+
+@pytest.mark.requirement("I6-2-previous", "I6-2-stored")
+async def test_deleting_a_response_does_not_break_what_went_on_from_it(stage: Stage) -> None:
+    stage.backend.plays(says("Hello"), says("Again"), says("Last"))
+    first = await stage.create("Hi")
+    second = await stage.create("More", previous_response_id=first.id)
+    await stage.client.responses.delete(first.id)
+    assert (await stage.create("Most", previous_response_id=second.id)).output_text == "Last"
+    assert [message["content"] for message in stage.backend.asked[2].messages][-3:] == ["More", "Again", "Most"]
+
+
+@pytest.mark.requirement("I6-2-stored")
+async def test_input_items_are_listed_newest_first_unless_asked_otherwise(stage: Stage) -> None:
+    stage.backend.plays(says("Hello"))
+    answer = await stage.create([{"role": "user", "content": str(number)} for number in range(5)])
+    listed = await stage.client.responses.input_items.list(answer.id)
+    assert [item.content[0].text for item in listed.data if item.type == "message"] == ["4", "3", "2", "1", "0"]  # type: ignore[union-attr]
+    forward = await stage.client.responses.input_items.list(answer.id, order="asc", limit=2)
+    seen = [item.content[0].text async for item in forward if item.type == "message"]  # type: ignore[union-attr]
+    assert seen == ["0", "1", "2", "3", "4"]
+    assert len({item.id for item in listed.data}) == 5
+
+
+@pytest.mark.requirement("I6-2-stored")
+async def test_the_items_of_a_request_that_went_on_are_all_that_the_model_was_given(stage: Stage) -> None:
+    stage.backend.plays(says("Hello"), says("Again"))
+    first = await stage.create("Hi")
+    second = await stage.create("More", previous_response_id=first.id)
+    listed = await stage.client.responses.input_items.list(second.id, order="asc")
+    texts = [item.content[0].text for item in listed.data if item.type == "message"]  # type: ignore[union-attr]
+    assert texts in (["More"], ["Hi", "Hello", "More"])
+
+
+@pytest.mark.requirement("I6-2-stored", "I6-bad-requests")
+@pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "order=up", "after=msg_nowhere"])
+async def test_a_wrong_page_is_refused(stage: Stage, query: str) -> None:
+    stage.backend.plays(says("Hello"))
+    answer = await stage.create()
+    listed = await stage.http.get(f"/v1/responses/{answer.id}/input_items?{query}")
+    assert listed.status_code == 400
+    assert listed.json()["error"]["param"] == query.split("=", maxsplit=1)[0]
+
+
+@pytest.mark.requirement("I6-2-tenant")
+async def test_a_response_of_another_tenant_is_like_none(stage: Stage) -> None:
+    stage.backend.plays(says("Hello"))
+    mine = (await stage.create()).id
+    nobodys = "resp_" + "0" * (len(mine) - 5)
+    for method, path in (
+        ("GET", "/v1/responses/{}"),
+        ("DELETE", "/v1/responses/{}"),
+        ("GET", "/v1/responses/{}/input_items"),
+        ("POST", "/v1/responses/{}/cancel"),
+    ):
+        told: list[Any] = []
+        for each in (mine, nobodys):
+            answer = await stage.http.request(method, path.format(each), headers=BOB)
+            error = {**answer.json()["error"], "request_id": None}
+            told.append((answer.status_code, str(error).replace(each, "…")))
+        assert told[0] == told[1]
+        assert told[0][0] == 404
+    body = {"model": MODEL, "input": "Go on", "previous_response_id": mine}
+    assert (await stage.http.post("/v1/responses", json=body, headers=BOB)).status_code == 404
+    assert (await stage.client.responses.retrieve(mine)).id == mine
+
+
+@pytest.mark.requirement("I6-2-durable")
+async def test_stored_responses_outlive_the_host(desk_package: None, tmp_path: Path) -> None:
+    sections = {"store": f"sqlite:///{tmp_path / 'state.db'}"}
+    backend = ScriptedBackend()
+    backend.plays(says("Hello"), says("Again"))
+    async with serving(backend) as url:
+        reached = {"base_url": f"{url}/v1"}
+        async with staged(backend, reached, "before", sections) as before:
+            answer = await before.create("Hi")
+        async with staged(backend, reached, "after", sections) as after:
+            assert (await after.client.responses.retrieve(answer.id)).output_text == "Hello"
+            await after.create("More", previous_response_id=answer.id)
+    assert [message["content"] for message in backend.asked[1].messages] == ["Hi", "Hello", "More"]

@@ -1,0 +1,160 @@
+"""Streams: fragments as they come, and every hosted call with a life of its own. Each stream is judged by its laws."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.responses.backend.script import Call, Gate, Held, Turn, calls, says
+from tests.responses.stage import MODEL, Stage
+
+pytestmark = pytest.mark.anyio
+
+AROUND = ("response.created", "response.in_progress")
+
+
+def kinds(stage: Stage) -> list[str]:
+    """The types of the last stream's events."""
+    return [event["type"] for event in stage.judged.streams[-1].events]
+
+
+@pytest.mark.requirement("I6-2-streaming", "C-9-sequence", "C-9-judges", "I6-5-published")
+async def test_a_text_comes_in_fragments(stage: Stage) -> None:
+    stage.backend.plays(Turn(text="Hello, otter!", size=7))
+    events = await stage.stream()
+    assert kinds(stage) == [
+        *AROUND,
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert [event.delta for event in events if event.type == "response.output_text.delta"] == ["Hello, ", "otter!"]
+    assert [event.sequence_number for event in events] == list(range(10))
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.output_text == "Hello, otter!"
+    assert events[-1].response.usage is not None
+    assert stage.backend.asked[0].body["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.requirement("I6-2-streaming")
+async def test_the_helper_of_the_openai_client_follows_the_stream(stage: Stage) -> None:
+    stage.backend.plays(Turn(reasoning="Hm.", text="Hello"))
+    async with stage.client.responses.stream(model=MODEL, input="Hi") as stream:
+        final = await stream.get_final_response()
+    assert final.output_text == "Hello"
+
+
+@pytest.mark.requirement("I6-2-streaming")
+async def test_a_fragment_is_sent_on_before_the_next_one_has_come(stage: Stage) -> None:
+    gate = Gate()
+    stage.backend.plays(Held(turn=Turn(text="Hello, otter!", size=7), gate=gate, after=2))
+    stream = await stage.client.responses.create(model=MODEL, input="Hi", stream=True)
+    async for event in stream:
+        if event.type == "response.output_text.delta":
+            assert event.delta == "Hello, "
+            break
+    assert not gate.go.is_set()
+    gate.go.set()
+    assert [event.type for event in [event async for event in stream]][-1] == "response.completed"
+
+
+@pytest.mark.requirement("I6-2-streaming")
+async def test_a_stream_begins_before_the_backend_answers(stage: Stage) -> None:
+    gate = Gate()
+    stage.backend.plays(Held(turn=says("Hello"), gate=gate))
+    stream = await stage.client.responses.create(model=MODEL, input="Hi", stream=True)
+    assert (await anext(stream)).type == "response.created"
+    await gate.reached.wait()
+    gate.go.set()
+    assert [event.type for event in [event async for event in stream]][-1] == "response.completed"
+
+
+@pytest.mark.requirement("C-9-items", "C-9-item-types")
+@pytest.mark.parametrize(
+    ("call", "life"),
+    [
+        (Call("web_search", '{"query": "otters"}'), ("response.web_search_call", "searching", "completed")),
+        (Call("file_search", '{"query": "otters"}'), ("response.file_search_call", "searching", "completed")),
+        (Call("run_code", '{"code": "1 + 1"}'), ("response.code_interpreter_call", "interpreting", "completed")),
+        (Call("run_code", '{"code": "raise"}'), ("response.code_interpreter_call", "interpreting", "failed")),
+        (Call("tide", '{"place": "Cork"}'), ("acme:tide_call", "looking", "completed")),
+        (Call("look_up", '{"word": "otter"}'), ("toolplug:look_up", None, "completed")),
+        (Call("add", '{"a": 1, "b": 2}'), ("toolplug:tool_call", None, "completed")),
+        (Call("nothing", "{}"), ("toolplug:tool_call", None, "failed")),
+    ],
+)
+async def test_each_kind_of_hosted_call_has_the_events_of_its_life(
+    stage: Stage, call: Call, life: tuple[str, str | None, str]
+) -> None:
+    stage.backend.plays(calls(call), says("Done."))
+    await stage.stream()
+    name, between, end = life
+    assert kinds(stage)[2 : kinds(stage).index("response.output_item.done") + 1] == [
+        "response.output_item.added",
+        f"{name}.in_progress",
+        *([f"{name}.{between}"] if between else []),
+        f"{name}.{end}",
+        "response.output_item.done",
+    ]
+
+
+@pytest.mark.requirement("C-9-items")
+async def test_calls_side_by_side_each_have_their_own_events(stage: Stage) -> None:
+    stage.backend.plays(
+        calls(Call("wait", '{"gate": "a"}', "call_1"), Call("wait", '{"gate": "b"}', "call_2")), says("Done.")
+    )
+    reading = asyncio.create_task(stage.stream())
+    await stage.board.reached["a"].wait()
+    await stage.board.reached["b"].wait()
+    while kinds(stage).count("toolplug:tool_call.in_progress") < 2:
+        await asyncio.sleep(0)
+    added = [event for event in stage.judged.streams[-1].events if event["type"] == "response.output_item.added"]
+    assert [event["item"]["call_id"] for event in added] == ["call_1", "call_2"]
+    assert [event["item"]["status"] for event in added] == ["in_progress", "in_progress"]
+    stage.board.open("b")
+    stage.board.open("a")
+    final = (await reading)[-1]
+    assert final.type == "response.completed"
+    assert [item.type for item in final.response.output] == ["toolplug:tool_call", "toolplug:tool_call", "message"]
+
+
+@pytest.mark.requirement("I6-2-reasoning")
+async def test_reasoning_is_streamed_before_the_answer(stage: Stage) -> None:
+    stage.backend.plays(Turn(reasoning="Let me think.", text="Four.", size=20))
+    await stage.stream("2+2?")
+    seen = kinds(stage)
+    assert seen.index("response.reasoning.delta") < seen.index("response.output_text.delta")
+    assert "response.reasoning.done" in seen
+
+
+@pytest.mark.requirement("I6-2-streaming")
+async def test_a_refusal_is_streamed(stage: Stage) -> None:
+    stage.backend.plays(Turn(refusal="I would rather not."))
+    events = await stage.stream()
+    assert "".join(event.delta for event in events if event.type == "response.refusal.delta") == "I would rather not."
+
+
+@pytest.mark.requirement("C-9-client-turn")
+async def test_the_arguments_of_a_client_call_are_streamed(stage: Stage) -> None:
+    stage.backend.plays(calls(Call("city", '{"name": "Cork"}', "call_9")))
+    events = await stage.stream(tools=[{"type": "function", "name": "city", "parameters": {"type": "object"}}])
+    done = [event for event in events if event.type == "response.function_call_arguments.done"]
+    assert [event.arguments for event in done] == ['{"name": "Cork"}']
+    assert "response.function_call_arguments.delta" in kinds(stage)
+    final = events[-1]
+    assert final.type == "response.completed"
+    assert [(item.type, item.call_id) for item in final.response.output if item.type == "function_call"] == [
+        ("function_call", "call_9")
+    ]
+
+
+@pytest.mark.requirement("I6-1-limits-of-output")
+async def test_a_stream_that_was_cut_short_ends_as_incomplete(stage: Stage) -> None:
+    stage.backend.plays(Turn(text="Once upon", finish="length"))
+    await stage.stream()
+    assert kinds(stage)[-1] == "response.incomplete"
