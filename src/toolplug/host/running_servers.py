@@ -14,6 +14,7 @@ from toolplug.discovery.known_server import KnownServer, ServerName
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreError
+from toolplug.execution.knobs import NO_LIMITS
 from toolplug.host.server_place import ServerPlace
 from toolplug.host.toolset_settings import Scope
 from toolplug.mcp.connection import Connect
@@ -44,6 +45,7 @@ class RunningServers:
         self._places: dict[ServerName, ServerPlace] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: dict[ServerName, str | None] = {}
+        self._limits = NO_LIMITS
         self._discoveries: Counter[tuple[str, str]] = Counter()
 
     @property
@@ -69,15 +71,17 @@ class RunningServers:
             await asyncio.wait(self._tasks)
 
     def run(self, servers: Iterable[Server]) -> None:
-        """Make these the servers: what has not changed stays as it is, and what is gone ends."""
+        """Make these the servers, under the host's limits of now: what has not changed stays, what is gone ends."""
         wanted = {server.name: server for server in servers}
+        limits = self._around.limits().limits
+        limited_anew, self._limits = limits != self._limits, limits
         for name in [name for name in self._servers if name not in wanted]:
             self._end(name)
         for name, server in wanted.items():
             running = self._servers.get(name)
             if running is None:
                 self._begin(server)
-            elif _compared(running.server) != _compared(server):
+            elif limited_anew or _compared(running.server) != _compared(server):
                 running.configure(server)
                 if self._serving:
                     self._know(running)
