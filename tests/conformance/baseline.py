@@ -37,10 +37,8 @@ def judged(checks: Iterable[Check], baseline: Iterable[Expected]) -> list[str]:
     bad = [check for check in checks if check.status in BAD]
     lines = [line for row in baseline for line in row.lines]
     doubled = sorted({line for line in lines if lines.count(line) > 1})
-    run = {check.scenario for check in checks}
-    unneeded = [
-        line for line in lines if line.partition(":")[0] in run and not any(_covers(line, check) for check in bad)
-    ]
+    run = {check.scenario for check in checks} | {f"{check.scenario}:{check.id}" for check in checks}
+    unneeded = [line for line in lines if line in run and not any(_covers(line, check) for check in bad)]
     return [
         *(f"twice in the baseline: {line}" for line in doubled),
         *(f"in the baseline, and nothing fails: {line}" for line in unneeded),

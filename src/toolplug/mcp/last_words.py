@@ -12,6 +12,7 @@ from toolplug.mcp.paced_log import PacedLog
 
 _CHUNK = 64 * 1024
 _KEPT = 2048
+_TOLD = 400
 
 
 class LastWords:
@@ -40,8 +41,9 @@ class LastWords:
         self._say(begun)
 
     def text(self) -> str:
-        """The last 2 KiB as one clean line; empty where nothing was written."""
-        return self._readable(self._kept)
+        """Its end as one clean line, since a traceback ends with what was wrong; empty where nothing was written."""
+        said = self._readable(self._kept)
+        return said if len(said) <= _TOLD else f"…{said[-_TOLD:]}"
 
     def _say(self, line: bytes) -> None:
         if line.strip() and self._log.takes() and (text := self._readable(line[:_KEPT])):

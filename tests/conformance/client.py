@@ -1,0 +1,80 @@
+"""The client that the conformance suite starts for each scenario: it lists a server's tools and calls each.
+
+`python client.py URL`; what the scenario gives a client to know stands in the environment. A tool is what discovery
+leaves of it, so that the suite sees also what our own reading does to a definition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.discovery.sanitised import sanitised
+from toolplug.execution.egress import Egress
+from toolplug.mcp.connection import BadAnswer, ServerConnection, ServerRefused
+from toolplug.mcp.sdk.connecting import connector
+from toolplug.mcp.transport import ClientCredentials, Endpoint
+
+EXAMPLES: Mapping[str, object] = {
+    "number": 5,
+    "integer": 3,
+    "string": "text",
+    "boolean": True,
+    "array": [],
+    "object": {},
+}
+
+Call = tuple[str, dict[str, object]]
+
+
+async def main(url: str, known: Mapping[str, Any]) -> None:
+    """Connect, list, and make each call at once; what a server refuses or answers badly ends that call only."""
+    endpoint = Endpoint(url=url, oauth=credentials(known), trusted=True)
+    egress = Egress(("loopback",))  # where the scenario's authorization server is
+    async with connector(egress, Path())(endpoint, lambda: None) as connection:
+        tools = [sanitised(raw, "peer").definition for raw in await connection.tools()]
+        await asyncio.gather(*(made(connection, *call) for call in calls(tools, known)))
+
+
+def credentials(known: Mapping[str, Any]) -> ClientCredentials | None:
+    """Those that the scenario has handed out beforehand; made-up ones where it waits for a user who consents."""
+    if "client_secret" in known:
+        return ClientCredentials(client_id=known["client_id"], client_secret=known["client_secret"])
+    if os.environ["MCP_CONFORMANCE_SCENARIO"].startswith("auth/"):
+        return ClientCredentials(client_id="toolplug", client_secret="made up")
+    return None
+
+
+def calls(tools: Sequence[ToolDefinition], known: Mapping[str, Any]) -> Iterator[Call]:
+    """The calls that the scenario names, or one of each tool; who wants a schema gets that of the first tool."""
+    if "toolCalls" in known:
+        yield from ((call["name"], call["arguments"]) for call in known["toolCalls"])
+        return
+    for tool in tools:
+        wanted: Any = tool.parameters.value
+        arguments = {name: _example(wanted["properties"][name]) for name in wanted.get("required", ())}
+        if "schema" in wanted.get("properties", {}):
+            arguments["schema"] = tools[0].parameters.value
+        yield tool.name, arguments
+
+
+def _example(schema: Mapping[str, Any]) -> object:
+    return EXAMPLES[schema.get("type", "string")]
+
+
+async def made(connection: ServerConnection, name: str, arguments: Mapping[str, object]) -> None:
+    """One call, and what came of it."""
+    try:
+        print(name, await connection.call(name, arguments, None))
+    except (ServerRefused, BadAnswer) as error:
+        print(name, repr(error))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))))
