@@ -71,7 +71,7 @@ class _TakesTheWordOfOthers(Watched):
 class _ForgetsWhatIsUnsaved(Records):
     """What the store could not take is not tried again."""
 
-    async def _save_later(self) -> None:
+    async def _make_up(self) -> None:
         await asyncio.sleep(0)
 
 

@@ -14,6 +14,7 @@ from toolplug.errors import StoreUnavailable
 
 pytestmark = pytest.mark.anyio
 
+NOT_SAVED = "what servers list is not saved, or not told to other processes"
 WRITES = ("commit", "extend")
 
 
@@ -28,7 +29,7 @@ async def test_a_server_is_discovered_while_the_store_is_down_and_saved_when_it_
         record = await discovery.discovered(CLOCK, None)
         await discovery.keep(CLOCK, "h1", [raw("now"), raw("later")])
     assert (record.status, names(discovery.record(CLOCK))) == ("success", ["now", "later"])
-    assert [entry.message for entry in caplog.records] == ["what servers list is kept in memory only: no commit now"]
+    assert [entry.message for entry in caplog.records] == [f"{NOT_SAVED}: no commit now"]
     store.down = False
     await asyncio.sleep(2)
     async with service(store) as next_one:
@@ -71,6 +72,20 @@ async def test_what_was_found_while_the_store_was_down_is_not_lost_to_an_older_r
     await asyncio.sleep(2)
     async with service(store) as next_one:
         assert (next_one.record(CLOCK).status, names(next_one.record(CLOCK))) == ("success", ["now"])
+
+
+async def test_what_other_processes_could_not_be_told_they_are_told_later(
+    discovery: Discovery, store: FaultyStore
+) -> None:
+    async with service(FaultyStore(store.inner)) as other:
+        store.fails = lambda operation: operation == "extend"
+        discovery.know(Server(takes_s=0).known())
+        await discovery.discovered(CLOCK, None)
+        await asyncio.sleep(5)
+        assert other.record(CLOCK).status == "never"
+        store.fails = lambda _: False
+        await asyncio.sleep(2)
+        assert names(other.record(CLOCK)) == ["now"]
 
 
 async def test_whoever_forgets_is_told_that_the_store_has_not(discovery: Discovery, store: FaultyStore) -> None:

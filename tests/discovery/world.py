@@ -36,6 +36,7 @@ class Machine:
     version: int | None = 1
     last: int = 1
     life: int = 0
+    lives: dict[str, int] = field(default_factory=lambda: {"h1": 0})
     mode: str = "works"
     numbers: int = 0
 
@@ -52,7 +53,7 @@ class Process:
 
 
 class WatchedStore(FaultyStore):
-    """What a process writes of a server that it knows is about the configuration that it was told of last."""
+    """A process writes over the record of the configuration that it was told of last with nothing of another."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -68,12 +69,14 @@ class WatchedStore(FaultyStore):
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
     ) -> int:
-        told = self.told(key)
-        if told is not None and value:
-            written = orjson.loads(value.partition(b"\n")[0])["config_hash"]
-            if written != told:
-                self.wrong.append(f"a result for {written} was written, and {told} was told")
+        told, record = self.told(key), await self.inner.read(key)
+        if record is not None and value and _hash(record.value) == told != _hash(value):
+            self.wrong.append(f"a result for {_hash(value)} was written over one for {told}")
         return await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+
+
+def _hash(value: bytes) -> str:
+    return orjson.loads(value.partition(b"\n")[0])["config_hash"]
 
 
 class World:
@@ -108,6 +111,7 @@ class World:
             machine.life += 1
         machine.last += 1
         machine.version = machine.last
+        machine.lives[f"h{machine.version}"] = machine.life
         self.hear(which, slot)
 
     def remove(self, which: int, slot: int) -> None:
@@ -168,10 +172,10 @@ class World:
                     whose, config_hash, _ = tool.definition.description.split()
                     assert whose == name.id, "another server's tool"
                     assert record.stale or config_hash == record.config_hash, f"an old tool that is not stale: {record}"
-                if record.tools:
-                    process.had_tools[slot] = self.machines[slot].life
-                elif told is not None and process.had_tools.get(slot) == self.machines[slot].life:
-                    raise AssertionError(f"the last good tools were lost: {record}")
+                    if self.machines[slot].lives[config_hash] == self.machines[slot].life:
+                        process.had_tools[slot] = self.machines[slot].life
+                if not record.tools and told is not None:
+                    assert process.had_tools.get(slot) != self.machines[slot].life, f"good tools were lost: {record}"
 
     def rest(self) -> None:
         """Everything heals: what is configured is found by everybody, and what was removed has left nothing."""

@@ -91,14 +91,15 @@ def failed(kept: Kept, config_hash: str, error: str, *, at: float, retry_at: flo
     return replace(kept, record=record, attempt="", believed_until=0.0, failures=kept.failures + 1, retry_at=retry_at)
 
 
-def merged(mine: Kept, theirs: Kept) -> Kept:
-    """What another process has written, with the tools that were found here if they are newer; of one configuration."""
-    if mine.config_hash != theirs.config_hash or mine.found_at <= theirs.found_at:
-        return theirs
-    if (mine.record.last_discovery or "") >= (theirs.record.last_discovery or ""):
-        return mine
-    record = replace(theirs.record, tools=mine.record.tools, stale=True, left_out=mine.record.left_out)
-    return replace(theirs, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins)
+def with_newer_tools(kept: Kept, mine: Kept) -> Kept:
+    """What another process has written; with the tools that were found here, if it knows none that are as new.
+
+    They are stale then, whichever configuration they were found with. A success is what it is.
+    """
+    if kept.record.status == "success" or mine.found_at <= kept.found_at:
+        return kept
+    record = replace(kept.record, tools=mine.record.tools, stale=True, left_out=mine.record.left_out)
+    return replace(kept, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins)
 
 
 def accepted(kept: Kept, names: Collection[str] | None) -> Kept:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from toolplug.discovery.kept import NOTHING, Kept, merged
+from toolplug.discovery.kept import NOTHING, Kept, with_newer_tools
 from toolplug.discovery.known_server import ServerName
 from toolplug.discovery.record_bytes import read_record, record_bytes
 from toolplug.errors import StoreConflict, StoreError, StoreRefused
@@ -34,16 +34,17 @@ def record_key(name: ServerName) -> str:
 class _Entry:
     """One record as this process has it; `revision` is the store's last that is known, 0 for none.
 
-    An `unsaved` one is ahead of the store, which could not take it.
+    An `unsaved` one is ahead of the store, which could not take it; of an `untold` one other processes have not heard.
     """
 
-    __slots__ = ("kept", "lock", "name", "revision", "unsaved")
+    __slots__ = ("kept", "lock", "name", "revision", "unsaved", "untold")
 
     def __init__(self, name: ServerName) -> None:
         self.name = name
         self.kept = NOTHING
         self.revision = 0
         self.unsaved = False
+        self.untold = False
         self.lock = asyncio.Lock()
 
 
@@ -107,7 +108,7 @@ class Records:
                     if new is None:
                         return False
                     entry.unsaved = True
-                    self._goes_on_without(error)
+                    self._make_up_later(error)
                     self._put(entry, new)
                 return True
 
@@ -119,7 +120,7 @@ class Records:
             await self._store.commit(record_key(name), None)
             entry.revision, entry.unsaved = 0, False
             self._put(entry, NOTHING)
-        await self._announce(name)
+            await self._announce(entry)
 
     def _entry(self, name: ServerName) -> _Entry:
         return self._entries.setdefault(record_key(name), _Entry(name))
@@ -133,14 +134,16 @@ class Records:
         entry.revision = await self._store.commit(key, record_bytes(entry.name, kept), expected=entry.revision)
         entry.unsaved = False
         self._put(entry, kept)
-        await self._announce(entry.name)
+        await self._announce(entry)
 
-    async def _announce(self, name: ServerName) -> None:
+    async def _announce(self, entry: _Entry) -> None:
         """Tell the other processes; a store that fails now delays them, and no more."""
         try:
-            await self._log.announce(record_key(name).encode())
+            await self._log.announce(record_key(entry.name).encode())
+            entry.untold = False
         except StoreError as error:
-            _LOG.warning("other processes are not told of a change of server %r: %s", name.id, error)
+            entry.untold = True
+            self._make_up_later(error)
 
     async def _look_again(self, change: bytes) -> None:
         key = change.decode()
@@ -193,28 +196,31 @@ class Records:
         except StoreRefused as error:
             _LOG.error("the record of server %r: %s", entry.name.id, error)
             kept = NOTHING
+        mine = entry.kept
         entry.revision = record.revision
-        if entry.unsaved:
-            mine = entry.kept
-            kept = merged(mine, kept)
-            if kept.found_at == mine.found_at:
-                await self._save(entry, kept)
-                return
-            entry.unsaved = False
-        if kept != entry.kept:
+        if entry.unsaved and mine.config_hash == kept.config_hash and mine.found_at > kept.found_at:
+            await self._save(entry, mine if _is_later(mine, kept) else with_newer_tools(kept, mine))
+            return
+        entry.unsaved = False
+        if kept != mine:
             self._put(entry, kept)
 
-    def _goes_on_without(self, error: StoreError) -> None:
-        """Save later."""
+    def _make_up_later(self, error: StoreError) -> None:
         if self._saver is None or self._saver.done():
-            _LOG.warning("what servers list is kept in memory only: %s", error)
-            self._saver = asyncio.create_task(self._save_later(), name="toolplug-discovery-saver")
+            _LOG.warning("what servers list is not saved, or not told to other processes: %s", error)
+            self._saver = asyncio.create_task(self._make_up(), name="toolplug-discovery-saver")
 
-    async def _save_later(self) -> None:
-        """Try again until the store has everything."""
-        while unsaved := [entry for entry in self._entries.values() if entry.unsaved]:
+    async def _make_up(self) -> None:
+        """Save and announce until the store has taken everything."""
+        while behind := [entry for entry in self._entries.values() if entry.unsaved or entry.untold]:
             await asyncio.sleep(self._pause_s)
-            for entry in unsaved:
+            for entry in behind:
                 async with entry.lock:
                     with suppress(StoreError):
                         await self._read(entry)
+                        if entry.untold:
+                            await self._announce(entry)
+
+
+def _is_later(one: Kept, other: Kept) -> bool:
+    return (one.record.last_discovery or "") >= (other.record.last_discovery or "")

@@ -101,7 +101,7 @@ class Discovery:
             return
         if before is not None:
             before.cancel()
-        watched = self._known[server.name] = Watched(server, self._around, self.record(server.name))
+        watched = self._known[server.name] = Watched(server, self._around, before)
         watched.start()
 
     async def leave(self, name: ServerName) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from toolplug.catalog.cleaning import cleaned, in_one_line
 from toolplug.discovery.backoff import FIRST_S, LONGEST_S, backoff_s
 from toolplug.discovery.changes import changes
-from toolplug.discovery.kept import Kept, Listing, begun, discovering, failed, merged, succeeded
+from toolplug.discovery.kept import Kept, Listing, begun, discovering, failed, succeeded, with_newer_tools
 from toolplug.discovery.known_server import KnownServer, ListingFailed, ServerName
 from toolplug.discovery.listing import ListReader
 from toolplug.discovery.pins import TooManyNames
@@ -55,13 +55,15 @@ class Watched:
     may have been told of a change earlier, or later.
     """
 
-    def __init__(self, server: KnownServer, around: Around, shown: DiscoveryRecord) -> None:
+    def __init__(self, server: KnownServer, around: Around, before: Watched | None) -> None:
+        """`before` is what watched it in another configuration until now."""
         self.server = server
-        self.shown = shown
         self.settled = asyncio.Event()
         self.reader = ListReader(server.name.id)
         self._around = around
-        self._own = around.records.kept(server.name)
+        kept = around.records.kept(server.name)
+        self._own = kept if before is None else with_newer_tools(kept, before._own)
+        self.shown = kept.record if before is None else before.shown
         self._owed = self._needs_listing()
         self._rests_until = 0.0
         self._due_at: float | None = None
@@ -102,17 +104,18 @@ class Watched:
         """What is kept has changed, here or in another process."""
         if kept.config_hash != self.server.config_hash:
             return
-        self._own = kept if kept.record.status == "success" else merged(self._own, kept)
+        self._own = with_newer_tools(kept, self._own)
         if kept.record.status != "discovering":
             self._owed = False
         self._show()
         self._wake.set()
 
     def base(self, kept: Kept) -> Kept:
-        """What a result of this configuration is put on: what is kept, if it is of this configuration too."""
-        if self._own.config_hash != self.server.config_hash:
-            return kept
-        return self._own if kept.config_hash != self.server.config_hash else merged(self._own, kept)
+        """What a listing of this configuration begins from, and its result is put on."""
+        own = self._own
+        if own.config_hash == self.server.config_hash != kept.config_hash:
+            return own
+        return with_newer_tools(kept, own)
 
     def cancel(self) -> None:
         """Ask no more; what is under way leads to nothing."""
@@ -211,6 +214,8 @@ class Watched:
                 before = self._own.record
                 result = await self._listed() if free else "its last listing, which was given up, has not ended yet"
                 await self._end(listing, result, before)
+            else:
+                self._rest(SPACING_S)
             self._listing = ""
 
     def _begun(self, listing: str, kept: Kept) -> Kept | None:
