@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-BUILT = frozenset({"registry", "sessions", "toolsets"})
+BUILT = frozenset({"registry", "sessions", "toolsets", "mcp", "responses"})
 """The parts of the work whose rows must be shown; the rows of the others are the visible gap."""
 
 

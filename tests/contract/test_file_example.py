@@ -46,7 +46,7 @@ sessions:  {ttl: 1h, grace: 30s, max_tools: 256, max_updates_per_minute: 10, pol
 """  # noqa: E501  the lines are the contract's
 LATER = """\
 responses: {backend: {base_url: http://model:8000/v1, api_key: "${OPENAI_API_KEY}", model: small}, max_turns: 10}
-"""  # noqa: E501
+"""
 ENVIRON = {"TP_KEY": "the key of alice"}
 
 WEB_SEARCH = """

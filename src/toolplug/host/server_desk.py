@@ -13,7 +13,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.discovery.known_server import ServerName
 from toolplug.discovery.record import DiscoveryRecord
-from toolplug.errors import McpServerRefused, StoreError
+from toolplug.errors import McpServerRefused
 from toolplug.execution.audit import audit
 from toolplug.execution.egress import Egress
 from toolplug.host.configuration import Configuration
@@ -147,7 +147,7 @@ class ServerDesk:
                 raise
             self._put(record)
             self._audit("add", "done", by, wanted.id, request_id)
-            await self._announce(change)
+            await self._log.announce_done(change)
             return self.server(by.tenant, wanted.id)
 
     async def change(self, server: str, change: ServerChange, *, by: Principal, request_id: str) -> ServerView:
@@ -167,7 +167,7 @@ class ServerDesk:
                 raise
             self._put(record)
             self._audit("change", "done", by, server, request_id)
-            await self._announce(key)
+            await self._log.announce_done(key)
             return self.server(by.tenant, server)
 
     async def remove(self, server: str, *, by: Principal, request_id: str) -> None:
@@ -184,7 +184,7 @@ class ServerDesk:
             self._audit("remove", "done", by, server, request_id)
             self._drop(found.name)
             await self._running.forget(found.name)
-            await self._announce(change)
+            await self._log.announce_done(change)
 
     async def discover(self, server: str, *, by: Principal, wait_s: float, request_id: str) -> ServerView:
         """Ask the server for its tools now, waiting at most so long for the answer; a failure stands in the record.
@@ -265,13 +265,6 @@ class ServerDesk:
     def _drop(self, name: ServerName) -> None:
         self._kept.pop(name, None)
         self._make_so()
-
-    async def _announce(self, change: bytes) -> None:
-        """Tell the other processes. What was asked for is done: a store that fails now delays them, and no more."""
-        try:
-            await self._log.announce(change)
-        except StoreError as error:
-            _LOG.warning("other processes are not told of a changed MCP server: %s", error)
 
     async def _look_again(self, change: bytes) -> None:
         async with self._changing:

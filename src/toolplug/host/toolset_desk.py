@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import InvalidDefinition, StoreError, ToolsetRefused
+from toolplug.errors import InvalidDefinition, ToolsetRefused
 from toolplug.execution.audit import audit
 from toolplug.execution.knobs import NO_LIMITS, Layer
 from toolplug.host.coded_mcp import CodedMcp
@@ -155,7 +155,7 @@ class ToolsetDesk:
                 raise
             self._put([record])
             audit("agent.toolsets", "done", by, agent, request_id)
-            await self._announce(change)
+            await self._log.announce_done(change)
             return record.allowlist
 
     async def bind(self, name: str, binding: Binding, *, by: Principal, request_id: str) -> Toolset:
@@ -185,15 +185,8 @@ class ToolsetDesk:
                 raise
             self._put([record])
             audit("toolset.bind", "done", by, name, request_id)
-            await self._announce(change)
+            await self._log.announce_done(change)
             return toolset
-
-    async def _announce(self, change: bytes) -> None:
-        """Tell the other processes. What was asked for is done: a store that fails now delays them, and no more."""
-        try:
-            await self._log.announce(change)
-        except StoreError as error:
-            _LOG.warning("other processes are not told of a changed toolset or allowlist: %s", error)
 
     async def _look_again(self, change: bytes) -> None:
         async with self._changing:

@@ -18,7 +18,7 @@ _LOG = logging.getLogger("toolplug.stores")
 
 
 class ChangeLog:
-    """The log of one key, which has no value. Every method may raise `StoreError`."""
+    """The log of one key, which has no value. Every method but `announce_done` may raise `StoreError`."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store = store
@@ -27,6 +27,13 @@ class ChangeLog:
     async def announce(self, change: bytes) -> None:
         """Let every process that follows look again at what this names; the change itself is in the store by then."""
         await self._store.extend(self.key, events=[change])
+
+    async def announce_done(self, change: bytes) -> None:
+        """The same, and never raises: what is done is done, and a store that fails now only delays the others."""
+        try:
+            await self.announce(change)
+        except StoreError as error:
+            _LOG.warning("other processes do not hear in %s of what has changed: %s", self.key, error)
 
     async def position(self) -> int:
         """Where the log ends now; it is begun where there is none."""

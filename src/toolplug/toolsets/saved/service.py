@@ -123,7 +123,7 @@ class SavedToolsets:
                     await self._records.equip(owner, None)
                     self._equipment.put(owner, None)
                 await self._records.delete(owner, name)
-            await self._announce(owner)
+            await self._log.announce_done(owner_bytes(owner))
 
     async def equip(self, caller: Caller, name: str) -> ShownToolset:
         """Make this the owner's choice, in place of any other. Raises `SavedToolsetRefused`."""
@@ -133,7 +133,7 @@ class SavedToolsets:
                 kept = await self._kept(caller.owner, name)
                 await self._records.equip(caller.owner, name)
                 self._equipment.put(caller.owner, kept.toolset)
-            await self._announce(caller.owner)
+            await self._log.announce_done(owner_bytes(caller.owner))
         return ShownToolset(kept.toolset, True, catalog)
 
     async def unequip(self, caller: Caller) -> str | None:
@@ -144,7 +144,7 @@ class SavedToolsets:
                 with _audited("toolset.unequip", caller, before):
                     await self._records.equip(caller.owner, None)
             self._equipment.put(caller.owner, None)
-            await self._announce(caller.owner)
+            await self._log.announce_done(owner_bytes(caller.owner))
             return before
 
     async def add_notes(
@@ -174,7 +174,7 @@ class SavedToolsets:
                     return made[-1].toolset
 
                 await self._rewrite(owner, name, change)
-            await self._announce(owner)
+            await self._log.announce_done(owner_bytes(owner))
             return made[-1]
 
     async def remove_notes(
@@ -188,7 +188,7 @@ class SavedToolsets:
                 kept = await self._kept(owner, toolset)
                 wanted = noted_tool(tool, kept.toolset, catalog)
                 changed = await self._rewrite(owner, toolset, lambda before: without_notes(before, wanted, names))
-            await self._announce(owner)
+            await self._log.announce_done(owner_bytes(owner))
             return NotesRemoved(changed, wanted, tuple(dict.fromkeys(names)))
 
     def end(self, session: str) -> None:
@@ -259,13 +259,6 @@ class SavedToolsets:
         now = self._equipment.of(caller.owner)
         is_equipped = now is not None and now.name == toolset.name
         return ShownToolset(toolset, is_equipped, await self._catalog_of(caller))
-
-    async def _announce(self, owner: Owner) -> None:
-        """Tell the other processes. What was asked for is done: a store that fails now delays them, and no more."""
-        try:
-            await self._log.announce(owner_bytes(owner))
-        except StoreError as error:
-            _LOG.warning("other processes are not told what has been equipped: %s", error)
 
     async def _look_again(self, change: bytes) -> None:
         owner = read_owner(change)
