@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
 from toolplug.discovery.kept import Kept, Listing
 from toolplug.discovery.known_server import KnownServer
-from toolplug.discovery.records import Records
 from toolplug.discovery.service import Discovery
 from toolplug.discovery.watched import Watched
 from toolplug.stores.store import Store
@@ -68,27 +66,15 @@ class _TakesTheWordOfOthers(Watched):
         self._show()
 
 
-class _ForgetsWhatIsUnsaved(Records):
-    """What the store could not take is not tried again."""
-
-    async def _make_up(self) -> None:
-        await asyncio.sleep(0)
-
-
-def _with(watched: type[Watched] = Watched, records: type[Records] = Records) -> Callable[[Store], Discovery]:
-    """A service whose parts are of these classes."""
+def _with(watched: type[Watched]) -> Callable[[Store], Discovery]:
+    """A service whose servers are watched by this class."""
 
     class Buggy(Discovery):
         def know(self, server: KnownServer) -> None:
             super().know(server)
             self._known[server.name].__class__ = watched
 
-    def make(store: Store) -> Discovery:
-        discovery = Buggy(store, luck=lambda: 0.0)
-        discovery._records.__class__ = records
-        return discovery
-
-    return make
+    return lambda store: Buggy(store, luck=lambda: 0.0)
 
 
 SEEDED = {
@@ -98,6 +84,5 @@ SEEDED = {
     "old tools that are not stale": _with(_HidesThatToolsAreOld),
     "a dead process that is believed for ever": _with(_BelievesTheDead),
     "a record of another configuration": _with(_TakesTheWordOfOthers),
-    "a result that is never saved": _with(records=_ForgetsWhatIsUnsaved),
 }
 """What is wrong → a service that does it."""
