@@ -11,7 +11,7 @@ from tests.mcp.servers.scripted import TIME, Desk, ScriptedConnection, record, r
 from toolplug import ToolResult
 from toolplug.catalog.call import Report
 from toolplug.mcp.answers import UNFIT
-from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
+from toolplug.mcp.connection import Answer, BadAnswer, ConnectionFailed, ServerRefused
 from toolplug.mcp.plans import MAX_LABELS, OTHER
 from toolplug.testing import check_executor
 
@@ -111,6 +111,15 @@ async def test_what_a_server_refuses_is_an_error_of_its_tool(
     desk.script.answer = Answers(answer)
     assert await run(tools.live) == ToolResult("c", "now", output, "tool_error", metadata=metadata)
     assert desk.script.running == 1
+
+
+@pytest.mark.requirement("C-3-unavailable", "C-7-full-name")
+async def test_a_server_that_is_down_is_told_of_under_the_name_that_was_called(desk: Desk) -> None:
+    tools = await desk.tools()
+    desk.script.fails = ConnectionFailed("no such program: /secret/path")
+    result = await run(tools.live.view(lambda catalog: catalog.prefixed("clock")), "clock.now")
+    assert (result.name, result.status, result.metadata) == ("clock.now", "unavailable", {"code": "server_down"})
+    assert result.output == "tool \"clock.now\" is unavailable: its server 'time' is down"
 
 
 async def test_arguments_that_do_not_fit_reach_no_server(desk: Desk) -> None:
