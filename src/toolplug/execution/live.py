@@ -132,13 +132,15 @@ class LiveCatalog:
         """The catalog is not what the views of it were derived from, nor are those of theirs: one loop over all."""
         marked: list[LiveCatalog] = [self]
         for source in marked:
-            for told in tuple(source._marked.values()) if source._marked else ():
-                told()
-            for follower in list(source._followers or ()):  # a view may go meanwhile
+            if source._marked:
+                for told in tuple(source._marked.values()):
+                    told()
+            for follower in tuple(source._followers or ()):  # a view may go meanwhile
                 view = follower()
                 if view is not None and view._fresh:
                     view._fresh = False
-                    marked.append(view)
+                    if view._followers or view._marked:
+                        marked.append(view)
 
     def _tell(self, diff: CatalogDiff) -> None:
         """Tell whoever listens now, after what they have still to hear."""

@@ -29,7 +29,10 @@ CREDENTIAL = "the credential"
 _NO_CALLS = ScopeGate(CALL_SCOPE, CREDENTIAL)
 
 
-Choose = Callable[[LiveCatalog], LiveCatalog]
+Parts = tuple[LiveCatalog, ...]
+"""What a caller sees, in order; each view of it follows the parts themselves, so that a change has one step to go."""
+
+Choose = Callable[[Parts], LiveCatalog]
 
 
 class Views:
@@ -66,8 +69,8 @@ class Views:
         code = None if session is None else session.code
         owner = Owner(principal.tenant, principal.subject, code)
 
-        def choose(tools: LiveCatalog) -> LiveCatalog:
-            return self._equipment.view(owner, tools, code)
+        def choose(parts: Parts) -> LiveCatalog:
+            return self._equipment.view(owner, parts, code)
 
         if acting_agent(principal, agent) is not None:
             return self._composed(principal, agent, session, only, choose, within)
@@ -76,7 +79,10 @@ class Views:
 
     def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
         """The tools of this caller, whatever is equipped. Raises like `executor_for`."""
-        return self._composed(principal, agent, session, None, lambda tools: tools)
+        code = None if session is None else session.code
+        return self._composed(
+            principal, agent, session, None, lambda parts: joined(self._unknown(), *parts, session=code)
+        )
 
     def _composed(
         self,
@@ -97,7 +103,7 @@ class Views:
 
         return FirstUse(self._agents, choice, within if session is None else session.code, composed)
 
-    def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> LiveCatalog:
+    def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
         tools = self._registry if only is None else self._nothing_chosen
         return self._in_session(tools, principal, session)
 
@@ -116,19 +122,18 @@ class Views:
         caller = Principal(tenant=tenant)
         return self._agents.executor(Choice(tenant, None, (toolset,))).view(lambda catalog: catalog.visible_to(caller))
 
-    def _in_session(self, tools: LiveCatalog, principal: Principal, session: Session | None) -> LiveCatalog:
+    def _in_session(self, tools: LiveCatalog, principal: Principal, session: Session | None) -> Parts:
         """These tools, then the session's, then what reads the results that are kept of any of them."""
         order = self._order
         if session is None:
-            return self._seen_by(principal, tools if tools is self._registry else tools.view(order.whole))
+            return (self._seen_by(principal, tools if tools is self._registry else tools.view(order.whole)),)
         own = session.executor
-        parts = (
+        return (
             self._shared(principal, tools, order.body),
             self._seen_by(principal, own),
             self._shared(principal, tools, order.tail),
             self._seen_by(principal, own.view(order.reader_for)),
         )
-        return joined(self._unknown(), *parts, session=session.code)
 
     def _shared(self, principal: Principal, tools: LiveCatalog, part: Kept) -> LiveCatalog:
         """A part of these tools that all sessions of the caller see alike."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import WeakSet
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.kept import Kept
 from toolplug.catalog.plan import Series
-from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.execution.live import Joint, LiveCatalog, joined
 from toolplug.toolsets.saved.equipped import Stays, equipped
 from toolplug.toolsets.saved.owner import Owner
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
@@ -46,9 +47,9 @@ class Equipment:
         for view in [view for view in self._views if view.owner == owner]:
             view.choose(self._chosen.get(owner))
 
-    def view(self, owner: Owner, tools: LiveCatalog, session: str | None) -> LiveCatalog:
-        """These tools as the owner has chosen among them, now and after each change."""
-        view = _OwnersView(self._unknown, owner, tools, session)
+    def view(self, owner: Owner, parts: Sequence[LiveCatalog], session: str | None) -> LiveCatalog:
+        """The tools of these parts, in order, as the owner has chosen among them, now and after each change."""
+        view = _OwnersView(self._unknown, owner, parts, session)
         chosen = self._chosen.get(owner)
         if chosen is not None:
             view.choose(chosen)
@@ -70,12 +71,15 @@ class _Chosen:
 class _OwnersView(Joint):
     """All the tools, or the chosen ones among them."""
 
-    __slots__ = ("_tools", "owner")
+    __slots__ = ("_parts", "owner")
 
-    def __init__(self, unknown: Series, owner: Owner, tools: LiveCatalog, session: str | None) -> None:
-        super().__init__(unknown, tools, session=session)
+    def __init__(self, unknown: Series, owner: Owner, parts: Sequence[LiveCatalog], session: str | None) -> None:
+        super().__init__(unknown, *parts, session=session)
         self.owner = owner
-        self._tools = tools
+        self._parts = tuple(parts)
 
     def choose(self, chosen: _Chosen | None) -> None:
-        self.join(self._tools if chosen is None else self._tools.view(chosen))
+        if chosen is None:
+            self.join(*self._parts)
+        else:
+            self.join(joined(self._unknown, *self._parts, session=self._session).view(chosen))
