@@ -8,6 +8,7 @@ from typing import cast
 from toolplug.errors import BackendFailed
 from toolplug.providers.json_object import as_object
 from toolplug.responses.backend import CallPart, Delta, Usage
+from toolplug.signatures.values import encoded
 
 
 def delta_of(value: object, *, whole: bool) -> Delta:
@@ -21,7 +22,6 @@ def delta_of(value: object, *, whole: bool) -> Delta:
     choice = as_object(cast("list[object]", choices)[0] if choices else None)
     said = as_object(choice.get("message" if whole else "delta"))
     finish = choice.get("finish_reason")
-    logprobs = as_object(choice.get("logprobs")).get("content")
     return Delta(
         _text(said, "content"),
         _text(said, "reasoning_content") or _text(said, "reasoning"),
@@ -29,7 +29,7 @@ def delta_of(value: object, *, whole: bool) -> Delta:
         _calls(said.get("tool_calls")),
         finish if isinstance(finish, str) else None,
         _usage(answer.get("usage")),
-        tuple(cast("list[object]", logprobs)) if isinstance(logprobs, list) else (),
+        _logprobs(as_object(choice.get("logprobs")).get("content")),
     )
 
 
@@ -44,7 +44,7 @@ def _text(said: Mapping[str, object], name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise garbage(f"its {name} is no text")
-    return value
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()  # half a pair is no Unicode
 
 
 def _calls(value: object) -> tuple[CallPart, ...]:
@@ -61,6 +61,12 @@ def _call(part: Mapping[str, object], place: int) -> CallPart:
     if not isinstance(index, int):
         raise garbage("the index of a call is no number")
     return CallPart(index, _text(part, "id"), _text(function, "name"), _text(function, "arguments"))
+
+
+def _logprobs(value: object) -> tuple[object, ...]:
+    if not isinstance(value, list) or encoded(cast("object", value)) is None:
+        return ()
+    return tuple(cast("list[object]", value))
 
 
 def _usage(value: object) -> Usage | None:

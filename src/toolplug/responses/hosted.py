@@ -8,8 +8,9 @@ from toolplug.catalog.call import ToolResult
 from toolplug.catalog.definition import HostedItem, ToolDefinition
 from toolplug.providers.json_object import as_object
 from toolplug.responses.draft import Draft, Event
-from toolplug.responses.input_items import Item
+from toolplug.responses.input_items import WIRE_NAME, Item
 from toolplug.responses.turn import ModelCall
+from toolplug.signatures.values import as_json
 
 MCP = "mcp"
 PLAIN = HostedItem("toolplug:tool_call")
@@ -43,9 +44,7 @@ class HostedCall:
             "id": draft.new_id(prefix),
             "type": self._shape.type,
             "status": "in_progress",
-            "call_id": call.id,
-            "name": call.name,
-            "arguments": call.arguments,
+            **_named(call, tool),
             "output": None,
             **({} if approval is None else {"approval_request_id": approval}),
         }
@@ -73,7 +72,8 @@ class HostedCall:
 
 def _ended(item: Item, shape: HostedItem, result: ToolResult) -> Item:
     metadata = result.metadata
-    fields = {name: metadata[name] for name in shape.fields if name in metadata}
+    given = {name: as_json(metadata[name]) for name in shape.fields if name in metadata}
+    fields = {name: json.value for name, json in given.items() if json is not None}
     if shape.type == "mcp_call" and result.is_error:
         fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result.output}]}
     return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": result.output}
@@ -107,7 +107,7 @@ def server_list(draft: Draft, server: str, tools: Collection[ToolDefinition]) ->
         "status": "completed",
         "server_label": server,
         "tools": [
-            {"name": tool.wire, "description": tool.description, "input_schema": tool.parameters.value}
+            {"name": tool.ref.name, "description": tool.description, "input_schema": tool.parameters.value}
             for tool in tools
         ],
         "error": None,
@@ -126,13 +126,17 @@ def approval_request(draft: Draft, call: ModelCall, tool: ToolDefinition | None,
         "id": approval_id(ticket),
         "type": "mcp_approval_request",
         "status": "completed",
-        "call_id": call.id,
-        "name": call.name,
-        "arguments": call.arguments,
+        **_named(call, tool),
         "server_label": "" if tool is None else tool.ref.source,
     }
     yield draft.added(item)
     yield draft.done(len(draft.output) - 1, item)
+
+
+def _named(call: ModelCall, tool: ToolDefinition | None) -> Item:
+    """What is called. A server's tool has the server's own name for it, and the name that the model knows beside it."""
+    item: Item = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return {**item, "name": tool.ref.name, WIRE_NAME: call.name} if tool is not None and tool.ref.kind == MCP else item
 
 
 def approval_id(ticket: str) -> str:

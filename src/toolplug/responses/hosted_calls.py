@@ -12,6 +12,7 @@ from toolplug.responses.asker import Asker
 from toolplug.responses.citations import Citations
 from toolplug.responses.draft import Draft, Event
 from toolplug.responses.hosted import HostedCall, approval_request, asks
+from toolplug.responses.input_items import Item
 from toolplug.responses.offer import Offer
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.side_by_side import Job, results
@@ -20,13 +21,17 @@ from toolplug.responses.unfinished import Decided, Unfinished
 
 
 class HostedCalls:
-    """Makes calls and tells of them. `made` counts them; `asked`: one waits for a person; `exhausted`: no more may be
-    made."""
+    """Makes calls and tells of them.
+
+    `made` counts them; `asked`: one waits for a person; `exhausted`: no more may be made; `left_out`: what the model is
+    told of those that it made nevertheless, which nobody else hears of.
+    """
 
     def __init__(self, draft: Draft, asker: Asker, request: ResponseRequest, citations: Citations) -> None:
         self.made: int = 0
         self.asked: bool = False
         self.exhausted: bool = False
+        self.left_out: list[Item] = []
         self._draft = draft
         self._asker = asker
         self._most = request.max_tool_calls
@@ -50,8 +55,8 @@ class HostedCalls:
         wanted: list[tuple[ModelCall, CallContext | str]] = []
         for call in calls:
             if self._most is not None and self.made + len(wanted) >= self._most:
-                self.exhausted = True
-                break
+                self._leave_out(call)
+                continue
             refused = _refused(call.name, offer, catalog)
             wanted.append((call, refused or self._context(call, offer, catalog)))
         async with aclosing(self._make(wanted, catalog)) as events:
@@ -109,6 +114,14 @@ class HostedCalls:
             events = [*shown.begin(), *self._ended(shown, result)]
         for event in events:
             yield event
+
+    def _leave_out(self, call: ModelCall) -> None:
+        self.exhausted = True
+        told = f"max_tool_calls of {self._most} is reached"
+        self.left_out += [
+            {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments},
+            {"type": "function_call_output", "call_id": call.id, "output": told},
+        ]
 
     def _given_back(self, call: ModelCall, reason: str) -> Iterator[Event]:
         shown = HostedCall(self._draft, call, None)

@@ -20,6 +20,8 @@ from toolplug.providers.json_object import as_object
 
 Item = Mapping[str, object]
 
+WIRE_NAME = "wire_name"
+"""The model's name for a tool, in items that have the name of its server for it."""
 MAX_TEXT = 10 * 1024 * 1024
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
@@ -44,6 +46,11 @@ def is_hosted_call(kind: object) -> bool:
 def call_key(item: Item) -> str:
     """What a call and its answer have in common."""
     return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
+
+
+def called_name(item: Item) -> str:
+    """The name by which the model calls the tool."""
+    return str(item.get(WIRE_NAME) or item.get("name") or str(item.get("type")).removesuffix("_call"))
 
 
 def text_of(part: Mapping[str, object]) -> str | None:

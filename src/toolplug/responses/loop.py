@@ -117,7 +117,7 @@ class Loop:
 
     async def _answer(self, turn: Turn, items: Sequence[Item], offer: Offer) -> AsyncGenerator[Event]:
         """Ask the model once."""
-        said = messages(self._request.instructions, [*items, *self.draft.output])
+        said = messages(self._request.instructions, [*items, *self.draft.output, *self._calls.left_out])
         asked = question(self._request, self.draft, said, offer, self._choice(offer))
         try:
             async with aclosing(self._backend.ask(asked, stream=bool(self._request.stream))) as deltas:
@@ -163,7 +163,7 @@ class Loop:
             if tool.ref.kind == MCP:
                 servers.setdefault(tool.ref.source, []).append(tool)
         for server, tools in servers.items():
-            names = tuple(tool.wire for tool in tools)
+            names = tuple(tool.ref.name for tool in tools)
             if self._servers.get(server) != names:
                 self._servers[server] = names
                 yield from server_list(self.draft, server, tools)

@@ -8,11 +8,11 @@ from typing import cast
 import orjson
 
 from toolplug.providers.json_object import as_object
-from toolplug.responses.input_items import Item, call_key, is_hosted_call, parts_of, text_of
+from toolplug.responses.input_items import WIRE_NAME, Item, call_key, called_name, is_hosted_call, parts_of, text_of
 
 Message = dict[str, object]
 
-_SHOWN_APART = frozenset({"id", "type", "status", "call_id", "name", "arguments"})
+_SHOWN_APART = frozenset({"id", "type", "status", "call_id", "name", WIRE_NAME, "arguments"})
 _OF_FILE = ("file_id", "file_data", "filename")
 _WAITS = "this call waits for a person's approval and has not been made"
 
@@ -68,8 +68,7 @@ class Transcript:
         if call_id in self._called:
             return
         self._called.add(call_id)
-        name = item.get("name") or str(item.get("type")).removesuffix("_call")
-        function = {"name": name, "arguments": item.get("arguments") or "{}"}
+        function = {"name": called_name(item), "arguments": item.get("arguments") or "{}"}
         call = {"id": call_id, "type": "function", "function": function}
         answer = {"role": "tool", "tool_call_id": call_id, "content": self._answers.get(call_id, "")}
         before = self._open_turn() if together else None

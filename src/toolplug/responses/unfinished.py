@@ -12,7 +12,7 @@ from typing import NamedTuple
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import ResponseRefused
 from toolplug.responses.hosted import ticket_of
-from toolplug.responses.input_items import Item, call_key, is_hosted_call
+from toolplug.responses.input_items import Item, call_key, called_name, is_hosted_call
 from toolplug.responses.offer import Names
 from toolplug.responses.turn import ModelCall
 
@@ -84,7 +84,7 @@ def _decided(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
 
 
 def _call_of(request: Mapping[str, object]) -> ModelCall:
-    return ModelCall(call_key(request), str(request["name"]), str(request["arguments"]))
+    return ModelCall(call_key(request), called_name(request), str(request["arguments"]))
 
 
 def _answers(item: Item) -> bool:
