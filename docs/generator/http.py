@@ -10,6 +10,7 @@ from toolplug.http.doors.body import DEFAULT_MAX_BODY, MAX_FILE_BODY
 from toolplug.http.doors.header_limits import MAX_HEADER_BYTES, MAX_HEADERS
 from toolplug.http.own_route import OwnRoute
 from toolplug.http.own_routes import ROUTES
+from toolplug.http.servers.models import AddServerBody, FoundToolAnswer, ServerAnswer, ToolInfo
 from toolplug.http.wire_models import CallAnswer, CallBody, Error, ProviderAnswer, ReloadAnswer
 from toolplug.providers.state import ProviderState
 
@@ -49,6 +50,10 @@ def http_page() -> str:
         model("The result of a call", CallAnswer),
         model("A provider", ProviderAnswer) + f"\n\nStates: {', '.join(code(state) for state in ProviderState)}.",
         model("What a reload did", ReloadAnswer),
+        model("An MCP server", ServerAnswer),
+        model("A tool of an MCP server", FoundToolAnswer),
+        model("A new MCP server", AddServerBody),
+        model("A tool of the catalog", ToolInfo),
         model("An error", Error) + "\n\n" + _ERROR,
         _LIMITS,
     )

@@ -27,6 +27,7 @@ from toolplug import (
 )
 from toolplug.catalog.definition import ToolHints
 from toolplug.http import create_app
+from toolplug.http.servers.models import CatalogAnswer
 
 pytestmark = pytest.mark.anyio
 
@@ -79,6 +80,7 @@ async def client(host: Host) -> AsyncIterator[AsyncClient]:
 async def infos(client: AsyncClient, query: str = "", headers: dict[str, str] = ALICE) -> dict[str, Info]:
     answer = await client.get(f"/api/catalog{query}", headers=headers)
     assert answer.status_code == 200, answer.text
+    CatalogAnswer.model_validate(answer.json())
     tools = answer.json()["tools"]
     named = {info["name"]: info for info in tools}
     assert len(named) == len(tools)

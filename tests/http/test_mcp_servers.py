@@ -14,6 +14,7 @@ from tests.http.mcp_sources import dead_server, sample_server, silent_server
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
+from toolplug.http.servers.models import ServerAnswer
 
 pytestmark = pytest.mark.anyio
 
@@ -55,12 +56,14 @@ def code(answer: Response) -> tuple[int, str, str | None]:
 async def added(client: AsyncClient, name: str, url: str, *, query: str = "", **more: object) -> Json:
     answer = await client.post(f"{PATH}{query}", json={"id": name, "url": url, **more}, headers=ROOT)
     assert answer.status_code == 202, answer.text
+    ServerAnswer.model_validate(answer.json())
     return answer.json()
 
 
 async def shown(client: AsyncClient, name: str, headers: dict[str, str] = ROOT) -> Json:
     answer = await client.get(f"{PATH}/{name}", headers=headers)
     assert answer.status_code == 200, answer.text
+    ServerAnswer.model_validate(answer.json())
     return answer.json()
 
 
@@ -69,7 +72,7 @@ async def ids(client: AsyncClient, headers: dict[str, str]) -> list[str]:
     return [server["id"] for server in answer.json()["servers"]]
 
 
-@pytest.mark.requirement("C-8-add", "C-8-add-http", "DISC-on-add", "DISC-record", "C-3-policy-default")
+@pytest.mark.requirement("C-8-add", "C-8-add-http", "DISC-on-add", "DISC-record", "C-3-policy-http-server")
 async def test_a_server_is_added_at_once_and_its_record_says_that_it_is_being_discovered(client: AsyncClient) -> None:
     with silent_server() as address:
         record = await added(client, "slow", address, headers={"X-Key": "k3y"}, tools={"a": "allow"})

@@ -12,6 +12,8 @@ _LINKS = (
     ("/v1/tools", "the tools that a model may call (needs credentials)"),
     ("/v1/providers", "every provider and its state (needs credentials)"),
     ("/api/sessions", "the sessions in which applications lend their tools (needs credentials)"),
+    ("/api/mcp-servers", "the MCP servers, and what was found out of their tools (needs credentials)"),
+    ("/api/catalog", "every tool that there is, callable or not (needs credentials)"),
     ("/toolplug.js", "the module with which a web page lends its functions as tools"),
     ("/metrics", "counters for Prometheus"),
     ("/readyz", "whether calls can be served"),
