@@ -88,6 +88,15 @@ def sloppy_list(request: Message) -> None:
     answer(request, {"tools": tools, "_meta": {}, "surplus": 1})
 
 
+def with_header(name: str) -> Message:
+    """A tool whose argument goes in an HTTP header."""
+    properties = {"where": {"type": "string", "x-mcp-header": name}}
+    return {"name": f"in {name}", "inputSchema": {"type": "object", "properties": properties}}
+
+
+COMPLETE: Message = {"resultType": "complete", "cacheScope": "private"}
+
+
 def sized(size: int) -> Callable[[Message], None]:
     def write(request: Message) -> None:
         head = json.dumps(
@@ -151,6 +160,14 @@ AT: dict[str, dict[str, Odd]] = {
     "answers twice": {"tools/call": lambda request: (answered(request), answered(request))},
     "sloppy answers": {"tools/call": lambda request: answer(request, {"content": "text", "isError": "perhaps"})},
     "sloppy tools": {"tools/list": sloppy_list},
+    "headers that are none": {
+        "server/discover": lambda request: answer(
+            request, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, **COMPLETE}
+        ),
+        "tools/list": lambda request: answer(
+            request, {"tools": [*TOOLS, with_header("not a token"), with_header("Place")]}
+        ),
+    },
     "no list": {"tools/list": lambda request: answer(request, {"tools": {"echo": {}}})},
     "refuses": {
         "tools/call": lambda request: say(

@@ -1,12 +1,13 @@
-"""An application on a free port of this machine, in the loop of the test."""
+"""An application on a free port of this machine."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from threading import Thread
 
 from starlette.types import ASGIApp
 from tests.mcp.client.hostile_http import sane
@@ -14,12 +15,9 @@ from uvicorn import Config, Server
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, *, lifespan: bool = False) -> AsyncIterator[int]:
-    """Serve until the block ends; gives the port."""
-    config = Config(
-        app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="on" if lifespan else "off"
-    )
-    server = Server(config)
+async def serving(app: ASGIApp) -> AsyncIterator[int]:
+    """Serve in the loop of the test until the block ends; gives the port."""
+    server = Server(Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="off"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:
@@ -29,6 +27,20 @@ async def serving(app: ASGIApp, *, lifespan: bool = False) -> AsyncIterator[int]
         finally:
             server.should_exit = True
             await task
+
+
+@contextmanager
+def serving_apart(app: ASGIApp) -> Iterator[int]:
+    """Serve in a thread and a loop of its own, in which the SDK leaves tasks behind; gives the port."""
+    server = Server(Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @asynccontextmanager

@@ -222,6 +222,12 @@ async def test_a_sloppy_tool_loses_no_other(hostile_server: Opened) -> None:
     ]
 
 
+async def test_a_tool_whose_header_is_none_is_left_out(hostile_server: Opened) -> None:
+    async with hostile_server("headers that are none") as connection:
+        assert connection.version == "2026-07-28"
+        assert names(await connection.tools()) == ["echo", "other", "in Place"]
+
+
 @pytest.mark.parametrize(
     ("mode", "reason"),
     [
