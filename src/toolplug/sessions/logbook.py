@@ -15,7 +15,7 @@ from toolplug.stores.store import KEPT_EVENTS, Events, Store
 
 _LOG = logging.getLogger("toolplug.sessions")
 
-_SOON_S = 0.05
+_SOON_S = 0.2
 _RETRY_S = 1.0
 
 
