@@ -8,9 +8,11 @@ import logging
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
 from tests.sessions.faulty_store import FaultyStore
+from tests.sessions.virtual_time import EPOCH
 
 from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreUnavailable
+from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -118,3 +120,21 @@ async def test_a_slow_store_changes_nothing(discovery: Discovery, store: FaultyS
     await turns(100)
     record = discovery.record(CLOCK)
     assert (record.status, names(record), record.config_hash) == ("success", ["later"], "h2")
+
+
+async def test_a_clock_that_is_put_back_neither_stops_discovery_nor_makes_it_spin() -> None:
+    loop = asyncio.get_running_loop()
+    back_s = 0.0
+    server = Server(takes_s=0)
+    async with MemoryStore(clock=lambda: EPOCH + loop.time() - back_s) as store, service(store) as discovery:
+        discovery.know(server.known())
+        await discovery.discovered(CLOCK, None)
+        back_s = 3600.0
+        server.tools = [raw("later")]
+        assert names(await discovery.discovered(CLOCK, None)) == ["later"]
+        server.fails()
+        await discovery.discovered(CLOCK, None)
+        back_s = 7200.0
+        server.works()
+        await asyncio.sleep(60)
+        assert (discovery.record(CLOCK).status, discovery.record(CLOCK).stale) == ("success", False)

@@ -191,3 +191,16 @@ async def test_a_record_that_this_toolplug_cannot_read_costs_no_other_server(sto
         assert names(await discovery.discovered(strange, None)) == ["now"]
     async with service(store) as discovery:
         assert names(discovery.record(strange)) == ["now"]
+
+
+async def test_a_change_that_is_heard_while_another_process_lists_is_looked_at_afterwards(
+    discovery: Discovery, other: Discovery
+) -> None:
+    server = Server(takes_s=5)
+    discovery.know(server.known())
+    other.know(server.known())
+    await asyncio.sleep(2)
+    server.tools = [raw("later")]
+    other.due(CLOCK)
+    await asyncio.sleep(12)
+    assert (names(other.record(CLOCK)), len(server.began)) == (["later"], 2)

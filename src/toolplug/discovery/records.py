@@ -62,6 +62,7 @@ class Records:
         self._following = Following(self._log, self._look_again, self._all_again, pause_s=pause_s)
         self._pause_s = pause_s
         self._saver: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def start(self) -> None:
         """Read every record, and follow. Raises `StoreError`."""
@@ -69,6 +70,7 @@ class Records:
 
     async def aclose(self) -> None:
         """Follow no longer; what the store could not take is lost."""
+        self._closed = True
         if self._saver is not None:
             self._saver.cancel()
             await asyncio.wait({self._saver})
@@ -206,7 +208,7 @@ class Records:
             self._put(entry, kept)
 
     def _make_up_later(self, error: StoreError) -> None:
-        if self._saver is None or self._saver.done():
+        if not self._closed and (self._saver is None or self._saver.done()):
             _LOG.warning("what servers list is not saved, or not told to other processes: %s", error)
             self._saver = asyncio.create_task(self._make_up(), name="toolplug-discovery-saver")
 

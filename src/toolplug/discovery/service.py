@@ -117,6 +117,7 @@ class Discovery:
         if watched is not None:
             watched.cancel()
         await self._records.delete(name)
+        self._last_told.pop(name, None)
 
     def due(self, name: ServerName) -> None:
         """The list of this server may have changed, or somebody is about to need it: look again in the background.

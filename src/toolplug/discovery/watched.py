@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from toolplug.catalog.cleaning import cleaned, in_one_line
-from toolplug.discovery.backoff import FIRST_S, LONGEST_S, backoff_s
+from toolplug.discovery.backoff import FIRST_S, backoff_s
 from toolplug.discovery.changes import changes
 from toolplug.discovery.kept import Kept, Listing, begun, discovering, failed, succeeded, with_newer_tools
 from toolplug.discovery.known_server import KnownServer, ListingFailed, ServerName
@@ -173,6 +173,7 @@ class Watched:
                 await self._list()
             except Exception:  # noqa: BLE001  a named boundary: the server is listed again later
                 _LOG.exception("the discovery of server %r failed", self.server.name.id)
+                self._listing = ""
                 self._rest(FIRST_S)
 
     def _delay_s(self) -> float | None:
@@ -184,8 +185,9 @@ class Watched:
         elif self._owed:
             delay_s = 0.0
         elif own.retry_at is not None:
-            rest_s = own.retry_at - now
-            delay_s = rest_s if rest_s <= LONGEST_S else 0.0  # longer only where the clock was put back
+            delay_s = own.retry_at - now
+            if delay_s > backoff_s(own.failures, 0.0) + SPACING_S:
+                delay_s = 0.0  # nobody rests so long: the clock was put back
         elif self._due_at is not None:
             delay_s = self._due_at - loop_now
         else:
@@ -206,7 +208,8 @@ class Watched:
         """Make one listing, unless another process is about it."""
         async with self._around.places.place():
             free = await self._last_has_ended()
-            self._due_at, self._began_at = None, asyncio.get_running_loop().time()
+            due_at, self._due_at = self._due_at, None
+            self._began_at = asyncio.get_running_loop().time()
             self._listings += 1
             listing = f"{self._around.process}.{id(self)}.{self._listings}"
             self._listing = listing
@@ -215,6 +218,7 @@ class Watched:
                 result = await self._listed() if free else "its last listing, which was given up, has not ended yet"
                 await self._end(listing, result, before)
             else:
+                self._due_at = self._due_at or due_at  # the other one's list may be older than this
                 self._rest(SPACING_S)
             self._listing = ""
 
