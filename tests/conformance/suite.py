@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -19,7 +19,7 @@ BAD = ("FAILURE", "WARNING")
 """A warning is a SHOULD of the specification that does not hold."""
 
 _PACKAGE = "@modelcontextprotocol/conformance"
-SCENARIO_S = 120
+_RUN_S = 600
 _STAMP = re.compile(r"-\d{4}-\d{2}-\d{2}T[\d-]+Z$")
 
 
@@ -32,26 +32,39 @@ class Check(NamedTuple):
     message: str
 
 
-def checked(leg: Leg, revision: str, results: Path, *arguments: str) -> list[Check]:
-    """Run all that a revision requires, and what the suite runs beside it; fails where a scenario left no result.
+def server_checks(url: str, revision: str, results: Path) -> list[Check]:
+    """Run all that a revision requires of a server, and what the suite runs beside it."""
+    said = _ran("server", results, "--requirements", revision, "--url", url)
+    return _whole("server", revision, results, [said])
+
+
+def client_checks(command: str, revision: str, results: Path) -> list[Check]:
+    """Run all that a revision requires of a client, and what the suite runs beside it.
 
     Two at once: the suite by itself starts a client for each scenario at the same time, and measures how fast they are.
     """
-    scenarios = _scenarios(leg, revision)
+    given = ["--spec-version", revision, "--force", "--timeout", "60000", "--command", command]
+
+    def ran(scenario: str) -> str:
+        return _ran("client", results, "--scenario", scenario, *given)
+
     with ThreadPoolExecutor(2) as pool:
-        said = list(pool.map(lambda scenario: _ran(leg, scenario, revision, results, arguments), sorted(scenarios)))
+        said = list(pool.map(ran, sorted(_scenarios("client", revision))))
+    return _whole("client", revision, results, said)
+
+
+def _ran(leg: Leg, results: Path, *arguments: str) -> str:
+    command = [node(), _suite(), leg, "--output-dir", results, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_S, check=False)
+    return done.stdout + done.stderr
+
+
+def _whole(leg: Leg, revision: str, results: Path, said: Sequence[str]) -> list[Check]:
+    """What was found; fails where a scenario left no result."""
     checks = list(_read(leg, results))
-    missing = scenarios - {check.scenario for check in checks}
+    missing = _scenarios(leg, revision) - {check.scenario for check in checks}
     assert not missing, (sorted(missing), said)
     return checks
-
-
-def _ran(leg: Leg, scenario: str, revision: str, results: Path, arguments: Iterable[str]) -> str:
-    what = ["--scenario", scenario, "--spec-version", revision, "--force", "--output-dir", results]
-    done = subprocess.run(
-        [node(), _suite(), leg, *what, *arguments], capture_output=True, text=True, timeout=SCENARIO_S, check=False
-    )
-    return done.stdout + done.stderr
 
 
 def _suite() -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.baseline import expected, judged
-from tests.conformance.suite import REVISIONS, checked
+from tests.conformance.suite import REVISIONS, client_checks
 
 CLIENT = Path(__file__).with_name("client.py")
 
@@ -17,5 +17,4 @@ CLIENT = Path(__file__).with_name("client.py")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_suite_finds_what_the_baseline_says_and_nothing_else(revision: str, tmp_path: Path) -> None:
     command = f"{sys.executable} {CLIENT}"
-    checks = checked("client", revision, tmp_path, "--timeout", "60000", "--command", command)
-    assert judged(checks, expected("client")) == []
+    assert judged(client_checks(command, revision, tmp_path), expected("client")) == []

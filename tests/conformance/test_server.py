@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.cli.process import serving
 from tests.conformance.baseline import expected, judged
-from tests.conformance.suite import REVISIONS, checked
+from tests.conformance.suite import REVISIONS, server_checks
 
 pytestmark = [pytest.mark.judge, pytest.mark.requirement("C-5-mcp", "C-5-session-mcp", "I5-5-conformance-server")]
 
@@ -47,7 +47,7 @@ def endpoint(request: pytest.FixtureRequest, host: str) -> str:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_suite_finds_what_the_baseline_says_and_nothing_else(endpoint: str, revision: str, tmp_path: Path) -> None:
-    assert judged(checked("server", revision, tmp_path, "--url", endpoint), expected("server")) == []
+    assert judged(server_checks(endpoint, revision, tmp_path), expected("server")) == []
 
 
 def test_what_the_baseline_calls_not_offered_is_not_advertised(endpoint: str) -> None:
