@@ -9,6 +9,7 @@ from docs.generator.markdown import page
 import toolplug
 import toolplug.client
 import toolplug.http
+import toolplug.responses
 import toolplug.testing
 
 _HEAD = "Everything that you may import. What is not listed here may change without notice."
@@ -16,7 +17,7 @@ _HEAD = "Everything that you may import. What is not listed here may change with
 
 def python_page() -> str:
     """The page."""
-    listed = map(_module, (toolplug, toolplug.http, toolplug.client, toolplug.testing))
+    listed = map(_module, (toolplug, toolplug.http, toolplug.responses, toolplug.client, toolplug.testing))
     return page("Python", _HEAD, *listed, *map(_whole, ("toolplug.testing.in_process", "toolplug.errors")))
 
 

@@ -9,14 +9,13 @@ import pytest
 from tests.host.conftest import Package
 
 from toolplug import open_host
-from toolplug.errors import ConfigError
 from toolplug.providers.state import ProviderState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("web_search")]
 
 Write = Callable[[str], Path]
 
-BUILT = """\
+WHOLE = """\
 # yaml-language-server: $schema=./providers.schema.json     (written by `toolplug schema`, covers the installed packages)
 providers:
   web_search:
@@ -43,11 +42,9 @@ mcp_servers:
 toolsets:  {web: {prefix: web, from: provider:web_search, scope: shared}, clock: {prefix: clock, from: mcp:time, scope: session}}
 agents:    {researcher: {toolsets: [web, clock]}, default: {toolsets: []}}
 sessions:  {ttl: 1h, grace: 30s, max_tools: 256, max_updates_per_minute: 10, policy: allow, default_toolset: web}
-"""  # noqa: E501  the lines are the contract's
-LATER = """\
 responses: {backend: {base_url: http://model:8000/v1, api_key: "${OPENAI_API_KEY}", model: small}, max_turns: 10}
-"""
-ENVIRON = {"TP_KEY": "the key of alice"}
+"""  # noqa: E501  the lines are the contract's
+ENVIRON = {"TP_KEY": "the key of alice", "OPENAI_API_KEY": "the model's key"}
 
 WEB_SEARCH = """
     from pydantic import BaseModel
@@ -70,19 +67,9 @@ def web_search(package: Package) -> None:
     package("toolplug-web-search", {"web_search": "web_mod:WebSearch"}, web_mod=WEB_SEARCH)
 
 
-@pytest.mark.requirement("C-2-example-loads", "C-2-later-parts")
-async def test_each_part_that_is_not_built_is_refused_by_name_and_nothing_else_is(config: Write) -> None:
-    with pytest.raises(ConfigError) as caught:
-        async with open_host(config(BUILT + LATER), environ=ENVIRON):
-            raise AssertionError("it must not start")
-    assert [(problem.path, problem.code, problem.message) for problem in caught.value.problems] == [
-        ("responses", "not_built", "this version of toolplug has no responses")
-    ]
-
-
 @pytest.mark.requirement("C-2-example-loads")
-async def test_the_other_parts_are_understood(config: Write) -> None:
-    async with open_host(config(BUILT), environ=ENVIRON) as host:
+async def test_every_part_is_understood(config: Write) -> None:
+    async with open_host(config(WHOLE), environ=ENVIRON) as host:
         states = [(record.key, record.state, record.tools) for record in host.records()][:2]
         assert states == [
             ("web_search", ProviderState.ACTIVE, ("web_search",)),
@@ -101,6 +88,11 @@ async def test_the_other_parts_are_understood(config: Write) -> None:
         assert alice.key is not None
         assert alice.key.get_secret_value() == "the key of alice"
         assert settings.auth.jwt.jwks_url == "https://id.example/keys"
+        assert settings.responses is not None
+        backend = settings.responses.backend
+        assert (backend.base_url, backend.model, settings.responses.max_turns) == ("http://model:8000/v1", "small", 10)
+        assert backend.api_key is not None
+        assert backend.api_key.get_secret_value() == "the model's key"
         assert (settings.http.max_body, settings.metrics.namespace) == (1024 * 1024, "antwort")
         assert [(view.id, view.source, view.policy, view.transport) for view in host.servers.servers("t1")] == [
             ("time", "file", "allow", {"command": "uvx", "args": ["mcp-server-time"], "env": {"TZ": "***"}}),

@@ -220,7 +220,7 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
         "providers.yaml:12:8: store: unknown store 'redis'; known: memory://, sqlite:///./state.db,"
         " sqlite:////var/lib/state.db",
         "providers.yaml:13:16: limits.rate: should be a rate such as 5/second, 60/minute or 1000/hour, not '5/week'",
-        "providers.yaml:14:1: responses: this version of toolplug has no responses (remove the section)",
+        "providers.yaml:14:1: responses.backend: the key 'backend' is missing",
         "providers.yaml:15:1: metricss: unknown key 'metricss' (nearest: 'metrics')",
     ]
 
@@ -391,16 +391,6 @@ async def test_no_secret_stands_in_a_problem_or_a_record(config: Write) -> None:
     (problem,) = await problems(path, TOKEN="hunter2hunter2")
     assert "hunter2" not in problem
     assert problem.startswith("providers.yaml:1:62: providers.notes.limit: should be a whole number")
-
-
-@pytest.mark.usefixtures("notes")
-@pytest.mark.requirement("C-2-later-parts")
-async def test_an_offer_that_nothing_could_honour_is_refused_by_name(config: Write) -> None:
-    (problem,) = await problems(config("providers: {notes: {enabled: true, offer: on_request}}"))
-    assert problem == (
-        "providers.yaml:1:43: providers.notes.offer: on_request needs the Responses API, which this version of toolplug"
-        " does not have; use always"
-    )
 
 
 @pytest.mark.usefixtures("notes")
