@@ -11,16 +11,19 @@ from pathlib import Path
 from subprocess import DEVNULL
 from sysconfig import get_path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from benchmarks.process import Served, running
 
 KEY = "only-for-benchmarks-7f0c1d52"
 
+NO_SECTIONS: Mapping[str, object] = MappingProxyType({})
+
 _LISTENING = re.compile(r"^toolplug listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 _START_S = 30.0
 
 
-def settings(folder: Path) -> Mapping[str, object]:
+def settings(folder: Path, sections: Mapping[str, object] = NO_SECTIONS) -> Mapping[str, object]:
     """The document, with its state in this folder; the limits are so high that none of them acts."""
     return {
         "providers": {"hello": {"enabled": True}},
@@ -32,16 +35,20 @@ def settings(folder: Path) -> Mapping[str, object]:
             "max_updates_per_minute": 1_000_000,
             "max_sessions": 20_000,
         },
+        **sections,
     }
 
 
 @contextmanager
-def hosted() -> Generator[Served]:
-    """Serve until it is no longer needed; its log, an audit line for each change included, goes into a file."""
+def hosted(**sections: object) -> Generator[Served]:
+    """Serve until it is no longer needed, with these sections too.
+
+    Its log, an audit line for each change included, goes into a file.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
         config, log = folder / "providers.yaml", folder / "log"
-        config.write_text(json.dumps(settings(folder)), encoding="utf-8")
+        config.write_text(json.dumps(settings(folder, sections)), encoding="utf-8")
         command = [Path(get_path("scripts")) / "toolplug", "serve", "-c", config, "--port", "0"]
         with log.open("w", encoding="utf-8") as lines, running(command, stdout=DEVNULL, stderr=lines) as process:
             yield Served(pid=process.pid, port=_port(log))

@@ -1,0 +1,225 @@
+"""`POST /v1/responses` at `toolplug serve`, with a scripted Chat Completions server as its backend, said to be one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from statistics import median, quantiles
+from time import monotonic_ns, perf_counter, process_time
+
+from openai import AsyncOpenAI
+
+from benchmarks.connection import Connection, request
+from benchmarks.frame import MEGABYTES, MILLISECONDS, Batch, Row
+from benchmarks.process import Served, started
+from benchmarks.readers import Readers
+from benchmarks.serve import KEY, hosted
+
+REQUESTS = 25
+CALLS = 20
+STREAMS = 200
+FRAGMENTS = 50
+EVERY_MS = 100
+THINKS_MS = 20
+RESPONSES = 10_000
+WARM = 1000
+MODEL = "scripted"
+
+_HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+_SENT = re.compile(rb"delta[^<]*<(\d+)>")
+_DONE = b"[DONE]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A host and the backend behind it, each in a process of its own."""
+
+    host: Served
+    backend: Served
+
+
+@contextmanager
+def staged() -> Generator[Stage]:
+    """Serve both."""
+    with started("benchmarks.server", "scripted_model") as backend:
+        url = f"http://127.0.0.1:{backend.port}/v1"
+        with hosted(responses={"backend": {"base_url": url, "model": MODEL}}) as host:
+            yield Stage(host=host, backend=backend)
+
+
+def ours(text: str, *, stream: bool = False) -> bytes:
+    """A request to the host."""
+    body = {"model": MODEL, "input": text, "stream": stream}
+    return request("POST", "/v1/responses", _HEADERS, json.dumps(body).encode())
+
+
+def theirs(text: str) -> bytes:
+    """The same as a streamed request to the backend itself."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": True}
+    return request("POST", "/v1/chat/completions", _HEADERS, json.dumps(body).encode())
+
+
+@asynccontextmanager
+async def added_turn() -> AsyncGenerator[Batch]:
+    """CPU of the host for one response, less that of the `openai` client for the one question behind it."""
+    with staged() as stage, Connection(stage.host.port) as connection:
+        url = f"http://127.0.0.1:{stage.backend.port}/v1"
+        async with AsyncOpenAI(base_url=url, api_key="none") as client:
+
+            async def batch(n: int) -> float:
+                asked = n * REQUESTS
+                cost = _cpu(stage.host, connection, ours("text"), asked)
+                before = process_time()
+                for _ in range(asked):
+                    await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "text"}])
+                return (cost - (process_time() - before)) / REQUESTS
+
+            yield batch
+
+
+@asynccontextmanager
+async def added_call() -> AsyncGenerator[Batch]:
+    """CPU of the host for one more hosted call in a turn."""
+    with staged() as stage, Connection(stage.host.port) as connection:
+
+        async def batch(n: int) -> float:
+            many = _cpu(stage.host, connection, ours(f"call {CALLS + 1}"), n * REQUESTS)
+            return (many - _cpu(stage.host, connection, ours("call 1"), n * REQUESTS)) / CALLS / REQUESTS
+
+        yield batch
+
+
+def _cpu(host: Served, connection: Connection, message: bytes, n: int) -> float:
+    before = host.cpu_s()
+    for _ in range(n):
+        answer: dict[str, object] = json.loads(connection.ask(message))
+        assert answer["status"] == "completed", answer
+    return host.cpu_s() - before
+
+
+@asynccontextmanager
+async def first_text(*, of_host: bool) -> AsyncGenerator[Batch]:
+    """The time until the first fragment of a text has come, from the host or from the backend itself."""
+    text = f"tick 1 {THINKS_MS}"
+    with staged() as stage:
+        port, message = (stage.host.port, ours(text, stream=True)) if of_host else (stage.backend.port, theirs(text))
+
+        async def batch(n: int) -> float:
+            taken = 0.0
+            for _ in range(n):
+                with Readers(lambda number, event: None) as reader:
+                    begun = perf_counter()
+                    reader.open(port, message, ready=b'delta":"<' if of_host else b'"content": "<')
+                    taken += perf_counter() - begun
+            return taken
+
+        yield batch
+
+
+@asynccontextmanager
+async def added_latency() -> AsyncGenerator[Batch]:
+    """p99 of a fragment's time from the backend to a reader of the host, less what it takes without the host."""
+    text = f"tick {FRAGMENTS} {EVERY_MS}"
+    with staged() as stage:
+
+        async def batch(n: int) -> float:
+            cost = 0.0
+            for _ in range(n):
+                straight = _latencies(stage.backend.port, theirs(text))
+                through = _latencies(stage.host.port, ours(text, stream=True))
+                cost += quantiles(through, n=100)[98] - median(straight)
+            return cost
+
+        yield batch
+
+
+def _latencies(port: int, message: bytes) -> Sequence[float]:
+    """Seconds that each fragment of many streams at once took to come; every stream ends whole."""
+    taken: list[float] = []
+    ended: set[int] = set()
+
+    def see(number: int, event: bytes) -> None:
+        found = _SENT.search(event)
+        if found is not None and b".done" not in event:
+            taken.append((monotonic_ns() - int(found[1])) / 1e9)
+        if _DONE in event:
+            ended.add(number)
+
+    with Readers(see) as readers:
+        for _ in range(STREAMS):
+            readers.open(port, message, ready=b"\r\n\r\n")
+        readers.drain_until(lambda: len(ended) == STREAMS)
+    assert len(taken) >= STREAMS * (FRAGMENTS - 1), len(taken)
+    return taken
+
+
+@asynccontextmanager
+async def grown() -> AsyncGenerator[Batch]:
+    """How much the host's resident memory grows over many stored responses; the first thousand are not counted."""
+
+    async def batch(n: int) -> float:
+        bytes_grown = 0
+        for _ in range(n):
+            with staged() as stage, Connection(stage.host.port) as connection:
+                _cpu(stage.host, connection, ours("call 1"), WARM)
+                before = stage.host.resident()
+                _cpu(stage.host, connection, ours("call 1"), RESPONSES)
+                bytes_grown += stage.host.resident() - before
+        return bytes_grown
+
+    yield batch
+
+
+ROWS = (
+    Row(
+        name="POST /v1/responses without tool calls: CPU added to a raw call",
+        ours=added_turn,
+        hold=2.0,
+        aim=1.0,
+        unit=MILLISECONDS,
+        pairs=15,
+        batch_s=0,
+    ),
+    Row(
+        name="each hosted call of a turn: CPU",
+        ours=added_call,
+        hold=1.0,
+        aim=0.3,
+        unit=MILLISECONDS,
+        pairs=15,
+        batch_s=0,
+    ),
+    Row(
+        name=f"first streamed byte of an answer's text, after {THINKS_MS} ms of thinking",
+        ours=partial(first_text, of_host=True),
+        other=partial(first_text, of_host=False),
+        against="the backend's own",
+        hold=1.3,
+        aim=1.15,
+        unit=MILLISECONDS,
+        pairs=101,
+        batch_s=0,
+    ),
+    Row(
+        name="200 streams at once: p99 of the latency added to an event",
+        ours=added_latency,
+        hold=100.0,
+        aim=30.0,
+        unit=MILLISECONDS,
+        pairs=3,
+        batch_s=0,
+    ),
+    Row(
+        name="memory after 10,000 responses",
+        ours=grown,
+        hold=16.0,
+        aim=4.0,
+        unit=MEGABYTES,
+        pairs=1,
+        batch_s=0,
+    ),
+)
