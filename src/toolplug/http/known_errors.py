@@ -10,6 +10,7 @@ from toolplug.errors import (
     AgentNotAllowed,
     AgentRequired,
     BackendFailed,
+    BackendFailure,
     InvalidSessionCode,
     McpServerRefusal,
     McpServerRefused,
@@ -98,6 +99,15 @@ _STATUS_OF_RESPONSES: Mapping[ResponseRefusal, int] = {
     "unknown_call_id": 400,
     "unmatched_stub": 400,
 }
+_STATUS_OF_BACKENDS: Mapping[BackendFailure, int] = {
+    "backend_broke_off": 502,
+    "backend_error": 502,
+    "backend_garbage": 502,
+    "backend_refused": 502,
+    "backend_timeout": 502,
+    "backend_unreachable": 502,
+    "rate_limit_exceeded": 429,
+}
 _SHORTEST_WAIT_S = 1
 
 
@@ -133,10 +143,9 @@ def session_refused(error: SessionRefused) -> HttpProblem:
 
 
 def _no_answer(error: BackendFailed) -> HttpProblem:
-    if error.code != "rate_limit_exceeded":
-        return HttpProblem(502, error.code, str(error))
+    status = _STATUS_OF_BACKENDS[error.code]
     wait = b"%d" % _whole(error.retry_after_s)
-    return HttpProblem(429, error.code, str(error), headers=[(b"retry-after", wait)])
+    return HttpProblem(status, error.code, str(error), headers=[(b"retry-after", wait)] if status == 429 else ())
 
 
 def _whole(seconds: float | None) -> int:
