@@ -96,12 +96,12 @@ class HostileHttp:
         if request.method == "GET":
             return Response(status_code=405)
         if "id" not in message:
-            return await self._notified(mode)
+            return await self._notified(mode, message.get("method"))
         odd = ALWAYS.get(mode) or (AT_CALL.get(mode) if message["method"] == "tools/call" else None)
         return JSONResponse(sane(message)) if odd is None else await odd(self, request, message)
 
-    async def _notified(self, mode: str) -> Response:
-        if mode == "no notifications":
+    async def _notified(self, mode: str, method: object) -> Response:
+        if mode == "no cancellations" and method == "notifications/cancelled":
             await self.gone.wait()
         return Response(status_code=202)
 
@@ -212,6 +212,7 @@ AT_CALL: dict[str, Odd] = {
     "a page": a_page,
     "accepted": accepted,
     "mute": mute,
+    "no cancellations": mute,
     "progress": progress,
     "401 at call": status(401),
     "503 at call": status(503),

@@ -171,10 +171,13 @@ async def test_the_connection_ends_when_its_server_does(connect: Connect) -> Non
             await connection.gone()
 
 
-async def test_a_call_without_an_answer_can_be_cancelled_and_the_next_one_works(connect: Connect, url: str) -> None:
-    async with connect(Endpoint(url=f"{url}/mute"), nobody) as connection:
+@pytest.mark.parametrize("mode", ["mute", "no-cancellations"])
+async def test_a_call_without_an_answer_can_be_cancelled_and_the_next_one_works(
+    connect: Connect, server: HostileHttp, url: str, mode: str
+) -> None:
+    async with connect(Endpoint(url=f"{url}/{mode}"), nobody) as connection:
         call = asyncio.create_task(connection.call("echo", {}, None))
-        for _ in range(50):
+        while ("POST", "tools/call") not in server.seen:
             await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx2
 import orjson
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from toolplug.mcp.paced_log import PacedLog
 from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
+from toolplug.mcp.sdk.patience import Patience
 from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES
 from toolplug.mcp.sdk.wanted import is_wanted
 
 MAX_GARBAGE = 1_000
 _AT_ONCE = 64
+_BETWEEN_REQUESTS_S = 0.01
+"""Answering a request of the server is a request of ours; it may not ask faster than it takes those."""
+
 _RETRY_MS = (1_000, 30_000)
 
 
@@ -28,20 +32,31 @@ class MessageEvents(httpx2.AsyncByteStream):
     The time that a server asks us to wait before we come again is held between one and thirty seconds.
     """
 
-    def __init__(self, request: httpx2.Request, response: httpx2.Response, log: PacedLog) -> None:
+    def __init__(
+        self,
+        request: httpx2.Request,
+        response: httpx2.Response,
+        log: PacedLog,
+        patience: Patience,
+        closed: Callable[[], None],
+    ) -> None:
         self._response = response
         self._log = log
+        self._patience = patience
+        self._closed = closed
         response.request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         garbage, settled = 0, self._response.request.method != "POST"
         try:
-            async for event in httpx2.EventSource(self._response, max_event_size=MAX_ANSWER_BYTES):
+            async for event in self._events():
                 settled = settled or bool(event.id)
                 message = _message(event)
                 if message is not None or _is_mark(event):
                     garbage = 0
                     settled = settled or isinstance(message, JSONRPCResponse | JSONRPCError)
+                    if isinstance(message, JSONRPCRequest):
+                        await asyncio.sleep(_BETWEEN_REQUESTS_S)
                     if message is None or is_wanted(message):
                         yield _encoded(event)
                     continue
@@ -57,6 +72,8 @@ class MessageEvents(httpx2.AsyncByteStream):
         except httpx2.SSEError:
             yield _last(BAD_ANSWER, f"it sent an event of more than {MAX_ANSWER_BYTES:,} bytes")
             return
+        except TimeoutError:
+            return
         except httpx2.TransportError:
             if settled:
                 raise
@@ -65,7 +82,17 @@ class MessageEvents(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Close the server's stream."""
+        self._closed()
         await self._response.aclose()
+
+    async def _events(self) -> AsyncIterator[httpx2.ServerSentEvent]:
+        events = aiter(httpx2.EventSource(self._response, max_event_size=MAX_ANSWER_BYTES))
+        while True:
+            async with self._patience.waiting():
+                event = await anext(events, None)
+            if event is None:
+                return
+            yield event
 
 
 def refusal(code: int, message: str) -> bytes:

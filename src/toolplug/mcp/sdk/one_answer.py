@@ -27,18 +27,28 @@ from pydantic import ValidationError
 from toolplug.mcp.paced_log import PacedLog
 from toolplug.mcp.sdk.event_filter import MessageEvents, refusal
 from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
+from toolplug.mcp.sdk.patience import Patience
 from toolplug.mcp.sdk.pinned_transport import AnswerRefused
 
 _NOTIFY_S = 5.0
 _END_S = 1.0
 _PACE_S = 1.0
+_MAX_TELLING = 100
 _SESSION = "mcp-session-id"
+_EVENTS = "text/event-stream"
+_CANCELLED = "notifications/cancelled"
+_INITIALIZED = "notifications/initialized"
 
 
 class _Posted(NamedTuple):
-    """What a body asks: `request` is None where nothing is to be answered."""
+    """What a body is: `request` the id of a request, `cancelled` that of the one that it cancels; else both are None.
+
+    `first` is the notification that a server must have before anything else.
+    """
 
     request: RequestId | None
+    cancelled: RequestId | None
+    first: bool
 
 
 class OneAnswer(httpx2.AsyncBaseTransport):
@@ -49,6 +59,8 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         self._log = log
         self._gone = gone
         self._next_stream = 0.0
+        self._asked: dict[RequestId, Patience] = {}
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Answer a POST always; a GET (the stream of news) and a DELETE (the end) may raise."""
@@ -56,12 +68,27 @@ class OneAnswer(httpx2.AsyncBaseTransport):
             return await self._other(request)
         posted = _posted(await request.aread())
         if posted.request is None:
-            return await self._notified(request)
+            return await self._notified(request, posted)
+        patience = self._asked[posted.request] = Patience()
+        response = None
         try:
-            response = await self._client.send(request, stream=True, follow_redirects=False)
+            async with patience.waiting():
+                response = await self._client.send(request, stream=True, follow_redirects=False)
+            if _is_stream(response):
+                return self._filtered(request, response, patience, posted.request)
+            return await self._readable(request, response, posted.request)
         except Exception as error:  # noqa: BLE001  what escapes here ends all that is asked of this server
             return self._failed(error)
-        return await self._readable(request, response, posted.request)
+        finally:
+            if response is None or not _is_stream(response):
+                self._asked.pop(posted.request, None)
+
+    async def aclose(self) -> None:
+        """Stop telling the server what it has not taken yet."""
+        for task in self._telling:
+            task.cancel()
+        if self._telling:
+            await asyncio.wait(self._telling)
 
     async def _other(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "DELETE":
@@ -70,22 +97,34 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         now = asyncio.get_running_loop().time()
         wait_s, self._next_stream = max(0.0, self._next_stream - now), max(now, self._next_stream) + _PACE_S
         await asyncio.sleep(wait_s)
-        return self._filtered(request, await self._client.send(request, stream=True, follow_redirects=False))
+        response = await self._client.send(request, stream=True, follow_redirects=False)
+        return self._filtered(request, response, Patience(), None)
 
-    async def _notified(self, request: httpx2.Request) -> httpx2.Response:
-        """The SDK sends nothing else until this has been answered, so it is answered soon."""
+    async def _notified(self, request: httpx2.Request, posted: _Posted) -> httpx2.Response:
+        """Answer at once where order does not matter, since the SDK sends nothing else before."""
+        if posted.cancelled is not None and (patience := self._asked.get(posted.cancelled)) is not None:
+            patience.end_soon()
+        if posted.first:
+            await self._tell(request)
+        elif len(self._telling) < _MAX_TELLING:
+            task = asyncio.create_task(self._tell(request), name="toolplug-mcp-telling")
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+        return httpx2.Response(202)
+
+    async def _tell(self, request: httpx2.Request) -> None:
         try:
             async with asyncio.timeout(_NOTIFY_S):
                 response = await self._client.send(request, stream=True, follow_redirects=False)
                 await response.aclose()
         except Exception as error:  # noqa: BLE001  as above
             self._log.write(logging.WARNING, "a server took no notification", type(error).__name__)
-        return httpx2.Response(202)
 
     async def _readable(self, request: httpx2.Request, response: httpx2.Response, asked: RequestId) -> httpx2.Response:
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if response.status_code == 200 and kind == "text/event-stream":
-            return self._filtered(request, response)
+        kind = _kind(response)
+        if kind == _EVENTS:
+            await response.aclose()
+            return self._refused(request, response, None)
         body = await response.aread()
         if response.has_redirect_location:
             return httpx2.Response(response.status_code, headers=response.headers)
@@ -117,19 +156,38 @@ class OneAnswer(httpx2.AsyncBaseTransport):
             return _error(BAD_ANSWER, str(error))
         if isinstance(error, OAuthFlowError):
             return _error(FAILED, f"it refuses our credentials ({type(error).__name__})")
+        if isinstance(error, TimeoutError):
+            return _error(FAILED, "it did not end what was cancelled")
         if isinstance(error, httpx2.ConnectError):
             self._gone(str(error))
         return _error(FAILED, str(error) or type(error).__name__)
 
-    def _filtered(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        events = MessageEvents(request, response, self._log)
+    def _filtered(
+        self, request: httpx2.Request, response: httpx2.Response, patience: Patience, asked: RequestId | None
+    ) -> httpx2.Response:
+        def closed() -> None:
+            if asked is not None:
+                self._asked.pop(asked, None)
+
+        events = MessageEvents(request, response, self._log, patience, closed)
         return httpx2.Response(response.status_code, headers=response.headers, stream=events)
 
 
 def _posted(body: bytes) -> _Posted:
     message = cast("dict[str, object]", orjson.loads(body))  # what the SDK has written
-    asked = "method" in message
-    return _Posted(cast("RequestId | None", message.get("id")) if asked else None)
+    method = message.get("method")
+    if method is not None and "id" in message:
+        return _Posted(cast("RequestId", message["id"]), None, first=False)
+    about = cast("dict[str, RequestId]", message.get("params", {})).get("requestId") if method == _CANCELLED else None
+    return _Posted(None, about, first=method == _INITIALIZED)
+
+
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_stream(response: httpx2.Response) -> bool:
+    return response.status_code == 200 and _kind(response) == _EVENTS
 
 
 def _answer(body: bytes) -> JSONRPCResponse | JSONRPCError | None:
