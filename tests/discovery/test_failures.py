@@ -214,3 +214,27 @@ async def test_no_more_run_at_once_than_may_however_many_hang(discovery: Discove
     assert max(running) == 16
     await asyncio.sleep(100)
     assert all(len(server.began) > 1 for server in servers), "each has its turn, and another"
+
+
+async def test_a_fault_of_our_own_costs_a_server_a_moment_and_the_others_nothing(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    draws = iter([1.0])
+
+    def luck() -> float:
+        if next(draws, 0.0):
+            raise ZeroDivisionError
+        return 0.0
+
+    broken, fine = Server(takes_s=0), Server(ServerName("fine"), takes_s=0)
+    broken.fails()
+    async with Discovery(store, luck=luck) as discovery:
+        discovery.know(broken.known())
+        discovery.know(fine.known())
+        await asyncio.sleep(1)
+        assert discovery.record(fine.name).status == "success"
+        assert discovery.record(CLOCK).status == "discovering"
+        assert "the discovery of server 'clock' failed" in caplog.text
+        broken.works()
+        await asyncio.sleep(30)
+        assert discovery.record(CLOCK).status == "success"

@@ -110,3 +110,20 @@ async def test_a_list_of_nothing_is_a_list(discovery: Discovery) -> None:
     server.tools = []
     record = await discovery.discovered(CLOCK, None)
     assert (record.status, names(record), record.stale) == ("success", [], False)
+
+
+@pytest.mark.requirement("C-8-pin")
+async def test_a_pinned_server_that_always_lists_other_names_is_refused_until_somebody_accepts(
+    discovery: Discovery,
+) -> None:
+    server = Server(takes_s=0)
+    discovery.know(server.known(pin=True))
+    await discovery.discovered(CLOCK, None)
+    for prefix in "abc":
+        await discovery.keep(CLOCK, "h1", [raw(f"{prefix}{n}") for n in range(MAX_TOOLS)])
+    record = discovery.record(CLOCK)
+    assert (record.status, names(record)[0], record.stale) == ("failed", "b0", True)
+    assert record.error is not None
+    assert "accept what it lists" in record.error
+    await discovery.accept(CLOCK, None)
+    assert names(await discovery.discovered(CLOCK, None)) == ["now"]

@@ -121,6 +121,8 @@ def test_a_description_of_just_the_limit_stays() -> None:
         ({"type": []}, {}, "/type: not a value for this keyword"),
         ({"required": True}, {}, "/required: not a value for this keyword"),
         ({"title": 7}, {}, "/title: not a value for this keyword"),
+        ({"$anchor": {}}, {}, "/$anchor: not a value for this keyword"),
+        ({"$id": []}, {}, "/$id: not a value for this keyword"),
         ({"description": "a\u200bb"}, {"description": "ab"}, "/description: characters that nobody can see"),
         ({"enum": ["a", "b\u202e"]}, {"enum": ["a"]}, "/enum: values with characters that nobody can see"),
         ({"enum": ["b\u202e"]}, {}, "/enum: values with characters that nobody can see"),
@@ -212,6 +214,21 @@ def test_what_is_emptied_leads_on_to_what_named_it() -> None:
     assert cut == (f"/inputSchema/$defs/x: {OUT}", f"/inputSchema/properties/a: {OUT}")
 
 
+def test_an_address_that_is_none_leads_nowhere() -> None:
+    value, cut = kept({"$id": "https://a.example/s", "properties": {"a": {"$ref": "http://["}}})
+    assert (value["properties"], cut) == ({"a": {}}, (f"/inputSchema/properties/a: {OUT}",))
+
+
+def test_a_long_chain_of_references_that_leads_out_admits_any_object() -> None:
+    links: dict[str, object] = {
+        str(n): {"$ref": f"#/$defs/{n + 1}/properties/a", "properties": {"a": {}}} for n in range(20)
+    }
+    links["20"] = {"$ref": "https://evil.example"}
+    value, cut = kept({"properties": {f"a{n}": {"$ref": f"#/$defs/{n}"} for n in range(21)}, "$defs": links})
+    assert value == ANY
+    assert cut[0].startswith("/inputSchema: not a valid JSON Schema: ")
+
+
 def nested(levels: int) -> dict[str, object]:
     """A schema so many levels deep as JSON."""
     value: dict[str, object] = {}
@@ -240,6 +257,7 @@ def nested(levels: int) -> dict[str, object]:
             "the schema's references expand more than 10000 times",
         ),
         ({"properties": {"a": {"minimum": "x"}}}, "not a valid JSON Schema"),
+        ({"properties": {"a": {"minItems": {}}}}, "not a valid JSON Schema"),
         ({"minLength": -1}, "not a valid JSON Schema"),
         ({"default": 2**70}, "the schema is not JSON"),
         ({"type": "array"}, "is of type 'array', not object"),

@@ -54,7 +54,7 @@ def fits(keyword: str, value: object) -> bool:
             return isinstance(value, list) and all(isinstance(name, str) for name in cast("list[object]", value))
         case "enum" | "examples":
             return isinstance(value, list)
-        case "format" | "x-mcp-header" | "title" | "description" | "$comment":
+        case "format" | "x-mcp-header" | "title" | "description" | "$comment" | "$id" | "$anchor" | "$dynamicAnchor":
             return isinstance(value, str)
         case _:
             return True
