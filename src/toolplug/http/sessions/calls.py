@@ -9,7 +9,6 @@ import orjson
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.host.host import Host
 from toolplug.http.call_answer import call_answer, crowd_problem
-from toolplug.http.caller_catalog import executor_of
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
 from toolplug.http.problem import invalid_request
@@ -26,7 +25,7 @@ async def call_in_session(host: Host, exchange: Exchange) -> None:
     key = idempotency_key(exchange)
     body = await read_json(exchange, SessionCallBody)
     session = await session_of(host, exchange)
-    executor = await executor_of(host, exchange.principal, None, session.code)
+    executor = host.executor_for(exchange.principal, session=session.code)
     call = ToolCall(call_id(body.id), body.tool, body.arguments)
     context = CallContext(
         principal=exchange.principal,
