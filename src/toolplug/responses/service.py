@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from secrets import token_hex
 
-from toolplug.errors import BackendFailed, ResponseRefused, StoreError
+from toolplug.errors import ResponseRefused, StoreError
 from toolplug.providers.json_object import as_object
 from toolplug.responses.asker import Asker
 from toolplug.responses.backend import Backend
 from toolplug.responses.draft import FINAL, Draft, Event
 from toolplug.responses.input_items import Item, checked_items
+from toolplug.responses.lease import is_taken, leased, take
 from toolplug.responses.loop import MAX_TURNS, Loop
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.stored import Kept, StoredResponses, with_ids
@@ -33,6 +34,7 @@ class Responses:
 
     def __init__(self, store: Store, load: Callable[[], Awaitable[Backend]]) -> None:
         self.stored: StoredResponses = StoredResponses(store, TTL_S)
+        self._store = store
         self._load = load
         self._max_turns = MAX_TURNS
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -63,7 +65,7 @@ class Responses:
                         yield event
         except (asyncio.CancelledError, GeneratorExit):
             if request.is_stored and draft.status == "cancelled":
-                await self._keep(tenant, draft, sent, conversation)
+                await self._keep_cancelled(tenant, draft, sent, conversation)
             raise
 
     async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> Mapping[str, object]:
@@ -72,16 +74,31 @@ class Responses:
         first = await anext(events)
         response = as_object(first["response"])
         key = (tenant, str(response["id"]))
-        task = self._running[key] = asyncio.create_task(_drained(events), name="toolplug-response")
+        lease = _lease(key[1])
+        await take(self._store, lease)
+        task = self._running[key] = asyncio.create_task(self._drained(events, lease), name="toolplug-response")
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return response
+
+    async def read(self, tenant: str, response: str) -> Kept:
+        """A response as it is now; one whose process has died has failed. Raises `ResponseRefused` and `StoreError`."""
+        kept = await self.stored.read(tenant, response)
+        if kept.response["status"] in FINAL or await is_taken(self._store, _lease(response)):
+            return kept
+        kept = await self.stored.read(tenant, response)  # it may have ended between both looks
+        if kept.response["status"] in FINAL:
+            return kept
+        error = {"code": "server_error", "message": "the process that made the response has ended"}
+        ended = kept._replace(response={**kept.response, "status": "failed", "error": error})
+        await self.stored.keep(tenant, ended)
+        return ended
 
     async def cancel(self, tenant: str, response: str) -> Mapping[str, object]:
         """Stop a response that is made in the background; what has ended stays as it is.
 
         Raises `ResponseRefused` and `StoreError`.
         """
-        kept = await self.stored.read(tenant, response)
+        kept = await self.read(tenant, response)
         if not kept.response["background"]:
             message = "only a response with background: true can be cancelled; hang up on any other"
             raise ResponseRefused("not_background", message, param="id")
@@ -89,7 +106,7 @@ class Responses:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-            return (await self.stored.read(tenant, response)).response
+            kept = await self.stored.read(tenant, response)
         if kept.response["status"] in FINAL:
             return kept.response
         ended = {**kept.response, "status": "cancelled"}
@@ -138,6 +155,22 @@ class Responses:
             return {**failed, "sequence_number": event["sequence_number"]}
         return event
 
+    async def _drained(self, events: AsyncGenerator[Event], lease: str) -> None:
+        """Let a response be made that nobody listens to."""
+        try:
+            async with leased(self._store, lease), aclosing(events):
+                async for _ in events:
+                    pass
+        except StoreError as error:
+            _LOG.error("a response in the background ended: %s", error)
+
+    async def _keep_cancelled(self, tenant: str, draft: Draft, sent: list[Item], conversation: str) -> None:
+        """Keep what there is of a response that nobody waits for any more."""
+        try:
+            await self._keep(tenant, draft, sent, conversation)
+        except StoreError as error:
+            _LOG.error("a cancelled response is not kept: %s", error)
+
     async def _keep(self, tenant: str, draft: Draft, sent: list[Item], conversation: str) -> None:
         await self.stored.keep(tenant, Kept(draft.object(), with_ids(sent, draft.key), conversation, draft.hidden))
 
@@ -147,11 +180,5 @@ def _is_news(request: ResponseRequest, event: Event) -> bool:
     return bool(request.background) and event["type"] in _NEWS
 
 
-async def _drained(events: AsyncGenerator[Event]) -> None:
-    """Let a response be made that nobody listens to."""
-    try:
-        async with aclosing(events):
-            async for _ in events:
-                pass
-    except (BackendFailed, StoreError) as error:
-        _LOG.error("a response in the background ended: %s", error)
+def _lease(response: str) -> str:
+    return f"response-lease/{response}"

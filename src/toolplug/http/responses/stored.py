@@ -24,7 +24,7 @@ _NO_STORE = ((b"cache-control", b"no-store"),)
 async def read_response(host: Host, exchange: Exchange) -> None:
     """Answer the response as it is now. Raises `ResponseRefused` and `StoreError`."""
     include = _included(exchange)
-    kept = await service_of(host).stored.read(exchange.principal.tenant, exchange.params["id"])
+    kept = await service_of(host).read(exchange.principal.tenant, exchange.params["id"])
     await exchange.answer(200, orjson.dumps(kept.included(include)), headers=_NO_STORE)
 
 

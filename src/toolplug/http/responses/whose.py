@@ -13,6 +13,7 @@ from toolplug.http.problem import invalid_request
 from toolplug.http.scopes import APPROVALS
 from toolplug.responses.asker import Asker
 from toolplug.responses.request import ResponseRequest
+from toolplug.toolsets.first_use import FirstUse
 
 
 class Whose:
@@ -31,7 +32,8 @@ class Whose:
         if self._session is not None:
             await host.sessions.find(self._session, principal.tenant)
         tools = host.executor_for(principal, agent=self._agent, session=self._session, within=conversation)
-        host.responses.conversations.use(conversation)
+        if isinstance(tools, FirstUse):
+            host.responses.conversations.use(conversation)
         return Asker(
             executor=tools,
             context=CallContext(
