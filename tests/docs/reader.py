@@ -14,6 +14,7 @@ from signal import SIGTERM
 from typing import Self
 
 from tests.docs.fences import Command, Fence, commands, fences, matches
+from tests.requirement_table import ROOT
 
 SHOWN_PORT = "8080"
 """The port of every page; it stands for a free one."""
@@ -26,6 +27,8 @@ COMMANDS: Mapping[str, str] = {
 }
 """What the environment has on its path, and the module that it is."""
 
+EXAMPLES = ROOT / "examples"
+
 _EXPORT = re.compile(r"export (\w+)=.+")
 _SERVER = re.compile(r"\b(toolplug serve|uvicorn) ")
 _LISTENING = re.compile(r"(?:toolplug listening|Uvicorn running) on http://[^:]+:(\d+)")
@@ -37,12 +40,16 @@ class Untrue(AssertionError):
 
 
 class Reader(AbstractContextManager["Reader"]):
-    """One reader of one page. Leaving it stops the server that it left running."""
+    """One reader of one page. Leaving it stops the server that it left running.
 
-    def __init__(self, folder: Path) -> None:
+    `environ` is added to the reader's own; the examples of the project lie in the reader's folder.
+    """
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self._folder = folder / "work"
         self._folder.mkdir()
-        self._environ = _environment(folder / "venv", self._folder)
+        (self._folder / "examples").symlink_to(EXAMPLES)
+        self._environ = {**_environment(folder / "venv", self._folder), **environ}
         self._server: subprocess.Popen[str] | None = None
         self._port = SHOWN_PORT
 

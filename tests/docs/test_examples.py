@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.docs.fences import fences
+from tests.docs.model import model
 from tests.docs.reader import Reader
 from tests.requirement_table import ROOT
 
@@ -22,7 +23,7 @@ WITH_EXAMPLES = [page for page in PAGES if any(fences((ROOT / page).read_text("u
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("page", WITH_EXAMPLES)
 def test_every_example_of_a_page_runs(page: str, tmp_path: Path) -> None:
-    with Reader(tmp_path) as reader:
+    with model() as environ, Reader(tmp_path, environ) as reader:
         reader.read((ROOT / page).read_text("utf-8"))
 
 

@@ -67,18 +67,18 @@ def test_what_a_page_shows_must_be_printed(shown: str, printed: str) -> None:
 
 
 def test_a_true_page_is_read_to_its_end(tmp_path: Path) -> None:
-    with Reader(tmp_path) as reader:
+    with Reader(tmp_path, {}) as reader:
         reader.read(PAGE)
 
 
 @pytest.mark.parametrize("page", UNTRUE.values(), ids=UNTRUE)
 def test_an_untrue_page_is_refused(page: str, tmp_path: Path) -> None:
-    with pytest.raises((Untrue, ValueError)), Reader(tmp_path) as reader:
+    with pytest.raises((Untrue, ValueError)), Reader(tmp_path, {}) as reader:
         reader.read(page)
 
 
 def test_what_a_page_exports_stays_set(tmp_path: Path) -> None:
-    with Reader(tmp_path) as reader:
+    with Reader(tmp_path, {}) as reader:
         reader.read("```console\n$ export NAME=Ada\n$ echo $NAME\nAda\n```\n")
         reader.read("```console\n$ export WHOLE=$(echo $NAME Lovelace)\n$ echo $WHOLE\nAda Lovelace\n```\n")
 
@@ -97,5 +97,5 @@ $ curl -s localhost:8080/healthz
 {"status":"ok"}
 ```
 """
-    with Reader(tmp_path) as reader:
+    with Reader(tmp_path, {}) as reader:
         reader.read(page)
