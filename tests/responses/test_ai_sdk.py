@@ -41,7 +41,7 @@ async def test_it_gets_text_reasoning_and_usage(stage: Stage, stream: bool) -> N
     assert (told["text"], told["finish"]) == ("Hello, otter!", "stop")
     assert (told["usage"]["inputTokens"], told["usage"]["outputTokens"]) == (7, 3)
     if stream:  # it does not read `response.reasoning.delta`, only other names for it
-        assert ["reasoning-start", "reasoning-end"] == [part for part in told["parts"] if part.startswith("reasoning")]
+        assert [part for part in told["parts"] if part.startswith("reasoning")] == ["reasoning-start", "reasoning-end"]
     else:
         assert told["reasoning"] == "Hm."
 

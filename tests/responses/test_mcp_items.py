@@ -1,0 +1,92 @@
+"""Tools of an MCP server are `mcp_call` items, after one `mcp_list_tools` item for each server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.responses.backend.script import Call, calls, says
+from tests.responses.conftest import Staging
+from tests.responses.stage import MODEL, Stage
+
+pytestmark = pytest.mark.anyio
+
+ADD = Call("zoo__add", '{"a": 1, "b": 2}', "call_add")
+KEEPER: Any = {"toolplug_agent": "keeper"}
+
+
+@pytest.fixture
+async def stage(staging: Staging) -> Stage:
+    """A host whose agent has the tools of another host, over MCP."""
+    zoo = await staging()
+    server = {"url": f"{zoo.url}/mcp", "headers": {"Authorization": "Bearer alice-key"}, "tools": {"whoami": "ask"}}
+    opened = await staging(
+        mcp_servers={"zoo": server},
+        toolsets={"zoo": {"prefix": "zoo", "from": "mcp:zoo", "scope": "session"}},
+        agents={"keeper": {"toolsets": ["zoo"]}},
+    )
+    while not (await opened.http.get("/v1/tools?agent=keeper")).json()["tools"]:
+        await asyncio.sleep(0)
+    return opened
+
+
+async def made(stage: Stage, **members: Any) -> dict[str, Any]:
+    answer = await stage.post(model=MODEL, input="Go", metadata=KEEPER, **members)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.requirement("I6-3-mcp-items", "C-9-item-types")
+async def test_a_call_of_a_servers_tool_is_an_mcp_call(stage: Stage) -> None:
+    stage.backend.plays(calls(ADD), says("3"))
+    listed, call, message = (await made(stage))["output"]
+    assert (listed["type"], listed["server_label"]) == ("mcp_list_tools", "zoo")
+    assert {"add", "wait"} <= {tool["name"] for tool in listed["tools"]}
+    assert (call["type"], call["server_label"], call["name"]) == ("mcp_call", "zoo", "add")
+    assert (call["arguments"], call["output"], call["error"], call["status"]) == (
+        '{"a": 1, "b": 2}',
+        "3",
+        None,
+        "completed",
+    )
+    assert message["type"] == "message"
+
+
+@pytest.mark.requirement("I6-3-mcp-items", "I6-1-errors-back")
+async def test_a_call_that_fails_is_an_mcp_call_with_an_error(stage: Stage) -> None:
+    stage.backend.plays(calls(Call("zoo__fail", '{"reason": "no luck"}')), says("Oh."))
+    call = (await made(stage))["output"][1]
+    assert (call["type"], call["status"]) == ("mcp_call", "failed")
+    assert "no luck" in str(call["error"])
+
+
+@pytest.mark.requirement("I6-3-mcp-items", "C-9-items")
+async def test_the_events_of_an_mcp_call_are_its_own(stage: Stage) -> None:
+    stage.backend.plays(calls(ADD), says("3"))
+    await stage.stream(metadata=KEEPER)
+    kinds = [event["type"] for event in stage.judged.streams[-1].events]
+    assert [kind for kind in kinds if ".mcp_" in kind] == [
+        "response.mcp_list_tools.in_progress",
+        "response.mcp_list_tools.completed",
+        "response.mcp_call.in_progress",
+        "response.mcp_call.completed",
+    ] or [kind for kind in kinds if ".mcp_" in kind and "arguments" not in kind][2:] == [
+        "response.mcp_call.in_progress",
+        "response.mcp_call.completed",
+    ]
+
+
+@pytest.mark.requirement("I6-3-mcp-items")
+async def test_a_server_is_listed_once_in_a_conversation(stage: Stage) -> None:
+    stage.backend.plays(calls(ADD), says("3"), says("Bye."))
+    first = await made(stage)
+    second = await made(stage, previous_response_id=first["id"])
+    assert [item["type"] for item in second["output"]] == ["message"]
+
+
+@pytest.mark.requirement("C-9-approval-item")
+async def test_a_tool_of_a_server_that_must_be_approved_is_asked_for_with_its_server(stage: Stage) -> None:
+    stage.backend.plays(calls(Call("zoo__whoami")))
+    request = (await made(stage))["output"][-1]
+    assert (request["type"], request["server_label"], request["name"]) == ("mcp_approval_request", "zoo", "whoami")
