@@ -50,6 +50,14 @@ async def test_a_result_is_a_passage_with_its_place_and_a_source_to_cite(serve: 
     assert result.structured == json.loads(result.output)
     assert result.metadata == {
         "queries": ["who holds hands?"],
+        "results": [
+            {
+                "file_id": file,
+                "filename": "otters.md",
+                "score": found["score"],
+                "text": OTTERS[start:].rstrip(),
+            }
+        ],
         "citations": [
             {
                 "type": "file_citation",

@@ -19,7 +19,7 @@ from toolplug_file_search.library import Library, NotThere, Quotas
 from toolplug_file_search.local_files import pattern
 from toolplug_file_search.metrics import Contents, Measures
 from toolplug_file_search.mirror import Mirror
-from toolplug_file_search.results import list_result, search_result
+from toolplug_file_search.results import ITEM, list_result, search_result
 from toolplug_file_search.search import search, searchable_files
 from toolplug_file_search.settings import Settings
 from toolplug_file_search.stub import MAX_RESULTS, StubOptions, narrowed
@@ -72,7 +72,7 @@ class FileSearch(FunctionProvider):
         files = FileRoutes(self._library, max_file_bytes=settings.max_file_bytes, ingested=self._measures.ingested)
         return (*VectorStoreRoutes(self._library).routes(), *files.routes())
 
-    @tool(read_only=True, stub="file_search", stub_options=StubOptions)
+    @tool(read_only=True, stub="file_search", stub_options=StubOptions, item=ITEM)
     def file_search(
         self,
         query: Annotated[str, Field(min_length=1, max_length=10_000)],

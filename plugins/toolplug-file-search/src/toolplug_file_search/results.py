@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolplug import ToolResult
+from toolplug import HostedItem, ToolResult
 from toolplug_file_search.search import ListedFile, Passage
+
+ITEM = HostedItem(
+    "file_search_call", events=("searching",), fields={"queries": [], "results": None}, on_include=("results",)
+)
+"""How the Responses API shows a search."""
 
 
 def search_result(query: str, passages: Sequence[Passage]) -> ToolResult:
-    """The passages for the model, each with a `cite` that it can write down; citations for the host in `metadata`."""
+    """The passages for the model, each with a `cite` that it can write down; what the host shows is in `metadata`."""
     return ToolResult(
         structured={"results": [_shown(passage) for passage in passages]},
-        metadata={"queries": [query], "citations": [_citation(index, item) for index, item in enumerate(passages)]},
+        metadata={
+            "queries": [query],
+            "results": [_found(passage) for passage in passages],
+            "citations": [_citation(index, item) for index, item in enumerate(passages)],
+        },
     )
 
 
@@ -42,6 +51,10 @@ def _shown(passage: Passage) -> dict[str, object]:
         "lines": [passage.first_line, passage.last_line],
         "characters": [passage.start, passage.end],
     }
+
+
+def _found(passage: Passage) -> dict[str, object]:
+    return {"file_id": passage.file_id, "filename": passage.file, "score": passage.score, "text": passage.text}
 
 
 def _citation(index: int, passage: Passage) -> dict[str, object]:

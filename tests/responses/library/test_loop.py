@@ -1,0 +1,129 @@
+"""The loop as a library: any executor, any backend, no HTTP."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+import pytest
+from tests.responses.library.scripted_model import ScriptedModel, Sums, adding, calls, made, says
+
+from toolplug import FunctionRegistry
+from toolplug.errors import BackendFailed, ResponseRefused
+from toolplug.responses import Asker, CallPart, Delta, Draft, Loop, ResponseRequest
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("SC-001", "I6-1-loop", "C-9-offered")
+async def test_any_host_can_make_a_response_of_an_executor_and_a_backend() -> None:
+    model = ScriptedModel(calls(adding(1, 2)), says("3"))
+    request = ResponseRequest(input="How much is 1 + 2?")
+    async with FunctionRegistry({"sums": Sums()}) as registry:
+        events = await made(model, request, registry)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    last = events[-1]
+    assert last["type"] == "response.completed"
+    assert [message["role"] for message in _messages(model, 1)] == ["user", "assistant", "tool"]
+    assert _messages(model, 1)[2]["content"] == "3"
+    assert model.closed == 2
+
+
+@pytest.mark.requirement("I6-bad-disconnect")
+async def test_a_loop_that_is_closed_leaves_a_cancelled_draft_with_what_was_said() -> None:
+    model = ScriptedModel([Delta(text="Once "), Delta(text="upon"), Delta(text=" a time", finish="stop")])
+    async with FunctionRegistry({}) as registry:
+        loop = Loop(model, Asker(registry), ResponseRequest(input="Tell", stream=True))
+        async with aclosing(loop.events()) as events:
+            async for event in events:
+                if event.get("delta") == "upon":
+                    break
+    message = loop.draft.output[0]
+    assert (loop.draft.status, message["status"]) == ("cancelled", "incomplete")
+    assert message["content"] == [{"type": "output_text", "text": "Once upon", "annotations": [], "logprobs": []}]
+    assert model.closed == 1
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+async def test_who_waits_for_the_whole_answer_and_has_nothing_gets_the_failure() -> None:
+    model = ScriptedModel([BackendFailed("backend_error", "broken")])
+    async with FunctionRegistry({}) as registry:
+        with pytest.raises(BackendFailed, match="broken"):
+            await made(model, ResponseRequest(input="Hi"), registry)
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+async def test_what_was_made_before_a_failure_is_kept() -> None:
+    model = ScriptedModel(calls(adding(1, 2)), [BackendFailed("backend_error", "broken")])
+    async with FunctionRegistry({"sums": Sums()}) as registry:
+        events = await made(model, ResponseRequest(input="Hi"), registry)
+    response = events[-1]["response"]
+    assert isinstance(response, dict)
+    assert (response["status"], response["error"]) == ("failed", {"code": "backend_error", "message": "broken"})
+    assert [item["output"] for item in response["output"]] == ["3"]
+
+
+@pytest.mark.requirement("I6-bad-same-id")
+async def test_calls_with_one_id_or_one_place_are_calls_of_their_own() -> None:
+    twice = calls(adding(1, 2), adding(3, 4), adding(5, 6, place=1))
+    model = ScriptedModel(twice, says("done"))
+    async with FunctionRegistry({"sums": Sums()}) as registry:
+        loop = Loop(model, Asker(registry), ResponseRequest(input="Hi"))
+        async for _ in loop.events():
+            pass
+    made_here = loop.draft.output[:-1]
+    ids = [item["call_id"] for item in made_here]
+    assert ids[0] == "call_1"
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.requirement("C-9-client-turn")
+async def test_a_mixed_turn_is_told_in_the_models_order_and_its_hosted_call_is_made_once_later() -> None:
+    own = {"type": "function", "name": "city"}
+    mixed = calls(adding(1, 2), CallPart(1, "call_2", "city", "{}"))
+    async with FunctionRegistry({"sums": Sums()}) as registry:
+        first = Loop(ScriptedModel(mixed), Asker(registry), ResponseRequest(input="Hi", tools=[own]))
+        async for _ in first.events():
+            pass
+        told = first.draft.output
+        assert [(item["type"], item["name"]) for item in told] == [("function_call", "add"), ("function_call", "city")]
+        answer = {"type": "function_call_output", "call_id": "call_2", "output": "Cork"}
+        model = ScriptedModel(says("3 in Cork"))
+        second = Loop(model, Asker(registry), ResponseRequest(input=[answer], tools=[own]))
+        history = [*first.sent, *told]
+        async for _ in second.events(history):
+            pass
+        assert [item["type"] for item in second.draft.output] == ["toolplug:tool_call", "message"]
+        answers = {m["tool_call_id"]: m["content"] for m in _messages(model, 0) if m["role"] == "tool"}
+        assert answers == {"call_1": "3", "call_2": "Cork"}
+        third = ScriptedModel(says("Bye"))
+        last = Loop(third, Asker(registry), ResponseRequest(input="Bye", tools=[own]))
+        async for _ in last.events([*history, *second.sent, *second.draft.output]):
+            pass
+        assert [item["type"] for item in last.draft.output] == ["message"]
+        assert sum(m["role"] == "tool" for m in _messages(third, 0)) == 2
+
+
+@pytest.mark.requirement("I6-bad-requests")
+async def test_a_request_without_a_model_is_refused_where_there_is_no_default() -> None:
+    model = ScriptedModel()
+    model.default_model = None
+    async with FunctionRegistry({}) as registry:
+        with pytest.raises(ResponseRefused) as refused:
+            Loop(model, Asker(registry), ResponseRequest(input="Hi"))
+    assert refused.value.param == "model"
+
+
+@pytest.mark.requirement("I6-1-loop")
+def test_items_are_never_changed_in_place() -> None:
+    draft = Draft(ResponseRequest(input="Hi"), "m", 0.0)
+    draft.added({"id": "msg_1", "type": "message", "status": "in_progress"})
+    before = draft.object()
+    draft.cancel()
+    assert before["output"] == [{"id": "msg_1", "type": "message", "status": "in_progress"}]
+    assert draft.output[0]["status"] == "incomplete"
+
+
+def _messages(model: ScriptedModel, turn: int) -> list[dict[str, object]]:
+    messages = model.asked[turn]["messages"]
+    assert isinstance(messages, list)
+    return messages
