@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
 
@@ -24,14 +24,17 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 Staging = Callable[..., Awaitable[Stage]]
 
 
-@pytest.fixture
-def desk_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def desk_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The providers' distribution, as pip would leave it."""
-    info = tmp_path / "site" / "toolplug_desk-1.0.dist-info"
-    info.mkdir(parents=True)
+    site = tmp_path_factory.mktemp("site")
+    info = site / "toolplug_desk-1.0.dist-info"
+    info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolplug-desk\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(POINTS)
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(site))
+        yield
 
 
 @pytest.fixture
@@ -55,6 +58,18 @@ async def staging(desk_package: None) -> AsyncIterator[Staging]:
 
         yield stage
         assert [stage.backend.overrun for stage in stages] == [0] * len(stages)
+
+
+@pytest.fixture(scope="module")
+async def one_stage(desk_package: None) -> AsyncIterator[Stage]:
+    """One stage for all tests of a file: for those that leave nothing behind."""
+    script = ScriptedBackend()
+    async with (
+        serving(script) as url,
+        staged(script, {"base_url": f"{url}/v1"}, f"board-{token_hex(4)}", {}) as stage,
+    ):
+        await asyncio.to_thread(bool)  # starts the thread of the loop, which lives as long as this stage
+        yield stage
 
 
 @pytest.fixture

@@ -57,6 +57,13 @@ TABLE: list[tuple[dict[str, Any], str | None]] = [
 ]
 
 
+@pytest.fixture
+def stage(one_stage: Stage) -> Stage:
+    """No request of these leaves anything behind."""
+    one_stage.backend.asked.clear()
+    return one_stage
+
+
 @pytest.mark.parametrize(("body", "param"), TABLE, ids=[str(index) for index in range(len(TABLE))])
 async def test_a_malformed_request_is_refused_by_its_place(stage: Stage, body: dict[str, Any], param: str) -> None:
     answer = await stage.post(**{"model": MODEL, **body})
