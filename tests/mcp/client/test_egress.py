@@ -58,6 +58,13 @@ async def test_a_url_of_the_operators_file_is_allowed_as_written(tmp_path: Path,
         assert len(await connection.tools()) == 2
 
 
+@pytest.mark.requirement("C-2-operator-url")
+async def test_a_trusted_host_is_known_by_the_name_that_is_resolved(tmp_path: Path, port: int) -> None:
+    connect = connector(Egress(), tmp_path, Names("127.0.0.1").resolve)
+    async with connect(Endpoint(url=f"http://Ö.example:{port}/sane", trusted=True), nobody) as connection:
+        assert len(await connection.tools()) == 2
+
+
 @pytest.mark.parametrize("allow", ["loopback", "127.0.0.0/8", "a.example", "*.example"])
 @pytest.mark.requirement("C-2-egress")
 async def test_what_the_operator_lists_is_reached(tmp_path: Path, port: int, allow: str) -> None:

@@ -83,7 +83,7 @@ def _trusted(endpoint: Endpoint) -> frozenset[tuple[str, int]]:
         return frozenset()
     issuer = None if endpoint.oauth is None else endpoint.oauth.issuer
     urls = [httpx2.URL(text) for text in (endpoint.url, issuer) if text is not None]
-    places = {(url.host, url.port or _PORTS.get(url.scheme, 0)) for url in urls}
+    places = {(url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)) for url in urls}
     return frozenset(places | {(host, _PORTS["https"]) for host, port in places if port == _PORTS["http"]})
 
 
