@@ -5,9 +5,10 @@ Connector → Life (a task) → Wire → JSONRPCDispatcher → RawListing → Cl
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -58,7 +59,8 @@ class _Connector:
         finally:
             await life.end()
 
-    def _over_http(self, endpoint: Endpoint, gone: Callable[[], None]) -> AbstractAsyncContextManager[Wire]:
+    @asynccontextmanager
+    async def _over_http(self, endpoint: Endpoint, gone: Callable[[], None]) -> AsyncGenerator[Wire]:
         try:
             url = httpx2.URL(endpoint.url)
         except httpx2.InvalidURL as error:
@@ -66,9 +68,10 @@ class _Connector:
         if url.scheme not in _PORTS or not url.host:
             raise ConnectionFailed("the URL is neither http nor https")
         if self._tls is None and (url.scheme == "https" or endpoint.oauth is not None):
-            self._tls = httpx2.create_ssl_context()
+            self._tls = await asyncio.to_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
         network = CheckedNetwork(self._egress, self._resolve, _trusted(endpoint))
-        return over_http(endpoint, network, self._tls, self._auth(endpoint), gone)
+        async with over_http(endpoint, network, self._tls, self._auth(endpoint), gone) as wire:
+            yield wire
 
     def _auth(self, endpoint: Endpoint) -> httpx2.Auth | None:
         if endpoint.oauth is None:
