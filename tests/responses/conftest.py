@@ -62,7 +62,7 @@ async def staging(desk_package: None) -> AsyncIterator[Staging]:
 
 @pytest.fixture(scope="module")
 async def one_stage(desk_package: None) -> AsyncIterator[Stage]:
-    """One stage for all tests of a file: for those that leave nothing behind."""
+    """One stage for all tests of a file, as long as they change nothing of the host."""
     script = ScriptedBackend()
     async with (
         serving(script) as url,
@@ -73,6 +73,14 @@ async def one_stage(desk_package: None) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture
+def shared_stage(one_stage: Stage) -> Iterator[Stage]:
+    """The same, with nothing asked, written or seen yet. What runs its calls is parked until the end of the file."""
+    one_stage.clear()
+    yield one_stage
+    assert one_stage.backend.overrun == 0
+
+
+@pytest.fixture
 async def stage(staging: Staging) -> Stage:
-    """The stage that most tests need."""
+    """A stage of the test's own; a file whose tests change nothing of the host takes the shared one for it."""
     return await staging()

@@ -39,6 +39,12 @@ class Board:
         self.gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         _BOARDS[name] = self
 
+    def clear(self) -> None:
+        """Wipe it, and close all gates."""
+        self.log.clear()
+        self.reached.clear()
+        self.gates.clear()
+
     def open(self, gate: str) -> None:
         """Let those go on that wait there."""
         self.gates[gate].set()

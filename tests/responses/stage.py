@@ -39,6 +39,12 @@ class Stage:
     client: AsyncOpenAI
     http: httpx2.AsyncClient
 
+    def clear(self) -> None:
+        """Forget what was asked, written and seen; what a test left in the store stays there."""
+        self.backend.clear()
+        self.board.clear()
+        self.judged.streams.clear()
+
     def client_of(self, key: str) -> AsyncOpenAI:
         """The `openai` client of another key's holder."""
         return self.client.with_options(api_key=key)

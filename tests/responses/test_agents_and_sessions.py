@@ -123,8 +123,8 @@ async def test_a_tool_that_comes_during_a_response_is_offered_at_the_next_turn(s
 
 
 @pytest.mark.requirement("I6-3-changed-list")
-async def test_a_provider_that_is_disabled_during_a_response_is_gone_at_the_next_turn(stage: Stage) -> None:
-    gate = Gate()
+async def test_a_provider_that_is_disabled_during_a_response_is_gone_at_the_next_turn(staging: Staging) -> None:
+    stage, gate = await staging(), Gate()
     stage.backend.plays(Held(turn=calls(Call("tide", '{"place": "Cork"}')), gate=gate), says("No."))
     asking = asyncio.create_task(post(stage))
     await gate.reached.wait()

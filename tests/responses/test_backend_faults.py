@@ -14,7 +14,7 @@ from tests.responses.stage import MODEL, Stage
 pytestmark = pytest.mark.anyio
 
 ADD = calls(Call("add", '{"a": 1, "b": 2}'))
-SOON = {"Retry-After": "0"}
+SOON = {"Retry-After-Ms": "1"}
 HELLO = says("Hello, otter!")
 
 
@@ -32,7 +32,7 @@ async def test_a_backend_that_is_busy_is_asked_again(stage: Stage, status: int, 
 
 @pytest.mark.requirement("I6-1-retries", "I6-1-backend-errors")
 async def test_a_backend_that_stays_busy_is_given_up(stage: Stage) -> None:
-    stage.backend.plays_for_ever(Refused(status=429, headers={"Retry-After": "0"}))
+    stage.backend.plays_for_ever(Refused(status=429, headers={"Retry-After": "1", **SOON}))
     answer = await stage.post(model=MODEL, input="Hi")
     error = answer.json()["error"]
     assert (answer.status_code, error["type"], error["code"]) == (429, "too_many_requests", "rate_limit_exceeded")

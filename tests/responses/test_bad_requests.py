@@ -58,10 +58,8 @@ TABLE: list[tuple[dict[str, Any], str | None]] = [
 
 
 @pytest.fixture
-def stage(one_stage: Stage) -> Stage:
-    """No request of these leaves anything behind."""
-    one_stage.backend.asked.clear()
-    return one_stage
+def stage(shared_stage: Stage) -> Stage:
+    return shared_stage
 
 
 @pytest.mark.parametrize(("body", "param"), TABLE, ids=[str(index) for index in range(len(TABLE))])

@@ -8,10 +8,15 @@ import pytest
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
 
 ADD = Call("add", '{"a": 1, "b": 2}')
 FORCED = {"type": "function", "function": {"name": "add"}}
+
+
+@pytest.fixture
+def stage(shared_stage: Stage) -> Stage:
+    return shared_stage
 
 
 def choices(stage: Stage) -> list[object]:

@@ -64,6 +64,11 @@ CASES: dict[str, tuple[list[dict[str, Any]], Answer]] = {
 }
 
 
+@pytest.fixture
+def stage(shared_stage: Stage) -> Stage:
+    return shared_stage
+
+
 @pytest.mark.parametrize("case", CASES)
 async def test_a_case_of_text(stage: Stage, case: str) -> None:
     asked, answer = CASES[case]

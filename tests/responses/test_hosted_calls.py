@@ -10,7 +10,12 @@ from tests.responses.backend.script import Call, Turn, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
+
+
+@pytest.fixture
+def stage(shared_stage: Stage) -> Stage:
+    return shared_stage
 
 
 def told(stage: Stage, request: int = -1) -> list[str]:

@@ -8,12 +8,17 @@ import pytest
 from tests.responses.backend.script import Call, Turn, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
 
 SEARCH = Call("web_search", '{"query": "otters"}', "call_1")
 FILES = Call("file_search", '{"query": "otters"}', "call_1")
 CODE = Call("run_code", '{"code": "1 + 1"}', "call_1")
 URL = "https://otters.example/"
+
+
+@pytest.fixture
+def stage(shared_stage: Stage) -> Stage:
+    return shared_stage
 
 
 async def made(stage: Stage, **members: Any) -> dict[str, Any]:

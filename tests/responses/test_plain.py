@@ -7,7 +7,7 @@ from tests.responses.backend.script import Call, Turn, Usage, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
 
 CITY = {"type": "function", "name": "city", "parameters": {"type": "object"}, "strict": None, "description": None}
 HOSTED = [
@@ -23,6 +23,11 @@ HOSTED = [
     "run_code",
     "tide",
 ]
+
+
+@pytest.fixture
+def stage(shared_stage: Stage) -> Stage:
+    return shared_stage
 
 
 @pytest.mark.requirement("I6-2-plain", "C-9-judges", "I6-5-published")

@@ -49,6 +49,12 @@ class ScriptedBackend:
         self.overrun = 0
         self._next: Callable[[Asked], Answer | None] = lambda asked: None
 
+    def clear(self) -> None:
+        """Forget the script and what was asked."""
+        self.asked.clear()
+        self.overrun = 0
+        self._play(())
+
     def plays(self, *answers: Answer) -> None:
         """Answer the next requests with these, in order."""
         self._play(answers)
