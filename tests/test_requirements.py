@@ -6,10 +6,12 @@ import difflib
 import re
 
 import pytest
-from tests.requirement_table import Coverage, Requirement, collect_links, lay_together, read_rows
+from tests.requirement_table import COLLECTING_S, Coverage, Requirement, collect_links, lay_together, read_rows
 from tests.requirements_report import counts, grouped
 
-WORKS = {"registry", "sessions", "toolsets", "mcp", "responses", "replicas"}
+pytestmark = pytest.mark.timeout(COLLECTING_S + 10)
+
+WORKS = {"registry", "sessions", "toolsets", "mcp", "responses", "replicas", "shipped providers"}
 
 
 @pytest.fixture(scope="module")
