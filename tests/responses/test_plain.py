@@ -181,7 +181,7 @@ async def test_the_model_of_the_settings_stands_where_the_request_names_none(sta
 async def test_without_the_section_there_is_no_endpoint(staging: Staging) -> None:
     stage = await staging(responses=None)
     answer = await stage.post(model=MODEL, input="Hi")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_configured")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_configured")
 
 
 async def test_a_key_without_the_scope_to_call_tools_may_not_ask(stage: Stage) -> None:

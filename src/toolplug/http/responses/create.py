@@ -48,7 +48,7 @@ def service_of(host: Host) -> Responses:
     service = host.responses.service
     if service is None:
         message = "this host asks no model; its configuration has no section responses"
-        raise HttpProblem(503, "not_configured", message)
+        raise HttpProblem(404, "not_configured", message)
     return service
 
 
