@@ -15,8 +15,9 @@ MOST = 10_000
 class Conversations:
     """Those for which something may be open, the quietest first. `over` hears of each once, when it is over."""
 
-    def __init__(self, over: Callable[[str], object]) -> None:
+    def __init__(self, over: Callable[[str], object], *, idle_s: float = IDLE_S) -> None:
         self._over = over
+        self._idle_s = idle_s
         self._used: OrderedDict[str, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -38,13 +39,13 @@ class Conversations:
     def _watch(self, now: float) -> None:
         if self._timer is None and self._used:
             quietest = next(iter(self._used.values()))
-            delay = max(quietest + IDLE_S - now, 0.0)
+            delay = max(quietest + self._idle_s - now, 0.0)
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)
 
     def _look(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
-        for key in [key for key, used in self._used.items() if used + IDLE_S <= now]:
+        for key in [key for key, used in self._used.items() if used + self._idle_s <= now]:
             self._end(key)
         self._watch(now)
 

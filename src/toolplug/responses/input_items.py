@@ -48,6 +48,11 @@ def call_key(item: Item) -> str:
     return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
 
 
+def is_cut(item: Item) -> bool:
+    """Did its response end before it."""
+    return item.get("status") in {"in_progress", "incomplete"}
+
+
 def called_name(item: Item) -> str:
     """The name by which the model calls the tool."""
     return str(item.get(WIRE_NAME) or item.get("name") or str(item.get("type")).removesuffix("_call"))

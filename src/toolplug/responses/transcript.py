@@ -8,12 +8,22 @@ from typing import cast
 import orjson
 
 from toolplug.providers.json_object import as_object
-from toolplug.responses.input_items import WIRE_NAME, Item, call_key, called_name, is_hosted_call, parts_of, text_of
+from toolplug.responses.input_items import (
+    WIRE_NAME,
+    Item,
+    call_key,
+    called_name,
+    is_cut,
+    is_hosted_call,
+    parts_of,
+    text_of,
+)
 
 Message = dict[str, object]
 
 _SHOWN_APART = frozenset({"id", "type", "status", "call_id", "name", WIRE_NAME, "arguments"})
 _OF_FILE = ("file_id", "file_data", "filename")
+_CUT = "this call was broken off before it had ended"
 _WAITS = "this call waits for a person's approval and has not been made"
 
 
@@ -49,7 +59,7 @@ class Transcript:
             self._say(item)
         elif kind == "reasoning":
             self._thought += _thought(item)
-        elif kind == "function_call":
+        elif kind == "function_call" and not (is_cut(item) and call_key(item) not in self._answers):
             self._call(item, together=True)
         elif kind == "mcp_approval_request" or is_hosted_call(kind):
             self._call(item, together=False)
@@ -120,6 +130,8 @@ def _answer(item: Item) -> object:
         return output
     if isinstance(output, list):
         return _content(cast("list[object]", output))
+    if is_cut(item):
+        return _CUT
     shown = {name: value for name, value in item.items() if name not in _SHOWN_APART and value is not None}
     return orjson.dumps(shown).decode()
 

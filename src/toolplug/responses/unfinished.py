@@ -12,7 +12,7 @@ from typing import NamedTuple
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import ResponseRefused
 from toolplug.responses.hosted import ticket_of
-from toolplug.responses.input_items import Item, call_key, called_name, is_hosted_call
+from toolplug.responses.input_items import Item, call_key, called_name, is_cut, is_hosted_call
 from toolplug.responses.offer import Names
 from toolplug.responses.turn import ModelCall
 
@@ -52,7 +52,7 @@ def unfinished(history: Sequence[Item], sent: Sequence[Item], own: Names, catalo
             raise ResponseRefused("unknown_call_id", message, param=f"input[{index}].call_id")
     left: list[tuple[ModelCall, str | None]] = []
     for call_id, item in calls.items():
-        if call_id in answered:
+        if call_id in answered or is_cut(item):
             continue
         name = str(item["name"])
         if name in own or catalog.find(name) is None:

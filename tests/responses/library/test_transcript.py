@@ -60,3 +60,10 @@ def test_a_call_that_waits_for_a_person_is_told_as_not_made() -> None:
     assert answer["content"] == "this call waits for a person's approval and has not been made"
     done = {"type": "toolplug:tool_call", "id": "t", "call_id": "c1", "name": "city", "arguments": "{}", "output": "ok"}
     assert [message.get("content") for message in messages(None, [asked, done])] == [None, "ok"]
+
+
+@pytest.mark.requirement("I6-2-previous")
+def test_a_call_that_was_cut_off_is_no_call_and_a_hosted_one_says_so() -> None:
+    assert messages(None, [{**CALL, "status": "incomplete", "arguments": '{"a'}]) == []
+    cut = {"type": "toolplug:tool_call", "id": "t", "call_id": "c1", "name": "city", "status": "incomplete"}
+    assert messages(None, [cut])[1]["content"] == "this call was broken off before it had ended"
