@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from secrets import token_hex
 from types import MappingProxyType
@@ -68,7 +69,8 @@ async def one_stage(desk_package: None) -> AsyncIterator[Stage]:
         serving(script) as url,
         staged(script, {"base_url": f"{url}/v1"}, f"board-{token_hex(4)}", {}) as stage,
     ):
-        await asyncio.to_thread(bool)  # starts the thread of the loop, which lives as long as this stage
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        await asyncio.to_thread(bool)  # starts the one thread of the loop, which lives as long as this stage
         yield stage
 
 
