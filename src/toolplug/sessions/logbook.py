@@ -16,6 +16,9 @@ from toolplug.stores.store import KEPT_EVENTS, Events, Store
 _LOG = logging.getLogger("toolplug.sessions")
 
 _SOON_S = 0.2
+_MANY = KEPT_EVENTS // 4
+_MOST = KEPT_EVENTS // 2
+"""What is written at once must leave in the log what its readers have still to read."""
 _RETRY_S = 1.0
 
 
@@ -23,7 +26,7 @@ class Logbook:
     """The log under one key. `over` is told that there is no record any more.
 
     What is written soon shares one change of the store, and is there for whoever reads the log through this. Of what
-    the store does not take, no more is kept for another try than a log holds.
+    the store does not take, no more than the newest is kept for another try.
     """
 
     def __init__(self, key: str, store: Store, background: Background, over: Callable[[], None]) -> None:
@@ -31,7 +34,7 @@ class Logbook:
         self._store = store
         self._background = background
         self._over = over
-        self._late: deque[LogEntry] = deque(maxlen=KEPT_EVENTS)
+        self._late: deque[LogEntry] = deque(maxlen=_MOST)
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._failing = False
@@ -47,7 +50,7 @@ class Logbook:
             try:
                 logged = await self._store.extend(self._key, events=[entry_bytes(entry) for entry in appended])
             except StoreError:
-                self._late = deque([*late, *self._late], self._late.maxlen)
+                self._late = deque([*late, *self._late], _MOST)
                 raise
         if not logged:
             self._over()
@@ -58,6 +61,9 @@ class Logbook:
         self._late.append(entry)
         if self._timer is None:
             self._write_after(_SOON_S)
+        elif len(self._late) == _MANY:
+            self._timer.cancel()
+            self._begin_to_write()
 
     def late(self) -> list[LogEntry]:
         """What is not written yet; from now on it is the caller's to write."""

@@ -17,6 +17,7 @@ from tests.sessions.stage import (
     call,
     calling,
     definition,
+    listening,
     opened,
     registration,
     serving,
@@ -324,6 +325,18 @@ async def test_a_log_that_cannot_be_written_is_tried_again_and_complained_of_onc
     assert [record.message for record in caplog.records if "written" in record.message] == [
         "the log of a session cannot be written: no extend now; trying until it can"
     ]
+
+
+@pytest.mark.requirement("H-stream-bounded", "C-6-events-log")
+async def test_many_calls_in_no_time_cost_no_reader_its_place(sessions: Sessions, session: Session) -> None:
+    async with listening(session) as client, serving(session, lambda _: 1) as plugin:
+        for _ in range(600):
+            await call(session, "a")
+        await pass_time(1)
+        await session.update(added("c"), "after")
+        await client.hear_until("tool-availability-update")
+        assert len(plugin.asked()) == 600
+    assert not sessions.counters.resyncs
 
 
 @pytest.mark.requirement("C-6-event-ids")
