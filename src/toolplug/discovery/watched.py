@@ -10,7 +10,7 @@ from functools import partial
 
 from toolplug.catalog.cleaning import cleaned, in_one_line
 from toolplug.discovery.backoff import FIRST_S, backoff_s
-from toolplug.discovery.changes import changes
+from toolplug.discovery.changes import NO_CHANGE, changes
 from toolplug.discovery.kept import Kept, Listing, begun, discovering, failed, succeeded, with_newer_tools
 from toolplug.discovery.known_server import KnownServer, ListingFailed, ServerName
 from toolplug.discovery.listing import ListReader
@@ -57,13 +57,13 @@ class Watched:
 
     def __init__(self, server: KnownServer, around: Around, before: Watched | None) -> None:
         """`before` is what watched it in another configuration until now."""
-        self.server = server
-        self.settled = asyncio.Event()
-        self.reader = ListReader(server.name.id)
+        self.server: KnownServer = server
+        self.settled: asyncio.Event = asyncio.Event()
+        self.reader: ListReader = ListReader(server.name.id)
         self._around = around
         kept = around.records.kept(server.name)
         self._own = kept if before is None else with_newer_tools(kept, before._own)
-        self.shown = kept.record if before is None else before.shown
+        self.shown: DiscoveryRecord = kept.record if before is None else before.shown
         self._owed = self._needs_listing()
         self._rests_until = 0.0
         self._due_at: float | None = None
@@ -292,7 +292,8 @@ class Watched:
             _LOG.warning("the tools of server %r are not known: %s", self.server.name.id, record.error)
             return
         difference = changes(before.tools, record.tools)
-        _LOG.info("server %r lists %d tools: %s", self.server.name.id, len(record.tools), difference)
+        level = logging.DEBUG if difference == NO_CHANGE else logging.INFO
+        _LOG.log(level, "server %r lists %d tools: %s", self.server.name.id, len(record.tools), difference)
 
     def _rest(self, seconds: float) -> None:
         self._rests_until = asyncio.get_running_loop().time() + seconds
