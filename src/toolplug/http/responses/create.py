@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import orjson
-from starlette.requests import ClientDisconnect
 
 from toolplug.host.host import Host
 from toolplug.http.client_watch import ClientWatch
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
 from toolplug.http.problem import HttpProblem, invalid_request
+from toolplug.http.responses.outlet import Outlet
 from toolplug.http.responses.whose import Whose, whose
 from toolplug.responses.draft import Event
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 from toolplug.sessions.frame import frame
-
-STUCK_S = 300.0
-"""A connection that takes nothing for so long is given up."""
 
 _END = b"data: [DONE]\n\n"
 
@@ -39,8 +35,8 @@ async def create_response(host: Host, exchange: Exchange) -> None:
         _check_background(request)
         await exchange.answer(200, orjson.dumps(await service.begin(request, tenant, asker.asker)))
         return
-    with ClientWatch(exchange.receive):
-        await _foreground(service, exchange, request, asker)
+    with ClientWatch(exchange.receive) as watch:
+        await _foreground(service, exchange, request, asker, watch.hang_up)
 
 
 def service_of(host: Host) -> Responses:
@@ -52,11 +48,14 @@ def service_of(host: Host) -> Responses:
     return service
 
 
-async def _foreground(service: Responses, exchange: Exchange, request: ResponseRequest, asker: Whose) -> None:
+async def _foreground(
+    service: Responses, exchange: Exchange, request: ResponseRequest, asker: Whose, hang_up: Callable[[], None]
+) -> None:
     async with aclosing(service.events(request, exchange.principal.tenant, asker.asker)) as events:
         first = await anext(events)
         if request.stream:
-            await _streamed(exchange, first, events)
+            with Outlet(exchange, hang_up) as outlet:
+                await _streamed(exchange, outlet, first, events)
             return
         last = first
         async for event in events:
@@ -64,25 +63,17 @@ async def _foreground(service: Responses, exchange: Exchange, request: ResponseR
         await exchange.answer(200, orjson.dumps(last["response"]))
 
 
-async def _streamed(exchange: Exchange, first: Event, events: AsyncGenerator[Event]) -> None:
+async def _streamed(exchange: Exchange, outlet: Outlet, first: Event, events: AsyncGenerator[Event]) -> None:
     await exchange.begin_stream()
-    await _send(exchange, _framed(first))
+    await outlet.send(_framed(first))
     async for event in events:
-        await _send(exchange, _framed(event))
-    await _send(exchange, _END)
+        await outlet.send(_framed(event))
+    await outlet.send(_END)
     await exchange.end_stream()
 
 
 def _framed(event: Event) -> bytes:
     return frame(str(event["type"]), orjson.dumps(event))
-
-
-async def _send(exchange: Exchange, chunk: bytes) -> None:
-    try:
-        async with asyncio.timeout(STUCK_S):
-            await exchange.send_chunk(chunk)
-    except TimeoutError:
-        raise ClientDisconnect from None
 
 
 def _check_background(request: ResponseRequest) -> None:
