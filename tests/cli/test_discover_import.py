@@ -228,3 +228,63 @@ def test_a_file_of_something_else_is_refused(run: Run, write: Write, tmp_path: P
 @pytest.mark.parametrize("line", [["--dry-run"], ["--accept", "a"]])
 def test_options_that_mean_nothing_alone_are_refused(run: Run, line: list[str]) -> None:
     assert run("discover", *line).code == 2
+
+
+def test_secrets_within_arguments_and_addresses_are_left_to_the_environment(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    config = write("providers: {}")
+    named = {
+        "box": {
+            "command": "docker",
+            "args": ["run", "-e", "API_TOKEN=s3cret-a", "--header", "Authorization: Bearer s3cret-b", "img:1", "N=1"],
+        },
+        "sql": {"command": "npx", "args": ["server", "postgresql://me:s3cret-c@db:5432/x", "--no-auth", "--fast"]},
+        "web": {"url": "https://me:s3cret-d@docs.example/mcp"},
+        "asked": {"command": "npx", "env": {"KEY": "${input:api-key}"}},
+    }
+    (tmp_path / "mcp.json").write_text(servers(**named))
+    done = run("discover", "--import", "mcp.json", "--json")
+    assert section(config) == {
+        "box": {
+            "command": "docker",
+            "args": [
+                "run",
+                "-e",
+                "API_TOKEN=${BOX_API_TOKEN}",
+                "--header",
+                "Authorization: Bearer ${BOX_AUTHORIZATION}",
+                "img:1",
+                "N=1",
+            ],
+        },
+        "sql": {
+            "command": "npx",
+            "args": ["server", "postgresql://me:${SQL_PASSWORD}@db:5432/x", "--no-auth", "--fast"],
+        },
+        "web": {"url": "https://me:${WEB_PASSWORD}@docs.example/mcp"},
+        "asked": {"command": "npx", "env": {"KEY": "${API_KEY}"}},
+    }
+    assert done.json["imported"]["variables"] == {
+        "BOX_API_TOKEN": "argument API_TOKEN of box",
+        "BOX_AUTHORIZATION": "argument Authorization of box",
+        "SQL_PASSWORD": "argument password of sql",
+        "WEB_PASSWORD": "url password of web",
+        "API_KEY": "env KEY of asked",
+    }
+    assert "s3cret" not in done.out + done.err
+
+
+def test_a_byte_order_mark_before_the_file_is_read_over(run: Run, write: Write, tmp_path: Path) -> None:
+    config = write("providers: {}")
+    (tmp_path / "mcp.json").write_text(servers(time=TIME), encoding="utf-8-sig")
+    assert run("discover", "--import", "mcp.json").code == 0
+    assert section(config) == {"time": TIME}
+
+
+def test_servers_that_are_no_mapping_are_told_by_the_right_shape(run: Run, write: Write, tmp_path: Path) -> None:
+    write("providers: {}")
+    (tmp_path / "mcp.json").write_text('{"mcpServers": []}')
+    refused = run("discover", "--import", "mcp.json", "--json")
+    assert (refused.code, refused.codes) == (1, ["no_servers"])
+    assert refused.json["problems"][0]["hint"].startswith("it should read")

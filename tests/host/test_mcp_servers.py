@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -126,6 +127,32 @@ async def test_a_server_that_does_not_start_costs_nobody_but_itself(plain: Plain
         assert (record.status, record.tools) == ("failed", ())
         assert "/nowhere/at-all" in (record.error or "")
         assert pid(await call(host, "fs.read"))
+
+
+@pytest.mark.requirement("H-trust-no-leak")
+async def test_no_secret_of_a_command_is_shown_however_it_is_handed_over() -> None:
+    args = ["--header", "Authorization: Bearer s3cret-a", "-e", "TOKEN=s3cret-b", "--url=db://me:s3cret-c@db/x", "fast"]
+    says = "import sys; sys.exit(' '.join(sys.argv))"
+    entry = {"command": sys.executable, "args": ["-c", says, *args], "env": {"PASSWORD": "s3cret-d"}}
+    async with open_host({"store": "memory://", "mcp_servers": {"odd": entry}}, environ={}) as host:
+        await found(host, "odd")
+        view = host.servers.server("t1", "odd")
+        assert view.transport == {
+            "command": sys.executable,
+            "args": ["-c", says, "--header", "Authorization: ***", "-e", "TOKEN=***", "--url=db://***@db/x", "fast"],
+            "env": {"PASSWORD": "***"},
+        }
+        error = view.record.error or ""
+        assert ("it said" in error, "fast" in error, "s3cret" in error) == (True, True, False)
+
+
+@pytest.mark.requirement("C-8-last-good")
+async def test_a_command_with_its_arguments_in_it_is_told_where_they_belong() -> None:
+    text = {"store": "memory://", "mcp_servers": {"odd": {"command": "nowhere-at-all -y server"}}}
+    async with open_host(text, environ={}) as host:
+        await found(host, "odd")
+        error = host.servers.server("t1", "odd").record.error
+        assert error == "cannot start 'nowhere-at-all -y server': no such command; its arguments belong under args"
 
 
 @pytest.mark.requirement("C-2-bad-server-tolerated", "C-2-bad-server-check", "C-1-server-id")

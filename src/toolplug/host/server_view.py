@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-from toolplug.config.masking import MASK, holds_credentials, looks_secret, masked
+from toolplug.config.arguments import named_arguments
+from toolplug.config.masking import MASK, holds_credentials, masked
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.tool_rule import Policy
 from toolplug.mcp.server_tools import ServerTools
@@ -77,17 +78,13 @@ def _shown(transport: Transport, withheld: frozenset[str]) -> Mapping[str, objec
 
 
 def _without_secrets(args: Sequence[str]) -> Iterator[str]:
-    """Arguments without what stands behind a flag that is called like a secret, and without addresses' passwords."""
-    flag = ""
-    for arg in args:
-        name, equals, _ = arg.partition("=")
-        if flag and looks_secret((flag,)):
-            yield MASK
-        elif name.startswith("-") and equals and looks_secret((name.strip("-"),)):
-            yield f"{name}={MASK}"
+    """Arguments without what is called like a secret, and without addresses' passwords."""
+    for argument in named_arguments(args):
+        if argument.secret:
+            yield f"{argument.before}{MASK}"
         else:
-            yield _without_credentials(arg) if "://" in arg else arg
-        flag = arg.strip("-") if arg.startswith("-") and not equals else ""
+            value = argument.value
+            yield f"{argument.before}{_without_credentials(value) if '://' in value else value}"
 
 
 def _without_credentials(url: str) -> str:

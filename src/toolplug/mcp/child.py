@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
+from toolplug.config.arguments import secrets_in
 from toolplug.config.masking import looks_secret
 from toolplug.mcp.bounded_lines import BoundedLines
 from toolplug.mcp.connection import ConnectionFailed
@@ -43,8 +44,8 @@ class _Pipes(SubprocessStreamProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=64 * 1024, loop=loop)
-        self.exited = asyncio.Event()
-        self.stdin_lost = False
+        self.exited: asyncio.Event = asyncio.Event()
+        self.stdin_lost: bool = False
         self._loop_of_pipes = loop
         self._process: asyncio.SubprocessTransport | None = None
 
@@ -75,8 +76,8 @@ class Child:
         stdin, stdout, stderr = pipes.stdin, pipes.stdout, pipes.stderr
         if stdin is None or stdout is None or stderr is None:
             raise ValueError("a child needs all three pipes")
-        self.log = log
-        self.lines = BoundedLines(stdout, MAX_LINE_BYTES)
+        self.log: PacedLog = log
+        self.lines: BoundedLines = BoundedLines(stdout, MAX_LINE_BYTES)
         self._process = process
         self._pipes = pipes
         self._stdin = stdin
@@ -205,7 +206,8 @@ def _why_not(command: Command, folder: Path, error: Exception) -> str:
     if not folder.is_dir():
         return f"cannot start {name!r}: the working directory {str(folder)!r} does not exist"
     if isinstance(error, FileNotFoundError):
-        return f"cannot start {name!r}: no such command"
+        hint = "; its arguments belong under args" if " " in name else ""
+        return f"cannot start {name!r}: no such command{hint}"
     if isinstance(error, PermissionError):
         return f"cannot start {name!r}: it is not executable"
     reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -213,10 +215,11 @@ def _why_not(command: Command, folder: Path, error: Exception) -> str:
 
 
 def secrets_of(command: Command) -> tuple[str, ...]:
-    """The values of its environment that nobody should read: of a secret's name, or too long for a mere switch."""
-    return tuple(
+    """What nobody should read of its arguments and its environment: of a secret's name, or too long for a switch."""
+    values = (
         value for key, value in command.env.items() if value and (looks_secret((key,)) or len(value) >= _LONG_VALUE)
     )
+    return (*values, *secrets_in(command.args))
 
 
 def _exit(code: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, cast
@@ -75,7 +76,7 @@ def read_claude_file(file: Path) -> Reading:
 
 def _entries(file: Path) -> Mapping[str, object]:
     try:
-        whole = orjson.loads(file.read_bytes())
+        whole = orjson.loads(file.read_bytes().removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError as error:
         problem = Problem(
             code="not_json", message=f"not JSON: {error.msg}", file=str(file), line=error.lineno, column=error.colno
@@ -85,7 +86,8 @@ def _entries(file: Path) -> Mapping[str, object]:
     found = sections.get(SERVERS)
     if not isinstance(found, dict):
         message = f"the file has no mapping {SERVERS!r}"
-        hint = name_hint(SERVERS, sections) or f'it should read {{"{SERVERS}": {{"name": {{"command": …}}}}}}'
+        others = [key for key in sections if key != SERVERS]
+        hint = name_hint(SERVERS, others) or f'it should read {{"{SERVERS}": {{"name": {{"command": …}}}}}}'
         raise ConfigError([Problem(code="no_servers", message=message, file=str(file), hint=hint)])
     return cast("dict[str, object]", found)  # as above
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from toolplug.cli.importing.claude_file import ClaudeServer
 from toolplug.cli.importing.variables import Variables
+from toolplug.config.arguments import named_arguments, password_in
 from toolplug.config.node import Value
 
 _FORMER = "sse"
@@ -41,28 +42,26 @@ def _named(values: Mapping[str, str | None], server: str, kind: str, variables: 
 
 
 def _arguments(args: Sequence[str], server: str, variables: Variables) -> Iterator[str]:
-    """Each argument; `--token X` and `--token=X` name what X is."""
-    flag = ""
-    for text in args:
-        name, equals, value = text.partition("=")
-        if equals and name.startswith("-"):
-            yield f"{name}={variables.referring(server, 'argument', name.lstrip('-'), value)}"
-            flag = ""
-        elif text.startswith("-"):
-            yield variables.referring(server, "argument", "", text)
-            flag = text.lstrip("-")
-        else:
-            yield variables.referring(server, "argument", flag, text)
-            flag = ""
+    for argument in named_arguments(args):
+        value = _address(argument.value, server, variables, kind="argument", name=argument.name)
+        yield f"{variables.plain(argument.before)}{value}"
 
 
 def _url(url: str, server: str, variables: Variables) -> str:
-    """The URL, where a parameter of its query may be a key."""
+    """The URL, where a password, or a parameter of its query, may be a key."""
     place, mark, query = url.partition("?")
-    if not mark:
-        return variables.referring(server, "url", "", url)
+    shown_place = _address(place, server, variables, kind="url", name="")
     pairs = [pair.partition("=") for pair in query.split("&")]
     shown = [
         f"{key}{equals}{variables.referring(server, 'parameter', unquote(key), value)}" for key, equals, value in pairs
     ]
-    return f"{place}?{'&'.join(shown)}"
+    return f"{shown_place}{mark}{'&'.join(shown)}"
+
+
+def _address(text: str, server: str, variables: Variables, *, kind: str, name: str) -> str:
+    """The text, of which only the password goes where it is an address that has one."""
+    address = password_in(text)
+    if address is None:
+        return variables.referring(server, kind, name, text)
+    password = variables.referring(server, kind, "password", address.password)
+    return f"{variables.plain(address.before)}{password}{variables.plain(address.after)}"
