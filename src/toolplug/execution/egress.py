@@ -26,7 +26,7 @@ _PRIVATE = tuple(
 )
 _METADATA = tuple(
     ipaddress.ip_network(text)
-    for text in ("169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "fd00:ec2::254/128")
+    for text in ("169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32", "fd00:ec2::254/128")
 )
 _LOOPBACK = tuple(ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128"))
 _NEVER_PUBLIC = (

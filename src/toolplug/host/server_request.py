@@ -22,6 +22,10 @@ DEFAULT_DISCOVERY_S = 30.0
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
+_OF_THE_REQUEST = frozenset(
+    ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer")
+)
+"""Headers that say where a request goes and where it ends: whoever sends it writes these."""
 _MAX_URL = 2048
 
 
@@ -65,8 +69,12 @@ def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
 
     A host's name is looked up by whoever connects, which is when it counts.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or len(url) > _MAX_URL:
+    try:
+        parts = urlsplit(url)
+        legal = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and len(url) <= _MAX_URL
+    except ValueError as error:
+        raise McpServerRefused("invalid_url", f"url cannot be read: {error}", param="url") from None
+    if not legal or not parts.hostname:
         raise McpServerRefused("invalid_url", "url must be an http or https address", param="url")
     if parts.username is not None or parts.password is not None:
         raise McpServerRefused("invalid_url", "url must not hold credentials; send them as headers", param="url")
@@ -76,6 +84,8 @@ def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise McpServerRefused("invalid_header", f"{name[:80]!r} is no header that can be sent", param="headers")
+        if name.lower() in _OF_THE_REQUEST:
+            raise McpServerRefused("invalid_header", f"{name!r} belongs to the request itself", param="headers")
 
 
 def _permitted(egress: Egress, host: str) -> bool:
