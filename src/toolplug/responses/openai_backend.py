@@ -13,7 +13,16 @@ from json import JSONDecodeError
 from time import time
 from typing import Final
 
-from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError, AsyncOpenAI, AsyncStream
+from httpx2 import Limits
+from openai import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    APITimeoutError,
+    AsyncOpenAI,
+    AsyncStream,
+    DefaultAsyncHttpxClient,
+)
 
 from toolplug.errors import BackendFailed
 from toolplug.responses.backend import Delta, Question
@@ -21,6 +30,8 @@ from toolplug.responses.completions import delta_of, garbage
 
 _PATH: Final = "/chat/completions"
 _NO_KEY: Final = "none"
+_LIMITS: Final = Limits(max_connections=1000, max_keepalive_connections=20)
+"""The client looks at every idle connection at each request: a hundred, its own limit, cost more than the request."""
 _USAGE: Mapping[str, object] = {"stream": True, "stream_options": {"include_usage": True}}
 _MAX_MESSAGE = 500
 
@@ -34,7 +45,11 @@ class OpenAIBackend:
         self.default_model: str | None = default_model
         self._secret = api_key
         self._client = AsyncOpenAI(
-            base_url=base_url, api_key=api_key or _NO_KEY, timeout=timeout_s, max_retries=retries
+            base_url=base_url,
+            api_key=api_key or _NO_KEY,
+            timeout=timeout_s,
+            max_retries=retries,
+            http_client=DefaultAsyncHttpxClient(limits=_LIMITS),
         )
 
     async def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
