@@ -9,11 +9,12 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth,client,mcp,responses
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator)
 BRANCH_FLOOR := 90
-WAITING := tests/browser tests/cli tests/client tests/docs tests/mcp plugins
+WAITING := tests/browser tests/cli tests/client tests/docs plugins
+TALKING := tests/mcp tests/responses tests/host tests/discovery tests/conformance
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit beside within judge conformance bench docs reference requirements constraints clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit beside talking within judge conformance bench docs reference requirements constraints clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,16 +57,19 @@ imports:
 
 unit: $(READY)
 	@rm -f .coverage .coverage.*
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target beside within
+	@$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target beside talking within
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
 
-# Two halves at once: the tests that mostly wait for other processes, and those that mostly compute.
+# Three parts at once: what mostly waits for other processes, what talks with servers of tests, and what computes.
 beside:
 	$(BIN)/coverage run -m pytest -m "not judge" $(WAITING)
 
+talking:
+	$(BIN)/coverage run -m pytest -m "not judge" $(TALKING)
+
 within:
-	$(BIN)/coverage run -m pytest -m "not judge" $(WAITING:%=--ignore=%)
+	$(BIN)/coverage run -m pytest -m "not judge" $(addprefix --ignore=,$(WAITING) $(TALKING))
 
 judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks
 	$(BIN)/python -m pytest -m judge --timeout=1200
