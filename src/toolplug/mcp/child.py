@@ -12,13 +12,13 @@ import logging
 import os
 import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from toolplug.config.arguments import secrets_in
-from toolplug.config.masking import looks_secret
+from toolplug.config.masking import looks_secret, masked
 from toolplug.mcp.bounded_lines import BoundedLines
 from toolplug.mcp.connection import ConnectionFailed
 from toolplug.mcp.last_words import LastWords
@@ -35,6 +35,7 @@ _LAST_OUTPUT_S = 0.3
 _POLL_S = 0.02
 _MAX_UNREAD_BYTES = 1024 * 1024
 _LONG_VALUE = 16
+_MAX_CALLED = 120
 
 _LOG = logging.getLogger("toolplug.mcp.child")
 
@@ -70,20 +71,22 @@ class _Pipes(SubprocessStreamProtocol):
 
 
 class Child:
-    """A running child. `start` begins it and `aclose` ends it, both once."""
+    """A running child. `start` begins it and `aclose` ends it, both once. `called` is its command line, for the log."""
 
     def __init__(self, command: Command, process: asyncio.SubprocessTransport, pipes: _Pipes, log: PacedLog) -> None:
         stdin, stdout, stderr = pipes.stdin, pipes.stdout, pipes.stderr
         if stdin is None or stdout is None or stderr is None:
             raise ValueError("a child needs all three pipes")
+        secrets = secrets_of(command)
         self.log: PacedLog = log
+        self.called: str = _called(command, secrets)
         self.lines: BoundedLines = BoundedLines(stdout, MAX_LINE_BYTES)
         self._process = process
         self._pipes = pipes
         self._stdin = stdin
         self._stdout = stdout
         self._writing = asyncio.Lock()
-        self._words = LastWords(f"stderr of {command.command!r}", log, secrets_of(command))
+        self._words = LastWords(f"stderr of {self.called!r}", log, secrets)
         self._listening = asyncio.create_task(self._words.follow(stderr), name="toolplug-mcp-stderr")
 
     @classmethod
@@ -212,6 +215,12 @@ def _why_not(command: Command, folder: Path, error: Exception) -> str:
         return f"cannot start {name!r}: it is not executable"
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return f"cannot start {name!r}: {reason}"
+
+
+def _called(command: Command, secrets: Sequence[str]) -> str:
+    """Which of several that run the same program it is; without secrets."""
+    line = masked(" ".join((command.command, *command.args)), secrets)
+    return line if len(line) <= _MAX_CALLED else f"{line[:_MAX_CALLED]}…"
 
 
 def secrets_of(command: Command) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from toolplug.catalog.call import Report
 from toolplug.mcp.transport import Transport
 
 MAX_PAGES = 100
+"""A listing that goes on past it is refused."""
+
 MAX_TOOLS = 10_000
-"""A listing that goes on past either is refused."""
+"""A listing that has gone past it is read no further."""
 
 
 class ConnectionFailed(Exception):

@@ -178,7 +178,7 @@ AT: dict[str, dict[str, Odd]] = {
         "tools/list": lambda request: answer(request, {"tools": TOOLS, "nextCursor": f"page {request['id']}"}),
     },
     "pages in a circle": {"tools/list": lambda request: answer(request, {"tools": TOOLS, "nextCursor": "again"})},
-    "too many tools": {"tools/list": lambda request: answer(request, {"tools": TOOLS * 5001})},
+    "too many tools": {"tools/list": lambda request: answer(request, {"tools": TOOLS * 5001, "nextCursor": "more"})},
     "a storm": {"tools/call": lambda request: ([changed() for _ in range(500)], answered(request))},
     "a full frame": {"tools/call": sized(FRAME)},
     "more than a frame": {"tools/call": sized(FRAME + 1)},

@@ -90,7 +90,8 @@ class MessagesIn:
         if self._garbage > MAX_GARBAGE:
             self.ended_because = f"it sent more than {MAX_GARBAGE:,} lines in a row that are no messages"
         elif line.strip():
-            self._child.log.write(logging.WARNING, "a server sent a line that is no message", f"{len(line)} bytes")
+            what = f"{self._child.called!r} sent a line that is no message"
+            self._child.log.write(logging.WARNING, what, f"{len(line)} bytes")
 
 
 class MessagesOut:
