@@ -9,11 +9,14 @@ from tests.house.sources import sources
 
 BY_THE_WALL = {
     "src/toolplug/execution/audit.py",
+    "src/toolplug/responses/loop.py",
+    "src/toolplug/responses/openai_backend.py",
     "src/toolplug/stores/memory.py",
     "src/toolplug/stores/open.py",
     "src/toolplug/stores/sqlite.py",
 }
-"""Audit lines carry the time of day, and a store's TTLs follow its clock; nothing else may read it."""
+"""Audit lines and responses carry the time of day, a Retry-After may be one, and a store's TTLs follow its clock; nothing
+else may read it."""
 
 READINGS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 
