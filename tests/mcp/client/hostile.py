@@ -40,6 +40,13 @@ def echoed(request: Message) -> Message:
     return {"content": [{"type": "text", "text": json.dumps(request["params"]["arguments"])}]}  # pyright: ignore
 
 
+def nested(depth: int) -> Message:
+    value: Message = {"type": "object"}
+    for _ in range(depth):
+        value = {"properties": {"a": value}}
+    return value
+
+
 def changed() -> None:
     say({"method": "notifications/tools/list_changed"})
 
@@ -178,6 +185,12 @@ AT: dict[str, dict[str, Odd]] = {
         "tools/list": lambda request: answer(request, {"tools": TOOLS, "nextCursor": f"page {request['id']}"}),
     },
     "pages in a circle": {"tools/list": lambda request: answer(request, {"tools": TOOLS, "nextCursor": "again"})},
+    "deep": {
+        "tools/list": lambda request: answer(
+            request, {"tools": [*TOOLS, {"name": "deep", "inputSchema": nested(400)}]}
+        ),
+        "tools/call": lambda request: answer(request, {"content": [], "structuredContent": nested(400)}),
+    },
     "too many tools": {"tools/list": lambda request: answer(request, {"tools": TOOLS * 5001, "nextCursor": "more"})},
     "a storm": {"tools/call": lambda request: ([changed() for _ in range(500)], answered(request))},
     "a full frame": {"tools/call": sized(FRAME)},

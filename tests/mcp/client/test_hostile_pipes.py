@@ -240,6 +240,17 @@ async def test_a_list_without_end_is_a_bad_answer(hostile_server: Opened, mode: 
         assert await connection.call("echo", {}, None) == said("{}")
 
 
+@pytest.mark.requirement("H-mcp-garbage")
+async def test_what_is_nested_deeper_than_json_is_read_costs_no_other_tool_and_no_waiting(
+    hostile_server: Opened,
+) -> None:
+    async with hostile_server("deep") as connection:
+        assert names(await connection.tools()) == ["echo", "other", "deep"]
+        with pytest.raises(BadAnswer, match="its answer is nested too deeply"):
+            await connection.call("echo", {}, None)
+        assert connection.open
+
+
 @pytest.mark.requirement("H-mcp-pages")
 async def test_pages_are_read_until_there_are_more_tools_than_are_kept(hostile_server: Opened) -> None:
     async with hostile_server("too many tools") as connection:

@@ -13,18 +13,29 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import orjson
 from mcp.shared._stream_protocols import ReadStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import (
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 from toolplug.mcp.bounded_lines import LineTooLong
 from toolplug.mcp.child import MAX_LINE_BYTES, Child
+from toolplug.mcp.sdk.failure_codes import BAD_ANSWER
 from toolplug.mcp.sdk.wanted import is_wanted
 
 MAX_GARBAGE = 1_000
 """Lines in a row that are no messages, after which a server is given up."""
 
+_TOO_DEEP = "its answer is nested too deeply"
 _CANCELLED = "notifications/cancelled"
 
 
@@ -128,4 +139,20 @@ def _message(line: bytes) -> JSONRPCMessage | None:
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
+        return _deep_message(line)
+
+
+def _deep_message(line: bytes) -> JSONRPCMessage | None:
+    """A message that goes deeper than pydantic reads (200): a list of tools stays, and any other answer is a bad one.
+
+    One tool with such a schema costs its list no other tool.
+    """
+    try:
+        message = jsonrpc_message_adapter.validate_python(orjson.loads(line), by_name=False)
+    except (orjson.JSONDecodeError, ValidationError):
         return None
+    if not isinstance(message, JSONRPCResponse):
+        return None
+    if "tools" in message.result:
+        return message
+    return JSONRPCError(jsonrpc="2.0", id=message.id, error=ErrorData(code=BAD_ANSWER, message=_TOO_DEEP))
