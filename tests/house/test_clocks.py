@@ -15,8 +15,10 @@ BY_THE_WALL = {
     "src/toolplug/stores/open.py",
     "src/toolplug/stores/sqlite.py",
 }
-"""Audit lines and responses carry the time of day, a Retry-After may be one, and a store's TTLs follow its clock; nothing
-else may read it."""
+"""Audit lines and responses carry the time of day, a Retry-After may be one, and a store's TTLs follow its clock.
+
+Nothing else may read it.
+"""
 
 READINGS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 
