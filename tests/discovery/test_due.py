@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, turns
@@ -33,6 +34,25 @@ async def test_a_list_that_may_have_changed_is_asked_for_in_the_background(disco
     await asyncio.sleep(0.02)
     assert server.began == [pytest.approx(now + 0.3)]
     assert names(discovery.record(CLOCK)) == ["later"]
+
+
+@pytest.mark.requirement("H-mcp-storm")
+async def test_the_log_tells_of_lists_that_are_different_only(
+    discovery: Discovery, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "toolplug.discovery")
+    server = Server(takes_s=0)
+    await listed(discovery, server)
+    for _ in range(5):
+        discovery.due(CLOCK)
+        await asyncio.sleep(2)
+    server.tools = [raw("later")]
+    discovery.due(CLOCK)
+    await asyncio.sleep(2)
+    assert [record.getMessage() for record in caplog.records] == [
+        "server 'clock' lists 1 tools: 1 added",
+        "server 'clock' lists 1 tools: 1 added, 1 removed",
+    ]
 
 
 @pytest.mark.requirement("C-8-triggers", "H-mcp-storm")
