@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median, quantiles
@@ -32,6 +33,7 @@ MODEL = "scripted"
 _HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 _SENT = re.compile(rb"delta[^<]*<(\d+)>")
 _DONE = b"[DONE]"
+_COMPLETED = b"response.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,15 @@ def staged() -> Generator[Stage]:
     with started("benchmarks.server", "scripted_model") as backend:
         url = f"http://127.0.0.1:{backend.port}/v1"
         with hosted(responses={"backend": {"base_url": url, "model": MODEL}}) as host:
+            yield Stage(host=host, backend=backend)
+
+
+@contextmanager
+def peer() -> Generator[Stage]:
+    """The same backend behind another server of the Responses API."""
+    with started("benchmarks.server", "scripted_model") as backend:
+        os.environ["OPENAI_BASE_URL_INTERNAL"] = f"http://127.0.0.1:{backend.port}"
+        with started("benchmarks.server", "open_responses") as host:
             yield Stage(host=host, backend=backend)
 
 
@@ -116,6 +127,23 @@ async def first_text(*, of_host: bool) -> AsyncGenerator[Batch]:
                     reader.open(port, message, ready=b'delta":"<' if of_host else b'"content": "<')
                     taken += perf_counter() - begun
             return taken
+
+        yield batch
+
+
+@asynccontextmanager
+async def streamed(stage: Callable[[], AbstractContextManager[Stage]], path: str) -> AsyncGenerator[Batch]:
+    """CPU of a server for one streamed response of a short text, on a connection of its own."""
+    body = json.dumps({"model": MODEL, "input": [{"role": "user", "content": "tick 1 1"}], "stream": True})
+    message = request("POST", path, _HEADERS, body.encode())
+    with stage() as served:
+
+        async def batch(n: int) -> float:
+            before = served.host.cpu_s()
+            for _ in range(n * REQUESTS):
+                with Readers(lambda number, event: None) as reader:
+                    reader.open(served.host.port, message, ready=_COMPLETED)
+            return (served.host.cpu_s() - before) / REQUESTS
 
         yield batch
 
@@ -208,6 +236,15 @@ ROWS = (
         aim=1.15,
         unit=MILLISECONDS,
         pairs=101,
+        batch_s=0,
+    ),
+    Row(
+        name="a streamed response, kept in the store, server CPU",
+        ours=partial(streamed, staged, "/v1/responses"),
+        other=partial(streamed, peer, "/responses"),
+        against="open-responses-server, which keeps none",
+        unit=MILLISECONDS,
+        pairs=15,
         batch_s=0,
     ),
     Row(
