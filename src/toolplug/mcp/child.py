@@ -21,6 +21,7 @@ from toolplug.config.arguments import secrets_in
 from toolplug.config.masking import looks_secret, masked
 from toolplug.mcp.bounded_lines import BoundedLines
 from toolplug.mcp.connection import ConnectionFailed
+from toolplug.mcp.descendants import descendants, kill
 from toolplug.mcp.last_words import LastWords
 from toolplug.mcp.paced_log import PacedLog
 from toolplug.mcp.transport import Command
@@ -136,7 +137,11 @@ class Child:
         return "; ".join(part for part in (ended, f"it said: {said}" if said else "") if part)
 
     async def aclose(self) -> None:
-        """End the child and its group: its input ends, then SIGTERM, then SIGKILL. Takes at most four seconds."""
+        """End the child and its group: its input ends, then SIGTERM, then SIGKILL. Takes at most four seconds.
+
+        What it has started goes with it, also where that has left the group.
+        """
+        started = descendants(self._process.get_pid())
         self._stdin.close()
         draining = asyncio.create_task(self._drain(), name="toolplug-mcp-drain")
         try:
@@ -148,6 +153,7 @@ class Child:
                 self._signal(signal.SIGKILL)
                 await self._exit_within(KILL_S)
         finally:
+            kill(started)
             if not self._pipes.stdin_lost:
                 self._stdin.transport.abort()
             self._process.close()

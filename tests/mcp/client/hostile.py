@@ -84,10 +84,14 @@ def stubborn() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def forked(report: str) -> None:
-    """A grandchild that keeps our pipes; its id is in the file."""
+def forked(report: str, *, apart: bool = False) -> None:
+    """A grandchild that keeps our pipes, or leaves our session as well; its id is in the file."""
     sleeping = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
-    Path(report).write_text(str(subprocess.Popen(sleeping).pid))
+    Path(report).write_text(str(subprocess.Popen(sleeping, start_new_session=apart).pid))
+
+
+def forked_apart(report: str) -> None:
+    forked(report, apart=True)
 
 
 def sloppy_list(request: Message) -> None:
@@ -135,6 +139,7 @@ BEFORE: dict[str, Callable[..., None]] = {
     "floods stderr": lambda: os.write(2, b"noise " * 20) and None,
     "stubborn": stubborn,
     "forks": forked,
+    "forks apart": forked_apart,
 }
 """What is done before the first request is read; those that `AT` does not name then behave."""
 
@@ -210,7 +215,7 @@ AT: dict[str, dict[str, Odd]] = {
 
 
 def main(mode: str, rest: Iterable[str]) -> None:
-    BEFORE.get(mode, lambda *_: None)(*rest if mode == "forks" else ())
+    BEFORE.get(mode, lambda *_: None)(*rest if mode.startswith("forks") and mode in BEFORE else ())
     odd = AT.get(mode, {})
     for line in sys.stdin:
         if mode == "floods stderr":

@@ -98,9 +98,10 @@ async def test_a_server_that_dies_while_a_child_of_it_keeps_the_pipes_is_gone_to
 
 
 @pytest.mark.requirement("H-mcp-stubborn")
-async def test_what_a_server_forked_goes_with_it(hostile_server: Opened, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["forks", "forks apart"])
+async def test_what_a_server_forked_goes_with_it(hostile_server: Opened, tmp_path: Path, mode: str) -> None:
     report = tmp_path / "grandchild"
-    async with hostile_server("forks", str(report)) as connection:
+    async with hostile_server(mode, str(report)) as connection:
         assert await connection.call("echo", {}, None) == said("{}")
         assert runs(int(report.read_text()))
     await until_gone(int(report.read_text()))
