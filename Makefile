@@ -69,7 +69,7 @@ talking:
 	$(BIN)/coverage run -m pytest -m "not judge" $(TALKING)
 
 within:
-	$(BIN)/coverage run -m pytest -m "not judge" $(addprefix --ignore=,$(WAITING) $(TALKING))
+	$(BIN)/coverage run -m pytest -m "not judge" tests $(addprefix --ignore=,$(filter tests/%,$(WAITING) $(TALKING)))
 
 judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks
 	$(BIN)/python -m pytest -m judge --timeout=1200

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, Principal, ToolCall, ToolResult, tool
+from toolplug.execution.knobs import Limits
 from toolplug.http import provider_routes
 from toolplug.providers.entry import ProviderEntry, Wanted
 from toolplug.testing import made
@@ -77,10 +78,9 @@ async def test_a_call_whose_caller_goes_away_stays_in_the_journal_without_an_end
 async def test_a_call_that_ends_after_the_journal_was_closed_has_its_end_all_the_same() -> None:
     waiting, first, second = Waiting(), made(Seen, key="journal"), made(Seen, key="journal")
     entry = ProviderEntry(key="journal", type="journal")
+    waits = ProviderEntry(key="waiting", type="waiting", limits=Limits(drain=0.2))
     async with FunctionRegistry() as registry:
-        await registry.apply(
-            [Wanted(entry, lambda: first), Wanted(ProviderEntry(key="waiting", type="waiting"), lambda: waiting)]
-        )
+        await registry.apply([Wanted(entry, lambda: first), Wanted(waits, lambda: waiting)])
         task = call(registry)
         await waiting.entered.wait()
         await registry.apply(())
