@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.execution.stage import Stage, lanes_alive, turns
+from tests.sessions.virtual_time import VirtualLoop
 
 from toolplug.execution.limits import Permits
 
@@ -24,7 +25,7 @@ class CallsOverPermits(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
+        self.loop = VirtualLoop()
         self.stage = Stage()
         self.permits = Permits(PLACES, 2, "plays")
         self.size = PLACES
