@@ -69,8 +69,8 @@ class Parts:
         """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
 
         `coded`: the toolsets that the host's own code registered; `coded_mcp` those among them that have the tools of
-        MCP servers. Unless it is `serving`, the sessions of the store are
-        left to the process that is. Parts that call one another meet in lambdas: each is called when all are there.
+        MCP servers. Unless it is `serving`, the sessions of the store are left to the process that is. Parts that call
+        one another meet in lambdas: each is called when all are there.
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
@@ -86,15 +86,15 @@ class Parts:
             toolsets = await life.enter_async_context(_desk(configuration, registry, servers, store, coded, coded_mcp))
             views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
+            neighbours = Neighbours(
+                registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)
+            )
+            planner = session_planner(configuration, setup.around, registry)
             sessions = await life.enter_async_context(
                 Sessions(
                     store,
-                    session_planner(configuration, setup.around, registry),
-                    Neighbours(
-                        registry,
-                        toolsets.prefixes,
-                        lambda of: views.default_tools(of, toolsets.default_toolset),
-                    ),
+                    planner,
+                    neighbours,
                     limits=settings.sessions.limits,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
                     serving=serving,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -136,24 +137,20 @@ class ServerDesk:
         Raises `McpServerRefused` and `StoreError`; then nothing has changed.
         """
         async with self._changing:
-            try:
+            with self._audited("add", wanted.id, by, request_id):
                 check_id(wanted.id)
                 check_address(wanted.url, wanted.headers, self._egress)
                 self._check_room(wanted.id, by.tenant)
                 record = new_record(wanted, by.tenant, by.subject)
                 change = await self._records.keep(record)
-            except Exception:
-                self._audit("add", "refused", by, wanted.id, request_id)
-                raise
-            self._put(record)
-            self._audit("add", "done", by, wanted.id, request_id)
+                self._put(record)
             await self._log.announce_done(change)
             return self.server(by.tenant, wanted.id)
 
     async def change(self, server: str, change: ServerChange, *, by: Principal, request_id: str) -> ServerView:
         """Change a server; it is discovered again where it is reached in another way now. Raises like `add`."""
         async with self._changing:
-            try:
+            with self._audited("change", server, by, request_id):
                 found = self._found(by.tenant, server)
                 if found.name.tenant is None and not change.of_file:
                     raise _in_file(found, "only enabled and tools can be changed here")
@@ -162,26 +159,18 @@ class ServerDesk:
                 if change.url is not None or change.headers is not None:
                     check_address(record.url or "", record.headers, self._egress)
                 key = await self._records.keep(record)
-            except Exception:
-                self._audit("change", "refused", by, server, request_id)
-                raise
-            self._put(record)
-            self._audit("change", "done", by, server, request_id)
+                self._put(record)
             await self._log.announce_done(key)
             return self.server(by.tenant, server)
 
     async def remove(self, server: str, *, by: Principal, request_id: str) -> None:
         """Remove a server that was added, with what is known of it. Raises like `add`."""
         async with self._changing:
-            try:
+            with self._audited("remove", server, by, request_id):
                 found = self._found(by.tenant, server)
                 if found.name.tenant is None:
                     raise _in_file(found, "remove it there")
                 change = await self._records.drop(found.name)
-            except Exception:
-                self._audit("remove", "refused", by, server, request_id)
-                raise
-            self._audit("remove", "done", by, server, request_id)
             self._drop(found.name)
             await self._running.forget(found.name)
             await self._log.announce_done(change)
@@ -191,20 +180,16 @@ class ServerDesk:
 
         Raises `McpServerRefused` and `StoreError`.
         """
-        try:
+        with self._audited("discover", server, by, request_id):
             found = self._found(by.tenant, server)
             if not found.enabled:
                 raise McpServerRefused("server_disabled", f"MCP server {server!r} is not enabled", param="id")
             await self._running.discovered(found.name, wait_s)
-        except Exception:
-            self._audit("discover", "refused", by, server, request_id)
-            raise
-        self._audit("discover", "done", by, server, request_id)
         return self.server(by.tenant, server)
 
     async def accept(self, server: str, tools: Collection[str] | None, *, by: Principal, request_id: str) -> ServerView:
         """Accept the changed definitions of these tools, None: of all that are quarantined. Raises like `discover`."""
-        try:
+        with self._audited("accept", server, by, request_id):
             found = self._found(by.tenant, server)
             waiting = {tool.name for tool in self._running.record(found.name).tools if tool.quarantined}
             for tool in tools or ():
@@ -212,10 +197,6 @@ class ServerDesk:
                     message = f"no tool {tool!r} of MCP server {server!r} waits to be accepted"
                     raise McpServerRefused("tool_not_quarantined", message, param="tools")
             await self._running.accept(found.name, tools)
-        except Exception:
-            self._audit("accept", "refused", by, server, request_id)
-            raise
-        self._audit("accept", "done", by, server, request_id)
         return self.server(by.tenant, server)
 
     def _of(self, tenant: str | None) -> dict[str, Server]:
@@ -280,7 +261,17 @@ class ServerDesk:
             self._keys = {key_of(name): name for name in self._kept}
             self._make_so()
 
-    def _audit(self, what: str, outcome: str, by: Principal, server: str, request_id: str) -> None:
+    @contextmanager
+    def _audited(self, what: str, server: str, by: Principal, request_id: str) -> Generator[None]:
+        """One line for what is done in the block, or refused; an id that nobody has is not repeated."""
+        try:
+            yield
+        except Exception:
+            self._audit(what, "refused", server, by, request_id)
+            raise
+        self._audit(what, "done", server, by, request_id)
+
+    def _audit(self, what: str, outcome: str, server: str, by: Principal, request_id: str) -> None:
         target = server if server in self.ids(by.tenant) else "_unknown"
         audit(f"mcp_server.{what}", outcome, by, target, request_id)
 
