@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.discovery.stage import service
-from tests.sessions.faulty_store import FaultyStore
-from tests.sessions.virtual_time import VIRTUAL, virtual_clock
+from tests.faulty_store import FaultyStore
+from tests.virtual_time import VIRTUAL, virtual_clock
 
 from toolplug.discovery.service import Discovery
 from toolplug.stores.memory import MemoryStore

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.discovery.stage import service
@@ -88,14 +87,3 @@ class DiscoveryMachine(RuleBasedStateMachine):
     def what_is_shown_is_true(self) -> None:
         if hasattr(self, "world"):
             self.world.check()
-
-
-def playing(examples: int, steps: int, **more: object) -> settings:
-    """How long is played."""
-    return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        **more,  # type: ignore[arg-type]
-    )

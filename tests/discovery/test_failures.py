@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 
 from toolplug.discovery.backoff import backoff_s
 from toolplug.discovery.known_server import KnownServer, ServerName

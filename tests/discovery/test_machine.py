@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.discovery.machine import DiscoveryMachine, playing
+from tests.discovery.machine import DiscoveryMachine
+from tests.playing import playing
 
 WHAT = ("C-8-bounded", "C-8-last-good", "C-8-old-hash", "C-8-recovered", "DISC-not-stale-silently")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 
 from toolplug.discovery import pins
 from toolplug.discovery.changes import changes

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 
 from toolplug.discovery.known_server import ServerName
 from toolplug.discovery.record import NEVER, DiscoveryRecord

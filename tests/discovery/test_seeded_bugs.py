@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 from hypothesis.stateful import run_state_machine_as_test
-from tests.discovery.machine import DiscoveryMachine, playing
+from tests.discovery.machine import DiscoveryMachine
 from tests.discovery.seeded_bugs import SEEDED
+from tests.playing import playing
 
 ONE_ROUND = playing(2_000, 30, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
-from tests.sessions.faulty_store import FaultyStore
-from tests.sessions.virtual_time import EPOCH
+from tests.faulty_store import FaultyStore
+from tests.virtual_time import EPOCH
 
 from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreUnavailable

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 
 from toolplug.discovery.known_server import ServerName
 from toolplug.discovery.record import NEVER

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 from tests.discovery.stage import names, raw, service, turns
-from tests.sessions.faulty_store import FaultyStore
-from tests.sessions.virtual_time import EPOCH, VirtualLoop
+from tests.faulty_store import FaultyStore
+from tests.virtual_time import EPOCH, VirtualLoop
 
 from toolplug.discovery.known_server import KnownServer, ListingFailed, ServerName
 from toolplug.discovery.record import NEVER

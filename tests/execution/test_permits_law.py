@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.execution.stage import Stage, lanes_alive, turns
-from tests.sessions.virtual_time import VirtualLoop
+from tests.virtual_time import VirtualLoop
 
 from toolplug.execution.limits import Permits
 

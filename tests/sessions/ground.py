@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 from tests.sessions.stage import LIMITS, ArrangedNeighbours, turns
-from tests.sessions.virtual_time import EPOCH, VirtualLoop
 from tests.sessions.witnesses import Ledger, WatchedStore
+from tests.virtual_time import EPOCH, VirtualLoop
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import StoreError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.sessions.ground import TTL_S, Seams
@@ -128,14 +127,3 @@ class SessionsMachine(RuleBasedStateMachine):
     def what_is_listed_can_be_called(self) -> None:
         if hasattr(self, "world"):
             self.world.check()
-
-
-def playing(examples: int, steps: int, **more: object) -> settings:
-    """How long is played."""
-    return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        **more,  # type: ignore[arg-type]
-    )

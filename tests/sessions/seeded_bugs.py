@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 from tests.sessions.ground import Seams
 from tests.sessions.stage import turns
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.sessions.machine import SessionsMachine, playing
+from tests.playing import playing
+from tests.sessions.machine import SessionsMachine
 
 WHAT = ("I3-machine", "DYN-AC-10", "H-stream-race", "H-stream-reconnect", "C-6-atomic-revision")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 from tests.sessions.stage import (
     BOTH_STORES,
     LIMITS,

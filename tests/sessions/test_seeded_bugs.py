@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 from hypothesis.stateful import run_state_machine_as_test
-from tests.sessions.machine import SessionsMachine, playing
+from tests.playing import playing
+from tests.sessions.machine import SessionsMachine
 from tests.sessions.seeded_bugs import SEEDED
 
 ONE_ROUND = playing(2_000, 30, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)

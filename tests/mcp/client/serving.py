@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from threading import Thread
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from starlette.types import ASGIApp
 from tests.mcp.client.hostile_http import sane
@@ -27,20 +26,6 @@ async def serving(app: ASGIApp) -> AsyncIterator[int]:
         finally:
             server.should_exit = True
             await task
-
-
-@contextmanager
-def serving_apart(app: ASGIApp) -> Iterator[int]:
-    """Serve in a thread and a loop of its own, in which the SDK leaves tasks behind; gives the port."""
-    server = Server(Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+from tests.http.served import serving_apart
 from tests.mcp.client import good
 from tests.mcp.client.conftest import nobody
-from tests.mcp.client.serving import serving_apart
 
 from toolplug.mcp.connection import Answer, Connect, ServerConnection
 from toolplug.mcp.transport import Command, Endpoint

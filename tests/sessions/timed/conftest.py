@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 from tests.sessions.stage import OpenStore
-from tests.sessions.virtual_time import VIRTUAL, VirtualLoop, virtual_clock
+from tests.virtual_time import VIRTUAL, VirtualLoop, virtual_clock
 
 from toolplug.stores.memory import MemoryStore
 

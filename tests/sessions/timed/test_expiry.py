@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore, evenly
+from tests.faulty_store import FaultyStore, evenly
 from tests.sessions.stage import T1, Listener, added, listening, opened, registration
-from tests.sessions.virtual_time import pass_time
+from tests.virtual_time import pass_time
 
 from toolplug.errors import SessionGone, SessionNotFound, StoreUnavailable
 from toolplug.sessions.service import Sessions

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 from tests.sessions.stage import T1, T2, attached, opened, registration, serving, turns
-from tests.sessions.virtual_time import pass_time
+from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolStatus
 from toolplug.errors import SessionRefused

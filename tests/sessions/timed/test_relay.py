@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 from tests.sessions.stage import (
     LIMITS,
     T1,
@@ -23,7 +23,7 @@ from tests.sessions.stage import (
     serving,
     turns,
 )
-from tests.sessions.virtual_time import pass_time
+from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import SessionRefused

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore, evenly
+from tests.faulty_store import FaultyStore, evenly
 from tests.sessions.stage import (
     T1,
     Listener,
@@ -19,7 +19,7 @@ from tests.sessions.stage import (
     registration,
     turns,
 )
-from tests.sessions.virtual_time import pass_time
+from tests.virtual_time import pass_time
 
 from toolplug.errors import SessionGone, StoreError
 from toolplug.sessions.service import Sessions

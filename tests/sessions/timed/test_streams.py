@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 
 import pytest
-from tests.sessions.faulty_store import FaultyStore, evenly
+from tests.faulty_store import FaultyStore, evenly
 from tests.sessions.stage import (
     T1,
     Listener,
@@ -21,7 +21,7 @@ from tests.sessions.stage import (
     removed,
     turns,
 )
-from tests.sessions.virtual_time import pass_time
+from tests.virtual_time import pass_time
 
 from toolplug.errors import StoreUnavailable
 from toolplug.sessions.reader import MAX_WAITING_BYTES, MAX_WAITING_EVENTS, Reader

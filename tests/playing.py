@@ -1,0 +1,16 @@
+"""How long a state machine is played."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+
+def playing(examples: int, steps: int, **more: object) -> settings:
+    """So many plays of so many steps, however slow the machine is; `more` are Hypothesis' own."""
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        **more,  # type: ignore[arg-type]
+    )
