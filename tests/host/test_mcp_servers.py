@@ -206,6 +206,17 @@ async def test_the_users_own_file_has_servers_that_the_project_may_replace_whole
     assert (problem.code, problem.path, problem.file) == ("foreign_section", "limits", str(user))
 
 
+@pytest.mark.requirement("C-8-triggers", "C-8-record")
+async def test_a_host_that_starts_shows_what_it_knew_and_looks_again(plain: PlainServer, tmp_path: Path) -> None:
+    text = settings(plain, store=f"sqlite:///{tmp_path}/state.db")
+    async with open_host(text, environ={}) as host:
+        await found(host)
+    plain.lists("read", "newer")
+    async with open_host(text, environ={}) as host:
+        assert list(host.executor_for(OPERATOR, agent="writer").catalog)[:2] == ["fs.read", "fs.write"]
+        await until(lambda: "fs.newer" in host.executor_for(OPERATOR, agent="writer").catalog)
+
+
 @pytest.mark.requirement("C-8-hash", "DISC-on-change", "DISC-hash")
 async def test_a_reload_keeps_unchanged_servers_running_and_discovers_changed_ones(
     plain: PlainServer, tmp_path: Path
