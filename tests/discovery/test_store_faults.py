@@ -76,6 +76,29 @@ async def test_what_was_found_while_the_store_was_down_is_not_lost_to_an_older_r
         assert (next_one.record(CLOCK).status, names(next_one.record(CLOCK))) == ("success", ["now"])
 
 
+@pytest.mark.requirement("C-8-old-hash")
+async def test_what_could_not_be_saved_gives_way_when_the_server_is_configured_anew(
+    discovery: Discovery, store: FaultyStore
+) -> None:
+    """Saved later, it would stand over what another process has found with the new configuration."""
+    theirs = FaultyStore(store.inner)
+    old, new = Server(CLOCK, raw("old")), Server(CLOCK, raw("new"))
+    async with service(theirs) as other:
+        store.fails = lambda operation: operation == "commit"
+        discovery.know(old.known("h1"))
+        await discovery.discovered(CLOCK, None)
+        other.know(new.known("h2"))
+        await other.discovered(CLOCK, None)
+        await discovery.discovered(CLOCK, None)
+        seen: list[tuple[str, tuple[str, ...], bool]] = []
+        other.watch(lambda _, record: seen.append((record.config_hash, (*names(record),), record.stale)))
+        discovery.know(new.known("h2"))
+        store.fails = lambda _: False
+        await asyncio.sleep(60)
+        assert set(seen) <= {("h2", ("new",), False)}
+        assert [names(each.record(CLOCK)) for each in (discovery, other)] == [["new"], ["new"]]
+
+
 async def test_what_other_processes_could_not_be_told_they_are_told_later(
     discovery: Discovery, store: FaultyStore
 ) -> None:

@@ -20,6 +20,8 @@ CHANGES = "discovery-changes"
 """The log of the keys that have changed."""
 
 _PAGE = 1000
+_UNREAD = -1
+"""The revision of an entry that is no longer what the store has: no record has it."""
 _LOG = logging.getLogger("toolplug.discovery")
 
 Derive = Callable[[Kept], Kept | None]
@@ -51,12 +53,21 @@ class _Entry:
 class Records:
     """Reads without asking the store; writes by compare-and-swap, and follows what other processes write.
 
-    `changed(name, kept)` hears of each change in this process's memory, in its order.
+    `changed(name, kept)` hears of each change in this process's memory, in its order. `wanted(name, kept)` says whether
+    what could not be saved is still to be: not if it is about a configuration that has been replaced here meanwhile.
     """
 
-    def __init__(self, store: Store, changed: Callable[[ServerName, Kept], None], *, pause_s: float = PAUSE_S) -> None:
+    def __init__(
+        self,
+        store: Store,
+        changed: Callable[[ServerName, Kept], None],
+        wanted: Callable[[ServerName, Kept], bool],
+        *,
+        pause_s: float = PAUSE_S,
+    ) -> None:
         self._store = store
         self._changed = changed
+        self._wanted = wanted
         self._entries: dict[str, _Entry] = {}
         self._log = ChangeLog(store, CHANGES)
         self._following = Following(self._log, self._look_again, self._all_again, pause_s=pause_s)
@@ -93,6 +104,9 @@ class Records:
         """
         entry = self._entry(name)
         async with entry.lock:
+            if self._gives_way(entry):
+                with suppress(StoreError):
+                    await self._read(entry)
             while True:
                 new = derive(entry.kept)
                 if new is None:
@@ -126,6 +140,10 @@ class Records:
 
     def _entry(self, name: ServerName) -> _Entry:
         return self._entries.setdefault(record_key(name), _Entry(name))
+
+    def _gives_way(self, entry: _Entry) -> bool:
+        """What could not be saved here is no longer to be: the store's record counts, or that there is none."""
+        return entry.unsaved and not self._wanted(entry.name, entry.kept)
 
     def _put(self, entry: _Entry, kept: Kept) -> None:
         entry.kept = kept
@@ -182,6 +200,8 @@ class Records:
     async def _read(self, entry: _Entry) -> None:
         """Make the store's record ours, or save what it lacks. Raises `StoreError`."""
         record = await self._store.read(record_key(entry.name))
+        if self._gives_way(entry):
+            entry.unsaved, entry.revision = False, _UNREAD
         if record is not None and record.revision != entry.revision:
             await self._take(entry, record)
         elif record is not None or not entry.revision:

@@ -44,7 +44,7 @@ class Discovery:
         pause_s: float = PAUSE_S,
         grace_s: float = GRACE_S,
     ) -> None:
-        self._records = Records(store, self._changed, pause_s=pause_s)
+        self._records = Records(store, self._changed, self._wanted, pause_s=pause_s)
         self._around = Around(
             records=self._records,
             places=places or Places(),
@@ -180,6 +180,10 @@ class Discovery:
             self._told(name, kept.record)
         else:
             watched.adopt(kept)
+
+    def _wanted(self, name: ServerName, kept: Kept) -> bool:
+        watched = self._known.get(name)
+        return watched is None or watched.server.config_hash == kept.config_hash
 
     def _told(self, name: ServerName, record: DiscoveryRecord) -> None:
         """Tell everybody, unless it is what they were told last."""
