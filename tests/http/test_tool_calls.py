@@ -201,6 +201,16 @@ async def test_a_key_gives_the_first_result_again_and_takes_no_other_call(client
     assert "idempotent-replayed" not in (await client.post("/v1/tool-calls", headers=bobs, json=ECHO)).headers
 
 
+@pytest.mark.requirement("C-5-idempotent-replay")
+async def test_a_repetition_that_names_no_id_gets_the_first_answer_to_the_letter(client: AsyncClient) -> None:
+    first = await client.post("/v1/tool-calls", headers=KEYED, json=ECHO)
+    again = await client.post("/v1/tool-calls", headers=KEYED, json=ECHO)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.content == first.content
+    other = await client.post("/v1/tool-calls", headers={**KEYED, "Idempotency-Key": "order-67"}, json=ECHO)
+    assert other.json()["call_id"] != first.json()["call_id"]
+
+
 @pytest.mark.requirement("C-5-idempotent-reused")
 async def test_a_tool_cannot_pretend_that_a_key_was_used(client: AsyncClient) -> None:
     answer = await client.post("/v1/tool-calls", headers=KEYED, json={"name": "unavailable"})

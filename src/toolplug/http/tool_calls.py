@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Callable
 from secrets import token_hex
@@ -43,7 +44,7 @@ async def call_tool(host: Host, exchange: Exchange) -> None:
         options=checked_options(executor, body.name, body.options) if body.options else EMPTY,
         trace=exchange.request_id,
     )
-    await answer_call(exchange, executor, ToolCall(call_id(body.id), body.name, body.arguments), context)
+    await answer_call(exchange, executor, ToolCall(call_id(body.id, context), body.name, body.arguments), context)
 
 
 async def answer_call(
@@ -58,9 +59,13 @@ async def answer_call(
         await answer(exchange, executor, call, context, problem)
 
 
-def call_id(given: str | None) -> str:
-    """The client's own id of a call, or a new one."""
-    return given or f"call_{token_hex(8)}"
+def call_id(given: str | None, context: CallContext) -> str:
+    """The client's own id of a call, or a new one: the same for all calls of a caller under one idempotency key, so
+    that a repetition gets the first answer to the letter."""
+    if given or context.idempotency_key is None:
+        return given or f"call_{token_hex(8)}"
+    owner = ascii((context.principal.tenant, context.principal.subject, context.idempotency_key))
+    return f"call_{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
 
 
 def deadline(timeout_ms: int | None) -> float | None:

@@ -26,7 +26,6 @@ async def call_in_session(host: Host, exchange: Exchange) -> None:
     body = await read_json(exchange, SessionCallBody)
     session = await session_of(host, exchange)
     executor = host.executor_for(exchange.principal, session=session.code)
-    call = ToolCall(call_id(body.id), body.tool, body.arguments)
     context = CallContext(
         principal=exchange.principal,
         session=session.code,
@@ -34,6 +33,7 @@ async def call_in_session(host: Host, exchange: Exchange) -> None:
         idempotency_key=key,
         trace=exchange.request_id,
     )
+    call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
     if body.wait:
         await answer_call(exchange, executor, call, context, crowd_problem)
         return
