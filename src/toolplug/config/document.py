@@ -45,6 +45,12 @@ class Document:
             raise KeyError(shown_path(path))
         return found[-1][1]
 
+    def keys(self, path: KeyPath) -> tuple[str, ...]:
+        """Return the keys of the mapping at the path, in file order; none where there is no mapping."""
+        found = self._descend(path)
+        node = found[-1][1] if len(found) > len(path) else None
+        return tuple(node.entries) if isinstance(node, MappingNode) else ()
+
     def mark(self, path: KeyPath) -> Mark:
         """Return where the value stands; for a path that is not in the file, where its nearest parent's key stands."""
         found = self._descend(path)
@@ -85,8 +91,8 @@ class Document:
         return found
 
 
-def read_document(path: str | os.PathLike[str]) -> Document:
-    """Read a file, or raise ConfigError with every problem that its text has."""
+def read_document(path: str | os.PathLike[str], problems: list[Problem] | None = None) -> Document:
+    """Read a file, or raise ConfigError with every problem that its text has; `problems` as for `parse_document`."""
     file = os.fspath(path)
     try:
         with Path(file).open("rb") as stream:
@@ -94,28 +100,36 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError([Problem(code="unreadable", message=f"cannot be read: {reason}", file=file)]) from None
-    return parse_document(data, file=file)
+    return parse_document(data, file=file, problems=problems)
 
 
-def parse_document(data: bytes, *, file: str) -> Document:
-    """Parse UTF-8 text, or raise ConfigError with every problem that it has; empty text is an empty mapping."""
+def parse_document(data: bytes, *, file: str, problems: list[Problem] | None = None) -> Document:
+    """Parse UTF-8 text, or raise ConfigError with every problem that it has; empty text is an empty mapping.
+
+    Where `problems` are given, those that leave the rest readable, such as a key that stands twice, are added to them
+    and raise nothing: the document is as if they were mended, the first of two keys counts.
+    """
     text = decode_source(data, file=file)
     composer = Composer(file)
-    problems = composer.problems
+    found = composer.problems
+    whole = False
     try:
         for event in _events(text):
             composer.feed(event)
+        whole = True
     except Refused:
         pass
     except yaml.YAMLError as error:
-        problems.append(syntax_problem(error, text=text, file=file))
+        found.append(syntax_problem(error, text=text, file=file))
     root = composer.root
     if root is None or (isinstance(root, ScalarNode) and root.plain and root.value is None):
         root = MappingNode(entries={}, mark=_TOP, weight=0, depth=0)
     elif not isinstance(root, MappingNode):
-        problems.append(_not_a_mapping(root, file))
-    if problems or not isinstance(root, MappingNode):
-        raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        found.append(_not_a_mapping(root, file))
+    if not isinstance(root, MappingNode) or (found and not (whole and problems is not None)):
+        raise ConfigError(sorted(found, key=lambda problem: (problem.line, problem.column)))
+    if problems is not None:
+        problems.extend(found)
     return Document(file=file, root=root)
 
 

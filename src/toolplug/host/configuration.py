@@ -28,6 +28,8 @@ from toolplug.providers.entry_points import Installed
 MAPPING_FILE = "<settings>"
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_BY_ENTRY = frozenset({"toolsets", "agents"})
+"""Sections whose entries are judged one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ def read_parts(
 
     Raises `ConfigError` only where the document as a whole cannot be read.
     """
-    document = document_of(source)
+    document = document_of(source, problems)
     settings = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems)
     user = source.user if isinstance(source, ConfigFiles) else None
@@ -112,10 +114,10 @@ def read_parts(
     return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
 
 
-def document_of(source: Source) -> Document:
-    """The document of a source. Raises `ConfigError` for one that cannot be read."""
+def document_of(source: Source, problems: list[Problem] | None = None) -> Document:
+    """The document of a source; raises `ConfigError` for one that cannot be read. `problems`: see `parse_document`."""
     if not isinstance(source, Mapping):
-        return read_document(source)
+        return read_document(source, problems)
     try:
         text = yaml.safe_dump(dict(source), sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
@@ -125,7 +127,7 @@ def document_of(source: Source) -> Document:
 
 
 def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> HostSettings:
-    """The sections of the host itself; the defaults where they have problems, so that the rest is checked too."""
+    """The sections of the host itself; the defaults where one has problems, so that the rest is checked too."""
     section = _own_sections(document, environ, problems)
     section = read_secret_files(section, HostSettings)
     problems.extend(section.problems)
@@ -133,7 +135,20 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
         return HostSettings.model_validate(section.value)
     except ValidationError as error:
         problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers", SERVERS]))
-        return HostSettings()
+        return HostSettings.model_validate(_sound(section.value, error))
+
+
+def _sound(value: Value, error: ValidationError) -> dict[str, Value]:
+    """The sections without those at fault; of toolsets and agents, without the entries at fault."""
+    sections = dict(value) if isinstance(value, dict) else {}
+    for fault in error.errors(include_url=False):
+        name, *below = fault["loc"]
+        section = sections.get(str(name))
+        if name in _BY_ENTRY and isinstance(section, dict) and below:
+            sections[str(name)] = {key: entry for key, entry in section.items() if key != below[0]}
+        else:
+            sections.pop(str(name), None)
+    return sections
 
 
 def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:

@@ -72,8 +72,7 @@ class ProviderEntries:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the section in file order, also those of entries that are wrong."""
-        section = self.document.root.entries.get(SECTION)
-        return tuple(section.node.entries) if section is not None and isinstance(section.node, MappingNode) else ()
+        return self.document.keys((SECTION,))
 
     def line(self, key: str) -> str:
         """Where an entry stands, as `explain` shows it."""
@@ -224,8 +223,9 @@ class ProviderEntries:
             return replace(entry, settings=_mapping(own.value))
         own = read_secret_files(own, model)
         secrets = own.withheld
+        beside = RESERVED_KEYS if own.path == (SECTION, entry.key) else ()
         try:
-            config = validated(own, model, RESERVED_KEYS)
+            config = validated(own, model, beside)
         except ConfigError as error:
             problems.extend(error.problems)
             return entry

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from toolplug.config.shape_error import shape_error
 from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
 from toolplug.execution.egress import Egress
@@ -128,6 +129,13 @@ class Http(Part):
     max_body: Annotated[Size, Field(ge=1)] = 1024 * 1024
 
 
+def _given_auth(value: object) -> object:
+    """Refuse a section without anything in it: whoever wrote it does not mean a host without credentials."""
+    if value is None:
+        raise shape_error("a section with api_keys or jwt; leave auth out to serve loopback only")
+    return value
+
+
 def _egress_word(word: str) -> str:
     try:
         Egress((word,))
@@ -154,7 +162,7 @@ class Metrics(Part):
 class HostSettings(Part):
     """Every section but `providers`."""
 
-    auth: Auth | None = None
+    auth: Annotated[Auth | None, BeforeValidator(_given_auth)] = None
     http: Http = Http()
     egress: EgressSettings = EgressSettings()
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS

@@ -120,7 +120,7 @@ def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping
 
 
 def _dead_entries(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> Iterator[Problem]:
-    known = (*settings.toolsets, *coded)
+    known = (*document.keys(("toolsets",)), *coded)
     for agent, allowed in settings.agents.items():
         for index, name in enumerate(allowed.toolsets):
             if name not in known:

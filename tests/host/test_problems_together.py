@@ -1,0 +1,79 @@
+"""Problems of providers.yaml side by side: none of them hides another, and an empty section is one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.host.conftest import Package
+
+from toolplug.errors import ConfigError
+from toolplug.host.configuration import read_configuration
+from toolplug.providers.entry_points import installed
+
+NOTES = """
+    from pydantic import BaseModel
+    from toolplug import FunctionProvider
+
+    class Notes(FunctionProvider):
+        class Config(BaseModel):
+            limit: int = 100
+"""
+Write = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def notes(package: Package) -> None:
+    package("toolplug-notes", {"notes": "notes_mod:Notes"}, notes_mod=NOTES)
+
+
+def problems(path: Path, **environ: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read_configuration(path, environ, installed())
+    return [str(problem).replace(f"{path.parent}/", "") for problem in caught.value.problems]
+
+
+@pytest.mark.requirement("C-2-all-problems", "C-2-duplicate-key", "C-2-dead-allowlist", "C-2-duplicate-prefix")
+def test_no_kind_of_problem_hides_another(config: Write) -> None:
+    path = config(
+        """\
+        providers:
+          notes: {enabled: true, limt: 5}
+          nots: {enabled: true}
+          notes: {}
+        http: {max_body: 5GB}
+        toolsets:
+          web: {prefix: web, from: provider:notes}
+          two: {prefix: web, from: provider:notes}
+          bad: {prefix: 5, from: provider:notes}
+        agents: {researcher: {toolsets: [web, bad, wbe]}}
+        """
+    )
+    assert problems(path) == [
+        "providers.yaml:2:26: providers.notes.limt: unknown key 'limt' (nearest: 'limit')",
+        "providers.yaml:3:3: providers.nots: unknown provider type 'nots' (nearest: 'notes')",
+        "providers.yaml:4:3: providers.notes: the key 'notes' stands twice: on line 2 and on line 4 (keep one of them)",
+        "providers.yaml:5:18: http.max_body: should be a size such as 200KiB or 1MiB, or a whole number of bytes, not"
+        " '5GB'",
+        "providers.yaml:8:17: toolsets.two.prefix: the prefix 'web' is that of toolset 'web' in line 7; give another"
+        " one",
+        "providers.yaml:9:17: toolsets.bad.prefix: should be text, not 5 (write it in quotes)",
+        "providers.yaml:10:44: agents.researcher.toolsets[2]: there is no toolset 'wbe' (nearest: 'web')",
+    ]
+
+
+@pytest.mark.requirement("C-2-settings", "C-2-unknown-key")
+def test_a_reserved_key_under_settings_is_the_providers_own_and_so_is_the_nearest_one(config: Write) -> None:
+    path = config("providers: {notes: {enabled: true, settings: {limits: {}}}}")
+    assert problems(path) == [
+        "providers.yaml:1:47: providers.notes.settings.limits: unknown key 'limits' (nearest: 'limit')"
+    ]
+
+
+@pytest.mark.requirement("C-5-auth-empty")
+@pytest.mark.parametrize("auth", ["", "null", "${AUTH}", "{}", "[]", "{api_keys: []}", "{basic: {}}"])
+def test_auth_that_is_there_and_lets_nobody_in_stops_the_start(config: Write, auth: str) -> None:
+    (problem,) = problems(config(f"auth: {auth}"), AUTH="")
+    assert problem.startswith("providers.yaml:1:")
+    assert " auth" in problem
