@@ -52,10 +52,10 @@ class _Posted(NamedTuple):
 
 
 class OneAnswer(httpx2.AsyncBaseTransport):
-    """Sends through `client`, which has the credentials. `gone` is told when the server is not there or forgot us."""
+    """Asks `server`, a way to it, and never ends it. `gone` is told when the server is not there or forgot us."""
 
-    def __init__(self, client: httpx2.AsyncClient, log: PacedLog, gone: Callable[[str], None]) -> None:
-        self._client = client
+    def __init__(self, server: httpx2.AsyncBaseTransport, log: PacedLog, gone: Callable[[str], None]) -> None:
+        self._server = server
         self._log = log
         self._gone = gone
         self._next_stream = 0.0
@@ -73,7 +73,7 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         response = None
         try:
             async with patience.waiting():
-                response = await self._client.send(request, stream=True, follow_redirects=False)
+                response = await self._server.handle_async_request(request)
             if _is_stream(response):
                 return self._filtered(request, response, patience, posted.request)
             return await self._readable(request, response, posted.request)
@@ -93,11 +93,11 @@ class OneAnswer(httpx2.AsyncBaseTransport):
     async def _other(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "DELETE":
             async with asyncio.timeout(_END_S):
-                return _passed(await self._client.send(request, stream=True, follow_redirects=False))
+                return _passed(await self._server.handle_async_request(request))
         now = asyncio.get_running_loop().time()
         wait_s, self._next_stream = max(0.0, self._next_stream - now), max(now, self._next_stream) + _PACE_S
         await asyncio.sleep(wait_s)
-        response = await self._client.send(request, stream=True, follow_redirects=False)
+        response = await self._server.handle_async_request(request)
         return self._filtered(request, response, Patience(), None)
 
     async def _notified(self, request: httpx2.Request, posted: _Posted) -> httpx2.Response:
@@ -115,7 +115,7 @@ class OneAnswer(httpx2.AsyncBaseTransport):
     async def _tell(self, request: httpx2.Request) -> None:
         try:
             async with asyncio.timeout(_NOTIFY_S):
-                response = await self._client.send(request, stream=True, follow_redirects=False)
+                response = await self._server.handle_async_request(request)
                 await response.aclose()
         except Exception as error:  # noqa: BLE001  as above
             self._log.write(logging.WARNING, "a server took no notification", type(error).__name__)

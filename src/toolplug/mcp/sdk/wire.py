@@ -17,6 +17,7 @@ from mcp.shared.message import SessionMessage
 
 from toolplug.mcp.child import Child
 from toolplug.mcp.paced_log import PacedLog
+from toolplug.mcp.sdk.authorized import Authorized
 from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut
 from toolplug.mcp.sdk.one_answer import OneAnswer
 from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, CheckedNetwork, PinnedTransport
@@ -71,8 +72,8 @@ async def over_http(
 
     timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
     pinned = PinnedTransport(network, tls)
-    async with httpx2.AsyncClient(transport=pinned, auth=auth, timeout=timeout, trust_env=False) as client:
-        answering = OneAnswer(client, PacedLog(_LOG), ended)
+    async with pinned if auth is None else Authorized(pinned, auth) as server:
+        answering = OneAnswer(server, PacedLog(_LOG), ended)
         async with (
             httpx2.AsyncClient(
                 transport=answering, headers=dict(endpoint.headers), timeout=timeout, trust_env=False
