@@ -18,6 +18,8 @@ TABLE: list[tuple[dict[str, Any], str | None]] = [
     ({"input": ["text"]}, "input[0]"),
     ({"input": [{}]}, "input[0].type"),
     ({"input": [{"type": "dance"}]}, "input[0].type"),
+    ({"input": [{"id": 7}]}, "input[0].id"),
+    ({"input": [{"type": None}]}, "input[0].type"),
     ({"input": [{"role": "wizard", "content": "x"}]}, "input[0].role"),
     ({"input": [{"role": "user"}]}, "input[0].content"),
     ({"input": [{"role": "user", "content": 7}]}, "input[0].content"),
@@ -69,6 +71,13 @@ async def test_a_malformed_request_is_refused_by_its_place(stage: Stage, body: d
     assert (answer.status_code, error["type"]) == (400, "invalid_request"), error
     assert error["param"] == param, error
     assert stage.backend.asked == []
+
+
+async def test_an_unknown_member_of_a_part_is_refused_with_those_that_there_are(stage: Stage) -> None:
+    answer = await stage.post(model=MODEL, input="x", reasoning={"context": "auto"})
+    error = answer.json()["error"]
+    assert error["param"] == "reasoning.context"
+    assert error["message"] == "the body has no field 'reasoning.context' (known: 'effort', 'summary')"
 
 
 @pytest.mark.parametrize(

@@ -151,3 +151,23 @@ async def test_items_that_are_sent_back_and_items_that_are_kept_mean_the_same(st
         model=MODEL, input=[{"role": "user", "content": "Go"}, *first["output"], {"role": "user", "content": "Bye"}]
     )
     assert stage.backend.asked[2].messages == stage.backend.asked[3].messages
+
+
+@pytest.mark.requirement("I6-2-round-trip", "I6-2-stored")
+@pytest.mark.parametrize("named", [{"type": "item_reference"}, {"type": None}, {}])
+async def test_an_item_may_be_named_instead_of_sent_back(stage: Stage, named: dict[str, Any]) -> None:
+    stage.backend.plays(says("Hello"), says("Bye."))
+    first = await made(stage)
+    reference = {**named, "id": first["output"][0]["id"]}
+    await stage.post(model=MODEL, input=[reference, {"type": None, "role": "user", "content": "Bye"}])
+    assert stage.backend.asked[1].messages == [
+        {"role": "assistant", "content": "Hello"},
+        {"role": "user", "content": "Bye"},
+    ]
+
+
+@pytest.mark.requirement("I6-2-stored", "I6-bad-requests")
+async def test_an_item_that_is_not_there_cannot_be_named(stage: Stage) -> None:
+    answer = await stage.post(model=MODEL, input=[{"type": "item_reference", "id": "msg_nowhere"}])
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (404, "item_not_found", "input[0].id")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from httpx2 import AsyncClient
+from tests.http.conftest import ALICE
 from tests.responses.backend.script import Call, Turn, Usage, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.stage import MODEL, Stage
@@ -72,6 +74,7 @@ async def test_what_the_client_asks_of_the_model_reaches_the_backend(stage: Stag
         metadata={"topic": "otters"},
         text={"format": {"type": "json_object"}, "verbosity": "low"},
         reasoning={"effort": "low"},
+        prompt_cache_retention="24h",
     )
     body = stage.backend.asked[0].body
     assert body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
@@ -83,9 +86,20 @@ async def test_what_the_client_asks_of_the_model_reaches_the_backend(stage: Stag
         "response_format": {"type": "json_object"},
         "verbosity": "low",
         "reasoning_effort": "low",
+        "prompt_cache_retention": "24h",
     }
     assert (answer.temperature, answer.top_p, answer.max_output_tokens) == (0.5, 0.9, 99)
     assert (answer.instructions, answer.metadata) == ("Be brief.", {"topic": "otters"})
+
+
+@pytest.mark.requirement("I6-1-parameters")
+@pytest.mark.parametrize("effort", ["minimal", "max"])
+async def test_an_effort_that_only_the_openai_client_knows_is_sent_on(stage: Stage, effort: str) -> None:
+    stage.backend.plays(says("Hello"))
+    async with AsyncClient(base_url=stage.url, headers=ALICE) as unjudged:
+        answer = await unjudged.post("/v1/responses", json={"input": "Hi", "reasoning": {"effort": effort}})
+    assert answer.json()["reasoning"]["effort"] == effort
+    assert stage.backend.asked[0].body["reasoning_effort"] == effort
 
 
 @pytest.mark.requirement("I6-1-parameters")

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
+from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
 from toolplug.http.doors.body import read_body
@@ -44,7 +44,7 @@ def read_model(body: bytes, model: type[M]) -> M:
         raise invalid_request(f"the body is not JSON: {error.msg} at character {error.pos}") from None
     if not isinstance(value, dict):
         needed = ", ".join(
-            f'"{_name(key, field)}": …' for key, field in model.model_fields.items() if field.is_required()
+            f'"{field.alias or key}": …' for key, field in model.model_fields.items() if field.is_required()
         )
         raise invalid_request(f"the body is not a JSON object; send {{{needed}}}")
     try:
@@ -78,15 +78,7 @@ def _path(where: Iterable[int | str]) -> str:
 
 def _known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:
     """The fields of the part that stands there."""
+    shapes = shapes_of(model)
     for part in where:
-        fields = {_name(key, field): field.annotation for key, field in model.model_fields.items()}
-        inner = fields.get(str(part))
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return ()
-        model = inner
-    return tuple(_name(key, field) for key, field in model.model_fields.items())
-
-
-def _name(key: str, field: FieldInfo) -> str:
-    """The field as a client writes it."""
-    return field.alias or key
+        shapes = shapes_at(shapes, part)
+    return known_keys(models_in(shapes))

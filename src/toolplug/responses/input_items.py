@@ -80,14 +80,21 @@ def _checked(given: object, at: str) -> Item:
     if not isinstance(given, Mapping):
         raise _refused(at, "an item should be an object")
     item = as_object(cast("object", given))
-    kind = item.get("type", "message" if "role" in item else None)
+    kind = _untyped(item) if item.get("type") is None else item["type"]
     check = _CHECKS.get(kind) if isinstance(kind, str) else None
     if check is not None:
         check(item, at)
     elif not is_hosted_call(kind):
         known = ", ".join(sorted(_CHECKS))
         raise _refused(f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls")
-    return item if "type" in item else {"type": "message", **item}
+    return {**item, "type": kind}
+
+
+def _untyped(item: Item) -> str | None:
+    """What an item is that does not say it."""
+    if "role" in item:
+        return "message"
+    return "item_reference" if "id" in item else None
 
 
 def _message(item: Item, at: str) -> None:

@@ -19,6 +19,7 @@ _AS_THEY_ARE = (
     "service_tier",
     "safety_identifier",
     "prompt_cache_key",
+    "prompt_cache_retention",
     "user",
 )
 

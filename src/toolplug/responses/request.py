@@ -13,7 +13,7 @@ from toolplug.responses.input_items import MAX_TEXT
 MAX_TOOLS = 1_000
 
 JsonObject = dict[str, object]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 _INCLUDES = frozenset(
@@ -121,6 +121,7 @@ class ResponseRequest(_Part):
     service_tier: str | None = None
     safety_identifier: Annotated[str | None, Field(max_length=64)] = None
     prompt_cache_key: Annotated[str | None, Field(max_length=64)] = None
+    prompt_cache_retention: str | None = None
     user: str | None = None
 
     @property
