@@ -31,6 +31,8 @@ from toolplug.host.settings import (
     Metrics,
     ProviderSettings,
 )
+from toolplug.host.responses_settings import BackendSettings, ResponsesSettings
+from toolplug.host.session_settings import SessionSettings
 from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
@@ -121,6 +123,9 @@ def configuration_page() -> str:
         _part("mcp_servers.oauth", "", OAuthSettings),
         _part("toolsets", _TOOLSETS, ToolsetSettings),
         _part("agents", _AGENTS, AgentSettings),
+        _part("sessions", "", SessionSettings),
+        _part("responses", "", ResponsesSettings),
+        _part("responses.backend", "", BackendSettings),
         _STORE,
     )
 
@@ -151,6 +156,8 @@ def _default(name: str, field: FieldInfo) -> str:
             return code(_FORMATS[item.func](value))
     if isinstance(value, bool):
         return code(str(value).lower())
+    if isinstance(value, int):
+        return code(str(value))
     return code(value if isinstance(value, str) else f"[{', '.join(value)}]")
 
 
@@ -175,4 +182,4 @@ def _shape(annotation: object, metadata: Iterable[object] = ()) -> str:
     return _PLAIN[annotation]
 
 
-_BELOW = frozenset({Limits, BreakerLimit, ToolRule, ApiKey, Jwt, OAuthSettings})
+_BELOW = frozenset({Limits, BreakerLimit, ToolRule, ApiKey, Jwt, OAuthSettings, BackendSettings})

@@ -16,6 +16,7 @@ from tests.house.sources import sources
 from toolplug.catalog.call import ToolStatus
 from toolplug.errors import GoneState
 from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
+from toolplug.host.settings import HostSettings
 from toolplug.sessions.log_entry import CANCELLED, REQUEST, STATUS, UPDATE
 
 pytestmark = pytest.mark.requirement("I2-10-reference-generated")
@@ -28,6 +29,11 @@ def test_a_generated_page_is_what_the_code_gives_now(name: str) -> None:
     assert (FOLDER / name).read_text("utf-8") == PAGES[name](), "run `make reference`"
 
 
+def test_every_section_of_the_configuration_is_explained() -> None:
+    explained = re.findall(r"^## (\w+)$", (FOLDER / "configuration.md").read_text("utf-8"), re.MULTILINE)
+    assert set(explained) >= {"providers", "mcp_servers", *HostSettings.model_fields}
+
+
 def test_every_status_is_explained() -> None:
     assert set(_first_cells("statuses.md")) == set(ToolStatus)
 
@@ -35,6 +41,7 @@ def test_every_status_is_explained() -> None:
 def test_every_error_is_explained_with_its_http_status() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", (FOLDER / "errors.md").read_text("utf-8"), re.MULTILINE)
     assert {code: int(status) for code, status in rows} == dict(_codes_in_the_code())
+    assert len({code for code, _ in rows}) == len(rows), "a code stands in two rows"
 
 
 def test_every_event_of_a_session_is_explained() -> None:
