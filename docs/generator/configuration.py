@@ -21,6 +21,8 @@ from toolplug.execution.knobs import (
 )
 from toolplug.execution.tool_rule import DEFAULT_POLICY, ToolRule
 from toolplug.host.mcp_settings import McpServerSettings, OAuthSettings
+from toolplug.host.responses_settings import BackendSettings, ResponsesSettings
+from toolplug.host.session_settings import SessionSettings
 from toolplug.host.settings import (
     DEFAULT_STORE,
     ApiKey,
@@ -31,8 +33,6 @@ from toolplug.host.settings import (
     Metrics,
     ProviderSettings,
 )
-from toolplug.host.responses_settings import BackendSettings, ResponsesSettings
-from toolplug.host.session_settings import SessionSettings
 from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}

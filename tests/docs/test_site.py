@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,3 +23,9 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     )
     assert built.returncode == 0, built.stderr
     assert "FunctionProvider" in (tmp_path / "site" / "reference" / "python" / "index.html").read_text("utf-8")
+
+
+def test_the_first_page_leads_to_every_other() -> None:
+    docs = ROOT / "docs"
+    linked = re.findall(r"\]\(([a-z-]+/[a-z-]+\.md)\)", (docs / "index.md").read_text("utf-8"))
+    assert sorted(linked) == sorted(str(page.relative_to(docs)) for page in docs.glob("*/*.md"))
