@@ -105,6 +105,7 @@ async def test_a_call_that_must_be_approved_is_denied_with_what_a_person_can_dec
         "alice",
         "waiting",
     )
+    assert ticket.expires_at == approval["expires_at"]
     assert world.reached == []
 
 

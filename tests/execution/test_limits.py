@@ -176,6 +176,8 @@ async def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_try_after_it
     breaker.answered("panic")
     assert breaker.open
     assert await breaker.admit(NEVER) == Refusal("its breaker is open after 3 failures of plays", 30.0)
+    clock.now = 29.75
+    assert await breaker.admit(NEVER) == Refusal("its breaker is open after 3 failures of plays", 0.25)
     clock.now = 30.0
     assert await breaker.admit(NEVER) is None
     assert await breaker.admit(NEVER) == Refusal("its breaker is open after 3 failures of plays", 1.0)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, field_serializer
 from tests.execution.stage import Stage
 
 from toolplug.catalog.call import ToolResult, ToolStatus
+from toolplug.execution.results import rounded
 from toolplug.signatures.values import as_json
 
 pytestmark = pytest.mark.anyio
@@ -228,3 +229,22 @@ async def test_a_returned_results_pause_is_one_that_can_be_waited(stage: Stage) 
     result = await stage.call(returning(ToolResult(output="x", retry_after_s=math.nan)))
 
     assert result.retry_after_s is None
+
+
+@pytest.mark.requirement("C-3-timeout", "C-3-limited-retry-after")
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0"),
+        (0.05, "0.05"),
+        (0.29, "0.29"),
+        (1.1, "1.1"),
+        (60.0, "60"),
+        (86400.0, "86400"),
+        (0.09993, "0.1"),
+        (4.99996, "5"),
+        (0.0004, "0.001"),
+    ],
+)
+def test_what_a_deadline_has_lost_until_it_is_looked_at_is_not_shown(seconds: float, shown: str) -> None:
+    assert rounded(seconds) == shown

@@ -221,6 +221,20 @@ async def test_a_long_result_is_kept_whole_where_artifacts_are_on(config: Write)
         assert list(host.registry.catalog) == ["hello"]
 
 
+@pytest.mark.requirement("C-3-artifact-ttl")
+async def test_a_long_result_is_kept_for_as_long_as_a_session_lives(config: Write) -> None:
+    text = "providers: {hello: {enabled: true}}\nlimits: {artifacts: true, max_result_bytes: 10}\nsessions: {ttl: 5m}"
+    async with open_host(config(text)) as host:
+        before = host.store.now()
+        call = ToolCall("1", "hello", {"name": "everybody"})
+        await host.executor_for(ADMIN).execute(call, CallContext(principal=ADMIN))
+        (key,) = await host.store.keys("artifact/")
+        record = await host.store.read(key)
+        assert record is not None
+        assert record.expires_at is not None
+        assert 300 <= record.expires_at - before < 360
+
+
 @pytest.mark.requirement("C-3-artifacts-kept", "C-3-read-result-last", "C-3-artifacts-off")
 @pytest.mark.parametrize("where", ["limits: {artifacts: true}", "tools: {hello: {limits: {artifacts: true}}}"])
 async def test_kept_results_can_be_read_wherever_artifacts_were_switched_on(config: Write, where: str) -> None:

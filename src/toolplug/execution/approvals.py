@@ -55,6 +55,7 @@ class _Kept(TypedDict):
     agent: str | None
     session: bool
     state: TicketState
+    expires_at: float
     decided_by: str | None
     key: str | None
 
@@ -127,6 +128,7 @@ class Approvals:
             "agent": context.agent,
             "session": context.session is not None,
             "state": "waiting",
+            "expires_at": self._store.now() + LIFE_S,
             "decided_by": None,
             "key": None,
         }
@@ -135,7 +137,7 @@ class Approvals:
         assert text is not None, "arguments that were decoded are JSON"
         await self._store.commit(_key(tenant, ticket_id), text.encode(), expected=0, ttl_s=LIFE_S)
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
-        return denied(call, _GATE, reason, approval=_shown(ticket_id, kept, self._store.now() + LIFE_S))
+        return denied(call, _GATE, reason, approval=_shown(ticket_id, kept))
 
     async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
         key = _key(context.principal.tenant, ticket_id)
@@ -148,7 +150,7 @@ class Approvals:
                 return denied(call, _GATE, "it was given for another call; call again without one")
             match kept["state"]:
                 case "waiting":
-                    shown = _shown(ticket_id, kept, record.expires_at or 0.0)
+                    shown = _shown(ticket_id, kept)
                     return denied(call, _GATE, "nobody has decided yet; try again later", approval=shown)
                 case "denied":
                     return denied(call, _GATE, f"it was denied by {kept['decided_by']}")
@@ -165,7 +167,7 @@ class Approvals:
             return None
 
     async def _write(self, key: str, kept: _Kept, record: Record) -> None:
-        left = (record.expires_at or 0.0) - self._store.now()
+        left = kept["expires_at"] - self._store.now()
         text = encoded(kept)
         assert text is not None, "what was read is JSON"
         await self._store.commit(key, text.encode(), expected=record.revision, ttl_s=max(left, 0.001))
@@ -197,10 +199,11 @@ def _ticket(ticket_id: str, record: Record) -> Ticket:
         kept["agent"],
         kept["session"],
         kept["state"],
-        timestamp(record.expires_at or 0.0),
+        timestamp(kept["expires_at"]),
         kept["decided_by"],
     )
 
 
-def _shown(ticket_id: str, kept: _Kept, expires_at: float) -> dict[str, object]:
-    return {"id": ticket_id, "expires_at": timestamp(expires_at), "tool": kept["tool"], "digest": kept["digest"]}
+def _shown(ticket_id: str, kept: _Kept) -> dict[str, object]:
+    expires_at = timestamp(kept["expires_at"])
+    return {"id": ticket_id, "expires_at": expires_at, "tool": kept["tool"], "digest": kept["digest"]}

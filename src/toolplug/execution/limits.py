@@ -16,6 +16,8 @@ from toolplug.catalog.plan import Refusal
 
 ABANDONED_LIMIT = 16
 ABANDONED_RETRY_S = 30.0
+_ONE_TRIES_S = 1.0
+"""When to come again while one call tries whether a breaker may close: nobody knows how long that takes."""
 
 _FAILURES = frozenset({"panic", "timeout"})
 _ANSWERED = frozenset({"success", "tool_error"})
@@ -181,7 +183,8 @@ class Breaker:
     def refusal(self) -> Refusal | None:
         left = self._until - self._clock() if self.open else 0.0
         if self.open and (left > 0 or self._unanswered):
-            return Refusal(f"its breaker is open after {self._failed} failures of {self.what}", max(left, 1.0))
+            wait = left if left > 0 else _ONE_TRIES_S
+            return Refusal(f"its breaker is open after {self._failed} failures of {self.what}", wait)
         return None
 
     async def admit(self, deadline: float) -> Refusal | None:

@@ -17,6 +17,8 @@ from toolplug.signatures.values import as_json
 
 _LOG = logging.getLogger("toolplug.execution")
 _SUCCESS = ToolStatus.SUCCESS
+_NOTHING_MS = 1e-6
+"""Less than this of a millisecond is an error of floating point."""
 
 
 def succeeded(call: ToolCall, value: object, plan: Plan) -> ToolResult:
@@ -159,8 +161,9 @@ def cut(result: ToolResult, limit: int, handle: str | None = None) -> ToolResult
 
 
 def rounded(seconds: float) -> str:
-    """Seconds for people: at most three digits, no needless zeros."""
-    return f"{seconds:.3g}" if seconds < 1000 else f"{seconds:.0f}"
+    """Seconds for people: whole milliseconds, rounded up, at most three digits, no needless zeros."""
+    whole = math.ceil(seconds * 1000 - _NOTHING_MS) / 1000
+    return f"{whole:.3g}" if whole < 1000 else f"{whole:.0f}"
 
 
 def readable(text: str) -> str:

@@ -17,17 +17,17 @@ from toolplug.providers.sites import TemporaryRoot, stored_sites
 from toolplug.stores.open import store_folder
 from toolplug.stores.store import Store
 
-ARTIFACT_S = 3600.0
-"""How long a result that was too long is kept: as long as a session lives by default (CONTRACT.md section 3)."""
-
 
 def registry_setup(
     configuration: Configuration, store: Store, approvals: Approvals, ledger: Ledger, services: Services
 ) -> Setup:
-    """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none."""
+    """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none.
+
+    A result that was too long is kept for as long as a session lives (CONTRACT.md section 3).
+    """
     settings = configuration.settings
     lanes = Lanes()
-    artifacts = Artifacts(store, ARTIFACT_S)
+    artifacts = Artifacts(store, settings.sessions.ttl)
     around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts, approvals=approvals)
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
