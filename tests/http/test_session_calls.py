@@ -115,7 +115,8 @@ async def test_a_session_offers_the_providers_tools_too(sample_package: None) ->
         ({"tool": "add", "timeoutMs": 0}, "timeoutMs"),
         ({"tool": "add", "timeoutMs": 300_001}, "timeoutMs"),
         ({"tool": "add", "wait": "no"}, "wait"),
-        ({"tool": "add", "agent": "x"}, "agent"),
+        ({"tool": "add", "approval": 7}, "approval"),
+        ({"tool": "add", "session": "x"}, "session"),
     ],
 )
 async def test_what_is_no_call_is_400_and_names_the_field(body: Json, param: str) -> None:

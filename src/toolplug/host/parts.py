@@ -102,7 +102,7 @@ class Parts:
             )
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
             metrics.register(ServerMetrics(servers.running, settings.metrics.namespace))
-            queued = QueuedCalls(store, lambda who, code: parts.in_session(who, code))  # noqa: PLW0108  later
+            queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code))  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = Serving(mcp_speaker, toolsets.tools.end)
             life.callback(mcp.stop)
@@ -148,9 +148,9 @@ class Parts:
         """The session of this code, None for none. Raises `AccessError`."""
         return None if code is None else self.sessions.known(code, principal.tenant)
 
-    def in_session(self, principal: Principal, code: str) -> ToolExecutor:
-        """The principal's tools with those of a session. Raises `AccessError`."""
-        return self.views.executor_for(principal, None, self.session(code, principal), None)
+    def in_session(self, principal: Principal, agent: str | None, code: str) -> ToolExecutor:
+        """The principal's tools, through an agent where there is one, with those of a session. Raises `AccessError`."""
+        return self.views.executor_for(principal, agent, self.session(code, principal), None)
 
     async def unchosen(self, caller: Caller) -> Catalog:
         """What the caller could call if nothing were equipped. Raises `AccessError` and `StoreError`."""

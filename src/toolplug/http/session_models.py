@@ -187,6 +187,8 @@ class SessionCallBody(CamelBody):
         JsonObject | str,
         Field(validation_alias=AliasChoices("arguments", "args"), description="an object, or its JSON text"),
     ] = "{}"
+    agent: Annotated[str | None, Field(description="whose tools beside the session's: an agent's")] = None
+    approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
     timeout_ms: Annotated[
         int | None, Field(ge=1, le=MAX_TIMEOUT_MS, description="30,000 for a session's own tool when absent")
     ] = None

@@ -28,8 +28,8 @@ _PAGE = 500
 _RETRY_S = 1.0
 
 QueuedStatus = Literal["queued", "sent", "done"]
-ExecutorFor = Callable[[Principal, str], ToolExecutor]
-"""The tools of a principal with a session's. Raises `AccessError`."""
+ExecutorFor = Callable[[Principal, str | None, str], ToolExecutor]
+"""The tools of a principal, through an agent where there is one, with a session's. Raises `AccessError`."""
 
 
 class QueuedCall(NamedTuple):
@@ -49,6 +49,8 @@ class _Kept(TypedDict):
     tenant: str
     scopes: list[str]
     agents: list[str] | None
+    agent: str | None
+    approval: str | None
     trace: str
     deadline: float
     kept_s: float
@@ -83,6 +85,8 @@ class QueuedCalls:
             "tenant": principal.tenant,
             "scopes": sorted(principal.scopes),
             "agents": None if principal.agents is None else sorted(principal.agents),
+            "agent": context.agent,
+            "approval": context.approval,
             "trace": context.trace,
             "deadline": self._store.now() + deadline - asyncio.get_running_loop().time(),
             "kept_s": session.state.ttl_s,
@@ -175,9 +179,12 @@ class QueuedCalls:
         )
         left = kept["deadline"] - self._store.now()
         deadline = asyncio.get_running_loop().time() + left
-        context = CallContext(principal, session.code, deadline=deadline, trace=kept["trace"])
+        agent = kept["agent"]
+        context = CallContext(
+            principal, session.code, agent, deadline=deadline, approval=kept["approval"], trace=kept["trace"]
+        )
         try:
-            executor = self._executor_for(principal, session.code)
+            executor = self._executor_for(principal, agent, session.code)
         except AccessError as error:
             return unavailable(call, str(error))
         return await executor.execute(call, context)

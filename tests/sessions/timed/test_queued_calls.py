@@ -27,7 +27,7 @@ MOST = 100
 async def queueing(store: FaultyStore, sessions: Sessions) -> AsyncIterator[QueuedCalls]:
     """Queued calls over these sessions, resumed as a host does it."""
 
-    def executor_for(principal: Principal, code: str) -> ToolExecutor:
+    def executor_for(principal: Principal, agent: str | None, code: str) -> ToolExecutor:
         return sessions.known(code, principal.tenant).executor
 
     queued = QueuedCalls(store, executor_for)

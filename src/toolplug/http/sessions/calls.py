@@ -25,12 +25,14 @@ async def call_in_session(host: Host, exchange: Exchange) -> None:
     key = idempotency_key(exchange)
     body = await read_json(exchange, SessionCallBody)
     session = await session_of(host, exchange)
-    executor = host.executor_for(exchange.principal, session=session.code)
+    executor = host.executor_for(exchange.principal, agent=body.agent, session=session.code)
     context = CallContext(
         principal=exchange.principal,
         session=session.code,
+        agent=body.agent,
         deadline=deadline(body.timeout_ms),
         idempotency_key=key,
+        approval=body.approval,
         trace=exchange.request_id,
     )
     call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
