@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+from time import monotonic
 
 from mcp.client.session import ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
@@ -11,9 +11,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolplug.mcp.connection import OnChange
+from toolplug.mcp.restarts import Restarts
+from toolplug.mcp.sdk.failure_codes import FAILED, is_closed
 
-_FIRST_WAIT_S = 1.0
-_LONGEST_WAIT_S = 60.0
 _REFUSALS = 3
 
 
@@ -21,24 +21,29 @@ async def follow_news(session: ClientSession, on_change: OnChange) -> None:
     """Call `on_change` for each change, and after a gap, in which one may have been missed.
 
     Returns where the server has no such stream: it is of the older era, or does not honour the subscription, or refuses
-    it again and again.
+    it again and again. One that cannot answer, or whose streams do not last, is asked ever more rarely.
     """
     if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return
-    wait_s, refused, heard = _FIRST_WAIT_S, 0, False
+    restarts, refused, heard = Restarts(), 0, False
     while refused < _REFUSALS:
+        since: float | None = None
         try:
             async with listen(session, tools_list_changed=True) as subscription:
                 if not subscription.honored.tools_list_changed:
                     return
+                since = monotonic()
                 if heard:
                     on_change()
-                heard, refused, wait_s = True, 0, _FIRST_WAIT_S
+                heard = True
                 async for _ in subscription:
                     on_change()
         except SubscriptionLost:
             pass
-        except MCPError:
-            refused += 0 if heard else 1
-        await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
-        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+        except MCPError as error:
+            refused += not (heard or error.code == FAILED or is_closed(error))
+        if since is None:
+            restarts.failed()
+        else:
+            restarts.lasted(monotonic() - since)
+        await asyncio.sleep(restarts.pause_s())

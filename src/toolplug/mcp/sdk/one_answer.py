@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from toolplug.mcp.paced_log import PacedLog
 from toolplug.mcp.sdk.event_filter import MessageEvents, refusal
 from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
+from toolplug.mcp.sdk.news_stream import NewsStream, is_for_news
 from toolplug.mcp.sdk.patience import Patience
 from toolplug.mcp.sdk.pinned_transport import AnswerRefused
 
@@ -61,6 +62,7 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         self._next_stream = 0.0
         self._asked: dict[RequestId, Patience] = {}
         self._telling: set[asyncio.Task[None]] = set()
+        self._news = NewsStream(self._streamed)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Answer a POST always; a GET (the stream of news) and a DELETE (the end) may raise."""
@@ -94,10 +96,19 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         if request.method == "DELETE":
             async with asyncio.timeout(_END_S):
                 return _passed(await self._server.handle_async_request(request))
+        if is_for_news(request):
+            return await self._news.opened(request)
         now = asyncio.get_running_loop().time()
         wait_s, self._next_stream = max(0.0, self._next_stream - now), max(now, self._next_stream) + _PACE_S
         await asyncio.sleep(wait_s)
-        response = await self._server.handle_async_request(request)
+        return await self._streamed(request)
+
+    async def _streamed(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            response = await self._server.handle_async_request(request)
+        except httpx2.ConnectError as error:
+            self._gone(str(error))
+            raise
         return self._filtered(request, response, Patience(), None)
 
     async def _notified(self, request: httpx2.Request, posted: _Posted) -> httpx2.Response:
