@@ -1,9 +1,10 @@
-"""A process whose files may not grow: `python full_disk_child.py FILE`; tells as JSON what its commits came to."""
+"""A process whose files may not grow: `python full_disk_child.py FILE`; prints what its commits came to, as JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import resource
 import sys
 from pathlib import Path
@@ -37,4 +38,5 @@ async def main(file: str) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(format="%(message)s")
     asyncio.run(main(sys.argv[1]))

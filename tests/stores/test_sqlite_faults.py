@@ -217,18 +217,24 @@ asyncio.run(main())
 
 
 @pytest.mark.requirement("H-store-disk-full")
-async def test_a_full_disk_is_unavailable_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
+async def test_a_full_disk_is_unavailable_and_said_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-m", "tests.stores.full_disk_child", str(tmp_path / "state.db")],
-        stdout=subprocess.PIPE,
+        capture_output=True,
+        text=True,
         check=True,
         cwd=ROOT,
     )
+    file = tmp_path / "state.db"
+    assert child.stderr.splitlines() == [
+        f"changes cannot be kept: {file}: disk I/O error",  # a file that may not grow is not told from a bad disk
+        f"{file} can be written again",
+    ]
     told = json.loads(child.stdout)
     assert told["failed"] == ["StoreUnavailable"] * 3
     assert told["read while full"] == told["acknowledged while full"] > 0
     assert told["acknowledged after"] == told["acknowledged while full"] + 1
-    async with SqliteStore(tmp_path / "state.db") as store:
+    async with SqliteStore(file) as store:
         record = await store.read("key")
         assert record is not None
         assert record.revision == told["acknowledged after"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
 from toolplug.stores.change import Change
+from toolplug.stores.outage import Outage
 from toolplug.stores.settle import Settlement
 from toolplug.stores.sqlite_batch import write_batch
 from toolplug.stores.sqlite_connection import Connection
@@ -50,6 +51,7 @@ class Writer:
         self._clock = clock
         self._kept_events = kept_events
         self._committed = committed
+        self._outage = Outage(path)
         self._asked: deque[_Asked] = deque()
         self._news = asyncio.Event()
         self._closing = False
@@ -104,6 +106,7 @@ class Writer:
             _fail_all(batch, StoreUnavailable(f"{self._path} was closed while this change was being written"))
             raise
         else:
+            self._outage.worked()
             self._committed(settlement)
             _answer_all(batch, settlement)
 
@@ -112,7 +115,11 @@ class Writer:
         now = asyncio.get_running_loop().time()
         again = [asked for asked in batch if is_busy(error) and asked.give_up_at > now]
         self._asked.extendleft(reversed(again))
-        _fail_all([asked for asked in batch if asked not in again], store_error(error, self._path))
+        failed = [asked for asked in batch if asked not in again]
+        if failed:
+            told = store_error(error, self._path)
+            self._outage.failed(told)
+            _fail_all(failed, told)
 
 
 def _fail_all(batch: Iterable[_Asked], error: StoreError) -> None:
