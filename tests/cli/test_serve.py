@@ -76,6 +76,19 @@ def test_it_says_where_it_listens_answers_and_ends_with_0(
         assert service.end() == 0
 
 
+@pytest.mark.requirement("C-5-no-auth")
+def test_it_says_that_everybody_may_come_in_before_it_listens(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(HELLO)
+    with serving(folder=tmp_path) as service:
+        service.wait_for("toolplug listening on ")
+        logged = [json.loads(line) for line in service.lines if line.startswith("{")]
+        service.send(signal.SIGTERM)
+        assert service.end() == 0
+    assert [line["message"] for line in logged if line["level"] == "warning"] == [
+        "no auth is configured: every caller is anonymous and may do everything; only this machine is served"
+    ]
+
+
 @pytest.mark.requirement("C-10-signals")
 def test_a_call_that_runs_when_the_signal_comes_is_answered(
     tmp_path: Path, write: Callable[..., Path], site: Path

@@ -59,6 +59,8 @@ class _HostApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
+            if scope["type"] == "lifespan" and self._host.entered:
+                self._entrance()  # so that the log says whether it is open before anybody comes
             await answer_other_protocol(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send)
