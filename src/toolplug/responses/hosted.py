@@ -65,9 +65,13 @@ class HostedCall:
         yield self._draft.done(self._index, self._item)
 
     def _event(self, name: str) -> Event:
-        kind = self._shape.type
-        full = f"{kind}.{name}" if ":" in kind else f"response.{kind}.{name}"
+        full = event_name(self._shape.type, name)
         return self._draft.event(full, item_id=self._item["id"], output_index=self._index)
+
+
+def event_name(kind: str, name: str) -> str:
+    """What an event in the life of such an item is called."""
+    return f"{kind}.{name}" if ":" in kind else f"response.{kind}.{name}"
 
 
 def _ended(item: Item, shape: HostedItem, result: ToolResult) -> Item:

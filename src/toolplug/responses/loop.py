@@ -75,7 +75,9 @@ class Loop:
         draft.warnings = [asdict(warning) for warning in offer.warnings]
         self._remember(items)
         try:
-            yield draft.told("response.queued" if self._request.background else "response.created")
+            yield draft.told("response.created")
+            if self._request.background:
+                yield draft.told("response.queued")
             draft.status = "in_progress"
             yield draft.told("response.in_progress")
             async with aclosing(self._turns(items, offer, left)) as events:

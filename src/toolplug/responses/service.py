@@ -1,4 +1,4 @@
-"""Responses from beginning to end: what they continue, where they are kept, and those that nobody waits for."""
+"""Responses from beginning to end: what they continue, where they are kept, and how they are read and stopped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from contextlib import aclosing
 from secrets import token_hex
 
 from toolplug.errors import ResponseRefused, StoreError
-from toolplug.providers.json_object import as_object
 from toolplug.responses.asker import Asker
 from toolplug.responses.backend import Backend
+from toolplug.responses.background import Background
 from toolplug.responses.draft import FINAL, Draft, Event
 from toolplug.responses.input_items import Item, checked_items
-from toolplug.responses.lease import is_taken, leased, take
 from toolplug.responses.loop import MAX_TURNS, Loop
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.stored import Kept, StoredResponses, with_ids
@@ -25,7 +24,7 @@ TTL_S = 30 * 86_400.0
 AskerFor = Callable[[str], Awaitable[Asker]]
 """Who asks, given the key of the conversation: the same for all responses that continue one another."""
 
-_NEWS = frozenset({"response.queued", "response.in_progress", "response.output_item.done"})
+_NEWS = frozenset({"response.created", "response.in_progress", "response.output_item.done"})
 _LOG = logging.getLogger("toolplug.responses")
 
 
@@ -34,10 +33,9 @@ class Responses:
 
     def __init__(self, store: Store, load: Callable[[], Awaitable[Backend]]) -> None:
         self.stored: StoredResponses = StoredResponses(store, TTL_S)
-        self._store = store
+        self._background = Background(store, self.stored)
         self._load = load
         self._max_turns = MAX_TURNS
-        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def configure(self, *, max_turns: int, ttl_s: float) -> None:
         """Hold to these from the next response on; `ttl_s`: how long each is kept."""
@@ -71,19 +69,20 @@ class Responses:
     async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> Mapping[str, object]:
         """Begin a response that is made in the background, and give what there is of it. Raises as `events` does."""
         events = self.events(request, tenant, asker_for)
-        first = await anext(events)
-        response = as_object(first["response"])
-        key = (tenant, str(response["id"]))
-        lease = _lease(key[1])
-        await take(self._store, lease)
-        task = self._running[key] = asyncio.create_task(self._drained(events, lease), name="toolplug-response")
-        task.add_done_callback(lambda _: self._running.pop(key, None))
-        return response
+        return await self._background.begin(tenant, events, streamed=bool(request.stream))
+
+    async def listen(self, tenant: str, response: str, after: int = -1) -> AsyncGenerator[Event]:
+        """The events after that number of a response that was made with `background` and `stream`, to their end.
+
+        Raises `ResponseRefused` and `StoreError`, both before there is an event.
+        """
+        await self.stored.read(tenant, response)
+        return await self._background.listen(tenant, response, after)
 
     async def read(self, tenant: str, response: str) -> Kept:
         """A response as it is now; one whose process has died has failed. Raises `ResponseRefused` and `StoreError`."""
         kept = await self.stored.read(tenant, response)
-        if kept.response["status"] in FINAL or await is_taken(self._store, _lease(response)):
+        if kept.response["status"] in FINAL or await self._background.lives(response):
             return kept
         kept = await self.stored.read(tenant, response)  # it may have ended between both looks
         if kept.response["status"] in FINAL:
@@ -102,10 +101,7 @@ class Responses:
         if not kept.response["background"]:
             message = "only a response with background: true can be cancelled; hang up on any other"
             raise ResponseRefused("not_background", message, param="id")
-        task = self._running.get((tenant, response))
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        if await self._background.stop(tenant, response):
             kept = await self.stored.read(tenant, response)
         if kept.response["status"] in FINAL:
             return kept.response
@@ -115,18 +111,12 @@ class Responses:
 
     async def delete(self, tenant: str, response: str) -> None:
         """Stop and forget a response. Raises `ResponseRefused` and `StoreError`."""
-        task = self._running.get((tenant, response))
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._background.stop(tenant, response)
         await self.stored.delete(tenant, response)
 
     async def aclose(self) -> None:
         """Stop what is made in the background; it is kept as `cancelled`."""
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._background.aclose()
 
     async def _continued(self, request: ResponseRequest, tenant: str) -> list[Kept]:
         chain = await self.stored.conversation(tenant, request.previous_response_id or "")
@@ -155,15 +145,6 @@ class Responses:
             return {**failed, "sequence_number": event["sequence_number"]}
         return event
 
-    async def _drained(self, events: AsyncGenerator[Event], lease: str) -> None:
-        """Let a response be made that nobody listens to."""
-        try:
-            async with leased(self._store, lease), aclosing(events):
-                async for _ in events:
-                    pass
-        except StoreError as error:
-            _LOG.error("a response in the background ended: %s", error)
-
     async def _keep_cancelled(self, tenant: str, draft: Draft, sent: list[Item], conversation: str) -> None:
         """Keep what there is of a response that nobody waits for any more."""
         try:
@@ -178,7 +159,3 @@ class Responses:
 def _is_news(request: ResponseRequest, event: Event) -> bool:
     """Is it something that those who only look now and then should see."""
     return bool(request.background) and event["type"] in _NEWS
-
-
-def _lease(response: str) -> str:
-    return f"response-lease/{response}"

@@ -19,9 +19,13 @@ from toolplug.stores.store import Store
 
 MAX_CHAIN = 1_000
 """Responses of one conversation."""
+LOOKED_S = 5.0
+"""So often who waits for the events of a response looks whether its process still lives."""
 
 _ID = re.compile(r"resp_[0-9a-f]{32}")
 _ITEM_ID = re.compile(r"[a-z0-9_]+_([0-9a-f]{32})(i?[0-9a-f]{3,})")
+
+_NOTHING = b"[]"
 
 
 class Kept(NamedTuple):
@@ -77,6 +81,7 @@ class StoredResponses:
         """Forget a response. Raises `ResponseRefused` where the tenant has none of this id."""
         await self.read(tenant, response)
         await self._store.commit(_key(tenant, response), None)
+        await self._store.commit(_events_key(tenant, response), None)
 
     async def conversation(self, tenant: str, previous: str) -> list[Kept]:
         """A response and what it continues, the oldest first, as far back as it is still there.
@@ -104,6 +109,22 @@ class StoredResponses:
             if item.get("id") == item_id:
                 return item
         raise ResponseRefused("item_not_found", f"{at}: no stored item has the id {item_id!r}", param=at)
+
+    async def keep_events(self, tenant: str, response: str, events: Sequence[Mapping[str, object]]) -> None:
+        """Write what was told of a response that has ended; nothing yet of one that is made."""
+        await self._store.commit(_events_key(tenant, response), orjson.dumps(events), ttl_s=self.ttl_s, events=[b"-"])
+
+    async def events(self, tenant: str, response: str) -> list[dict[str, object]] | None:
+        """What was told of a response: nothing while it is made, None where nobody could listen to it."""
+        record = await self._store.read(_events_key(tenant, response))
+        return None if record is None else orjson.loads(record.value)
+
+    async def wait_for_events(self, tenant: str, response: str) -> None:
+        """Wait until they may be there, or the process that makes the response may have ended."""
+        key = _events_key(tenant, response)
+        record = await self._store.read(key)
+        if record is not None and record.value == _NOTHING:
+            await self._store.events(key, record.position, wait_s=LOOKED_S)
 
     async def _find(self, tenant: str, response: str) -> Kept | None:
         if not _ID.fullmatch(response):
@@ -138,4 +159,12 @@ def _part(part: Mapping[str, object], kind: str) -> Mapping[str, object]:
 
 
 def _key(tenant: str, response: str) -> str:
-    return f"response/{hashlib.sha256(tenant.encode()).hexdigest()[:32]}/{response}"
+    return f"response/{_owner(tenant)}/{response}"
+
+
+def _events_key(tenant: str, response: str) -> str:
+    return f"response-events/{_owner(tenant)}/{response}"
+
+
+def _owner(tenant: str) -> str:
+    return hashlib.sha256(tenant.encode()).hexdigest()[:32]

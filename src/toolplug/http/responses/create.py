@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 
 import orjson
@@ -12,28 +12,22 @@ from toolplug.http.client_watch import ClientWatch
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
 from toolplug.http.problem import HttpProblem, invalid_request
-from toolplug.http.responses.outlet import Outlet
+from toolplug.http.responses.event_stream import send_events
 from toolplug.http.responses.whose import Whose, whose
-from toolplug.responses.draft import Event
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
-from toolplug.sessions.frame import frame
-
-_END = b"data: [DONE]\n\n"
 
 
 async def create_response(host: Host, exchange: Exchange) -> None:
-    """Answer with the response; what runs for it is cancelled when its client hangs up.
+    """Answer with the response; what runs for it is cancelled when its client hangs up, but for the background.
 
     Raises `HttpProblem`, `AccessError`, `ResponseRefused`, `BackendFailed` and `StoreError`.
     """
     request = await read_json(exchange, ResponseRequest)
     service = service_of(host)
     asker = whose(host, exchange, request)
-    tenant = exchange.principal.tenant
     if request.background:
-        _check_background(request)
-        await exchange.answer(200, orjson.dumps(await service.begin(request, tenant, asker.asker)))
+        await _background(service, exchange, request, asker)
         return
     with ClientWatch(exchange.receive) as watch:
         await _foreground(service, exchange, request, asker, watch.hang_up)
@@ -54,8 +48,7 @@ async def _foreground(
     async with aclosing(service.events(request, exchange.principal.tenant, asker.asker)) as events:
         first = await anext(events)
         if request.stream:
-            with Outlet(exchange, hang_up) as outlet:
-                await _streamed(exchange, outlet, first, events)
+            await send_events(exchange, events, hang_up, first=first)
             return
         last = first
         async for event in events:
@@ -63,21 +56,22 @@ async def _foreground(
         await exchange.answer(200, orjson.dumps(last["response"]))
 
 
-async def _streamed(exchange: Exchange, outlet: Outlet, first: Event, events: AsyncGenerator[Event]) -> None:
-    await exchange.begin_stream()
-    await outlet.send(_framed(first))
-    async for event in events:
-        await outlet.send(_framed(event))
-    await outlet.send(_END)
-    await exchange.end_stream()
-
-
-def _framed(event: Event) -> bytes:
-    return frame(str(event["type"]), orjson.dumps(event))
-
-
-def _check_background(request: ResponseRequest) -> None:
-    if request.stream:
-        raise invalid_request("stream: a response in the background is read with GET; leave stream out", "stream")
+async def _background(service: Responses, exchange: Exchange, request: ResponseRequest, asker: Whose) -> None:
     if not request.is_stored:
         raise invalid_request("store: a response in the background is read with GET, so it must be stored", "store")
+    tenant = exchange.principal.tenant
+    begun = await service.begin(request, tenant, asker.asker)
+    if request.stream:
+        await send_told(service, exchange, str(begun["id"]), -1)
+    else:
+        await exchange.answer(200, orjson.dumps(begun))
+
+
+async def send_told(service: Responses, exchange: Exchange, response: str, after: int) -> None:
+    """Answer with what is told of a response in the background after an event of that number.
+
+    A client that hangs up ends nothing but this. Raises `ResponseRefused` and `StoreError`.
+    """
+    with ClientWatch(exchange.receive) as watch:
+        async with aclosing(await service.listen(exchange.principal.tenant, response, after)) as events:
+            await send_events(exchange, events, watch.hang_up)

@@ -22,6 +22,8 @@ _STRICT = Parameter(
     place="header",
 )
 _INCLUDE = Parameter("include", "what is left out otherwise, such as a search's results; may stand several times")
+_STREAM = Parameter("stream", "its events instead; of a response with background and stream", ("true", "false"))
+_STARTING_AFTER = Parameter("starting_after", "with stream: only the events after that sequence_number")
 _ORDER = Parameter("order", "desc when absent: the newest first", ("asc", "desc"))
 _LIMIT = Parameter("limit", "how many at most; 20 when absent")
 _AFTER = Parameter("after", "the id of the last item of the page before")
@@ -46,8 +48,9 @@ RESPONSE_ROUTES = (
         read_response,
         "A stored response",
         ResponseAnswer,
-        parameters=(_INCLUDE,),
-        errors=(404, 503),
+        parameters=(_INCLUDE, _STREAM, _STARTING_AFTER),
+        errors=(400, 404, 503),
+        content_types=("application/json", "text/event-stream"),
     ),
     OwnRoute("DELETE", _ONE, CALL, delete_response, "Forget a response", DeletedAnswer, errors=(404, 503)),
     OwnRoute(

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 import orjson
 
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import invalid_request
-from toolplug.http.responses.create import service_of
+from toolplug.http.responses.create import send_told, service_of
 from toolplug.responses.input_items import Item
 from toolplug.responses.stored import as_listed
 
 MAX_PAGE = 100
 PAGE = 20
 
-_INCLUDE = frozenset({"include", "include[]"})
+_INCLUDE = ("include", "include[]")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
 
 async def read_response(host: Host, exchange: Exchange) -> None:
-    """Answer the response as it is now. Raises `ResponseRefused` and `StoreError`."""
-    include = _included(exchange)
+    """Answer the response as it is now, or what is told of it.
+
+    Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
+    """
+    asked = _asked(exchange)
+    if _flag(asked.get("stream")):
+        after = _after(asked.get("starting_after"))
+        await send_told(service_of(host), exchange, exchange.params["id"], after)
+        return
+    include = frozenset(value for name in _INCLUDE for value in asked.get(name, ()))
     kept = await service_of(host).read(exchange.principal.tenant, exchange.params["id"])
     await exchange.answer(200, orjson.dumps(kept.included(include)), headers=_NO_STORE)
 
@@ -65,10 +75,23 @@ async def list_input_items(host: Host, exchange: Exchange) -> None:
     await exchange.answer(200, orjson.dumps(body), headers=_NO_STORE)
 
 
-def _included(exchange: Exchange) -> frozenset[str]:
-    """What the client asks for beside the usual; the one field of a query that may stand there several times."""
-    raw = exchange.scope.get("query_string", b"").decode("latin-1")
-    return frozenset(value for name, value in parse_qsl(raw) if name in _INCLUDE)
+def _asked(exchange: Exchange) -> dict[str, list[str]]:
+    """The query; `include` is the one field of all that may stand there several times."""
+    return parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+
+
+def _flag(given: Sequence[str] | None) -> bool:
+    if given is not None and given not in (["true"], ["false"]):
+        raise invalid_request("stream should be true or false", "stream")
+    return given == ["true"]
+
+
+def _after(given: Sequence[str] | None) -> int:
+    if given is None:
+        return -1
+    if len(given) > 1 or not _NUMBER.fullmatch(given[0]):
+        raise invalid_request("starting_after should be the sequence_number of an event", "starting_after")
+    return int(given[0])
 
 
 def _limit(given: str | None) -> int:
