@@ -157,11 +157,14 @@ async def test_a_queued_call_is_taken_up_by_the_next_process(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("I3-2-restart")
-async def test_a_look_beside_the_serving_process_takes_nothing_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside_it", [{"serving": False}, {"sessions": False}], ids=str)
+async def test_a_process_beside_the_one_that_serves_sessions_takes_nothing_up(
+    tmp_path: Path, beside_it: dict[str, bool]
+) -> None:
     settings = {"store": f"sqlite:///{tmp_path}/state.db"}
     async with open_host(settings, environ={}) as host:
         session = (await host.sessions.create(ALICE)).session
         await session.register(Registration(plugin_type="table", tools=[ADD]))
-        async with open_host(settings, environ={}, serving=False) as beside:
+        async with open_host(settings, environ={}, **beside_it) as beside:
             assert beside.sessions.live == ()
             assert (await beside.sessions.find(session.code, "default")).revision == 1

@@ -16,8 +16,12 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.mcp.conftest import ERAS
 from tests.mcp.test_tools import WAIT_S, text_of
 
+from toolplug import CallContext, Principal, ToolCall, open_host
+from toolplug.sessions.negotiation import Registration
+
 pytestmark = pytest.mark.requirement("C-10-stdio")
 
+ALICE = Principal(subject="alice", scopes=frozenset({"tools:call", "sessions:write"}))
 TOOLPLUG = str(Path(sys.executable).with_name("toolplug"))
 
 
@@ -61,6 +65,27 @@ async def test_with_an_agent_it_serves_that_agents_tools(config: Path, era: str)
     async with asyncio.timeout(WAIT_S), Client(stdio_client(server), mode=ERAS[era]) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["greet__hello"]
         assert text_of(await client.call_tool("greet__hello", {"name": "World"})) == "Hello, World!"
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("I3-2-queued-restart")
+async def test_it_leaves_the_sessions_of_a_host_beside_it_alone(tmp_path: Path, config: Path) -> None:
+    lone = f"store: sqlite:///{tmp_path}/state.db\nsessions: {{grace: 1ms}}\n"
+    config.write_text(config.read_text().replace("store: memory://\n", lone))
+    server = StdioServerParameters(command=TOOLPLUG, args=["serve", "--stdio", "-c", str(config)])
+    async with asyncio.timeout(WAIT_S), open_host(config, environ={}) as host:
+        session = (await host.sessions.create(ALICE)).session
+        await session.open_stream("plugin", None)
+        await session.register(Registration(plugin_type="table", tools=[{"name": "add", "inputSchema": {}}]))
+        context = CallContext(ALICE, session.code, deadline=asyncio.get_running_loop().time() + WAIT_S)
+        queued = await host.queued.start(session, ToolCall("c1", "add", {}), context, most=1)
+        async with Client(stdio_client(server), mode="auto") as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["hello"]
+        assert (await host.queued.look(session, queued)).status == "sent"
+        page = await session.log_page(None)
+        assert page is not None
+        told = [event.data["status"] for event in page.events if event.event == "plugin-status"]
+        assert told == ["attached"]
 
 
 def test_an_agent_is_for_one_client_only(config: Path) -> None:

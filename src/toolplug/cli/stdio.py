@@ -19,7 +19,7 @@ from toolplug.toolsets.first_use import FirstUse
 
 def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
     """Serve until the client hangs up or a signal ends it; the exit code. Raises `ConfigError`."""
-    return run_to_end(_served(open_host(files), agent))
+    return run_to_end(_served(open_host(files, sessions=False), agent))
 
 
 async def _served(host: Host, agent: str | None) -> int:

@@ -52,14 +52,19 @@ Reader = Callable[[Source, Mapping[str, str], Installed, Mapping[str, str]], Con
 
 
 def open_host(
-    config: Source = "providers.yaml", *, environ: Mapping[str, str] | None = None, serving: bool = True
+    config: Source = "providers.yaml",
+    *,
+    environ: Mapping[str, str] | None = None,
+    serving: bool = True,
+    sessions: bool = True,
 ) -> Host:
     """A host for a configuration file, or for a mapping of the same shape. Nothing is read before it is entered.
 
     `environ` is what `${NAME}` in the configuration means; None: the environment of the process when it is entered.
-    `serving` False is for a look beside the process that serves: sessions and queued calls of the store are its own.
+    `serving` False is for a look beside the process that serves, and `sessions` False for one that serves no sessions:
+    those of the store, and their queued calls, are another process's own.
     """
-    return Host(config, environ, read_configuration, serving=serving)
+    return Host(config, environ, read_configuration, serving=serving, sessions=sessions)
 
 
 class Host:
@@ -69,12 +74,19 @@ class Host:
     """
 
     def __init__(
-        self, config: Source, environ: Mapping[str, str] | None, read: Reader, *, serving: bool = True
+        self,
+        config: Source,
+        environ: Mapping[str, str] | None,
+        read: Reader,
+        *,
+        serving: bool = True,
+        sessions: bool = True,
     ) -> None:
         self._source = config
         self._environ = environ
         self._reader = read
         self._serving = serving
+        self._serves_sessions = serving and sessions
         self._open: Parts | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
@@ -85,7 +97,13 @@ class Host:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
-        self._open = await Parts.open(self._read(), self._coded, tuple(self._coded_mcp.values()), serving=self._serving)
+        self._open = await Parts.open(
+            self._read(),
+            self._coded,
+            tuple(self._coded_mcp.values()),
+            serving=self._serving,
+            sessions=self._serves_sessions,
+        )
         self._say_what_runs()
         return self
 

@@ -64,13 +64,20 @@ class Parts:
 
     @classmethod
     async def open(
-        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[CodedMcp], *, serving: bool
+        cls,
+        configuration: Configuration,
+        coded: Toolsets,
+        coded_mcp: Sequence[CodedMcp],
+        *,
+        serving: bool,
+        sessions: bool,
     ) -> Self:
         """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
 
         `coded`: the toolsets that the host's own code registered; `coded_mcp` those among them that have the tools of
-        MCP servers. Unless it is `serving`, the sessions of the store are left to the process that is. Parts that call
-        one another meet in lambdas: each is called when all are there.
+        MCP servers. Unless it is `serving`, these are asked for nothing by themselves; unless it serves `sessions`,
+        those of the store are left to the process that does. Parts that call one another meet in lambdas: each is
+        called when all are there.
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
@@ -90,17 +97,17 @@ class Parts:
                 registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)
             )
             planner = session_planner(configuration, setup.around, registry)
-            sessions = await life.enter_async_context(
+            lent = await life.enter_async_context(
                 Sessions(
                     store,
                     planner,
                     neighbours,
                     limits=settings.sessions.limits,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
-                    serving=serving,
+                    serving=sessions,
                 )
             )
-            metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
+            metrics.register(SessionMetrics(lent, settings.metrics.namespace))
             metrics.register(ServerMetrics(servers.running, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code))  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
@@ -118,14 +125,14 @@ class Parts:
                 servers=servers,
                 infos=ToolInfos(registry, toolsets.tools, servers),
                 approvals=approvals,
-                sessions=sessions,
+                sessions=lent,
                 queued=queued,
                 saved=saved,
                 mcp=mcp,
                 responses=responses,
                 life=life.pop_all(),
             )
-        queued.resume(sessions.live)
+        queued.resume(lent.live)
         return parts
 
     def configure(self, configuration: Configuration) -> None:
