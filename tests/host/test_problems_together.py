@@ -19,13 +19,20 @@ NOTES = """
     class Notes(FunctionProvider):
         class Config(BaseModel):
             limit: int = 100
+
+    class Clock(FunctionProvider):
+        pass
+
+    def made(key, config):
+        raise AssertionError("its settings are wrong")
 """
+POINTS = {"notes": "notes_mod:Notes", "clock": "notes_mod:Clock", "made": "notes_mod:made"}
 Write = Callable[[str], Path]
 
 
 @pytest.fixture(autouse=True)
 def notes(package: Package) -> None:
-    package("toolplug-notes", {"notes": "notes_mod:Notes"}, notes_mod=NOTES)
+    package("toolplug-notes", POINTS, notes_mod=NOTES)
 
 
 def problems(path: Path, **environ: str) -> list[str]:
@@ -68,6 +75,27 @@ def test_a_reserved_key_under_settings_is_the_providers_own_and_so_is_the_neares
     path = config("providers: {notes: {enabled: true, settings: {limits: {}}}}")
     assert problems(path) == [
         "providers.yaml:1:47: providers.notes.settings.limits: unknown key 'limits' (nearest: 'limit')"
+    ]
+
+
+@pytest.mark.requirement("C-2-problem-place", "C-2-unknown-key", "C-2-wrong-value")
+def test_each_key_for_a_provider_without_settings_is_told_where_it_stands(config: Write) -> None:
+    path = config(
+        """\
+        providers:
+          clock: {enabled: true, public_route: true, settings2: 5}
+          more: {enabled: true, type: clock, settings: {limits: {}}}
+          made: {enabled: true, settings: 5}
+        """
+    )
+    assert problems(path) == [
+        "providers.yaml:2:26: providers.clock.public_route: unknown key 'public_route'; toolplug-notes 1.0 takes no"
+        " settings (nearest: 'public_routes')",
+        "providers.yaml:2:46: providers.clock.settings2: unknown key 'settings2'; toolplug-notes 1.0 takes no settings"
+        " (nearest: 'settings')",
+        "providers.yaml:3:49: providers.more.settings.limits: unknown key 'limits'; toolplug-notes 1.0 takes no"
+        " settings",
+        "providers.yaml:4:35: providers.made.settings: should be a mapping of settings",
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
@@ -214,16 +214,13 @@ class ProviderEntries:
     ) -> ProviderEntry:
         """The entry with the provider's own settings, checked by its Config model where it has one."""
         model = loaded.config
+        beside = sorted(RESERVED_KEYS) if own.path == (SECTION, entry.key) else []
         if model is None:
             problems.extend(own.problems)
-            if own.value and not loaded.open_settings:
-                names = ", ".join(map(repr, _mapping(own.value)))
-                message = f"{loaded.installed.package} takes no settings, got {names}"
-                problems.append(own.problem(own.path, code="unknown_key", message=message))
+            problems.extend(_wrong_without_model(own, loaded, beside))
             return replace(entry, settings=_mapping(own.value))
         own = read_secret_files(own, model)
         secrets = own.withheld
-        beside = RESERVED_KEYS if own.path == (SECTION, entry.key) else ()
         try:
             config = validated(own, model, beside)
         except ConfigError as error:
@@ -260,6 +257,17 @@ def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Sectio
     theirs = tuple(item for item in theirs if _top(item, section) == "settings")
     nested = replace(section, path=path, value={} if own is None else own, problems=theirs)
     return replace(section, value=reserved, problems=mine), nested
+
+
+def _wrong_without_model(own: Section, loaded: ProviderType, beside: Collection[str]) -> Iterator[Problem]:
+    """What no provider without a Config model takes; `beside` are the keys of the host in the same mapping."""
+    if not isinstance(own.value, dict):
+        yield own.problem(own.path, code="wrong_value", message="should be a mapping of settings")
+    elif not loaded.open_settings:
+        for name in own.value:
+            message = f"unknown key {name!r}; {loaded.installed.package} takes no settings"
+            hint = name_hint(name, beside)
+            yield own.problem((*own.path, name), code="unknown_key", message=message, hint=hint, at_key=True)
 
 
 def _top(problem: Problem, section: Section) -> str:
