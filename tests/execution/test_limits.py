@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 from tests.execution.stage import Stage, cancelled, turns
@@ -201,6 +202,25 @@ async def test_an_answer_from_before_the_opening_does_not_let_a_second_call_try(
     breaker.answered("cancelled")
     breaker.answered("cancelled")
     assert [await breaker.admit(NEVER) is None for _ in range(2)] == [True, False]
+
+
+async def test_a_breaker_tells_the_log_that_it_opens_and_closes_but_not_each_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "toolplug.execution")
+    clock = ManualClock(0.0)
+    breaker = Breaker(2, 30.0, "plays", clock=clock)
+    for status in ("timeout", "panic", "panic"):
+        await breaker.admit(NEVER)
+        breaker.answered(status)
+        clock.now += 30.0
+    for _ in range(2):
+        await breaker.admit(NEVER)
+        breaker.answered("success")
+    assert caplog.messages == [
+        "the breaker of plays is open for 30 s: 2 failures in a row",
+        "the breaker of plays is closed again: a call was answered",
+    ]
 
 
 async def test_a_breaker_with_new_numbers_stays_open_for_its_time() -> None:

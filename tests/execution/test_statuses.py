@@ -274,7 +274,9 @@ async def test_the_earlier_of_plan_and_caller_is_the_deadline_and_the_tool_sees_
 @pytest.mark.requirement(
     "C-3-limited", "C-3-limited-retry-after", "C-3-timeout-abandons", "H-provider-swallows-cancellation"
 )
-async def test_sixteen_abandoned_calls_open_the_breaker_until_one_of_them_ends(stage: Stage) -> None:
+async def test_sixteen_abandoned_calls_open_the_breaker_until_one_of_them_ends(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     release, tool = asyncio.Event(), Counting()
 
     async def clings(call: object, context: object) -> None:
@@ -294,6 +296,7 @@ async def test_sixteen_abandoned_calls_open_the_breaker_until_one_of_them_ends(s
         'tool "tool" is limited: its breaker is open: 16 abandoned calls of plays still run, retry in 30 s'
     )
     assert (refused.status, refused.retry_after_s, tool.calls) == (ToolStatus.LIMITED, 30.0, 0)
+    assert caplog.messages == ["16 abandoned calls of plays still run; further ones are limited"]
     release.set()
     await at_rest(stage)
     assert (await stage.call(tool)).output == "ran"

@@ -83,6 +83,8 @@ class Brake(Protocol):
     running: int
     limit: int
 
+    def abandon(self) -> None: ...
+
     def refusal(self) -> Refusal: ...
 
 

@@ -99,7 +99,7 @@ class Running:
         """Its caller has been answered without it."""
         if not self.job.done and not self._abandoned:
             self._abandoned = True
-            self.plan.brake.running += 1
+            self.plan.brake.abandon()
 
     def _ended(self) -> None:
         plan = self.plan

@@ -8,6 +8,7 @@ wait in a queue ends with `TimeoutError` at the deadline.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
@@ -19,6 +20,7 @@ ABANDONED_RETRY_S = 30.0
 _ONE_TRIES_S = 1.0
 """When to come again while one call tries whether a breaker may close: nobody knows how long that takes."""
 
+_LOG = logging.getLogger("toolplug.execution")
 _FAILURES = frozenset({"panic", "timeout"})
 _ANSWERED = frozenset({"success", "tool_error"})
 
@@ -198,11 +200,23 @@ class Breaker:
         if status in _FAILURES:
             self._failed += 1
             if self.open or self._failed >= self.failures:
-                self.open = True
-                self._until = self._clock() + self.open_for_s
+                self._open()
         elif status in _ANSWERED:
             self._failed = 0
-            self.open = False
+            self._close()
+
+    def _open(self) -> None:
+        if not self.open:
+            _LOG.warning(
+                "the breaker of %s is open for %g s: %d failures in a row", self.what, self.open_for_s, self._failed
+            )
+        self.open = True
+        self._until = self._clock() + self.open_for_s
+
+    def _close(self) -> None:
+        if self.open:
+            _LOG.info("the breaker of %s is closed again: a call was answered", self.what)
+        self.open = False
 
     def ended(self) -> None:
         """A breaker counts answers only."""
@@ -217,6 +231,12 @@ class Abandoned:
         self.running: int = 0
         self.limit: int = limit
         self.what: str = what
+
+    def abandon(self) -> None:
+        """Count one more call that was given up."""
+        self.running += 1
+        if self.running == self.limit:
+            _LOG.warning("%d abandoned calls of %s still run; further ones are limited", self.running, self.what)
 
     def refusal(self) -> Refusal:
         """What a call is told while this is open."""
