@@ -13,7 +13,8 @@ from toolplug.cli.main import COMMANDS
 
 _HEAD = """
 Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 good, 1 a problem found (a wrong
-configuration too), 2 a wrong command line. With `--json` a refusal is
+configuration too), 2 a wrong command line. A group of commands that is told nothing lists: `toolplug sessions` is
+`toolplug sessions list`. With `--json` a refusal is
 `{"problems": [{file, line, column, path, code, message, hint}]}`.
 """
 _EXAMPLES = ("Example: ", "Examples: ")

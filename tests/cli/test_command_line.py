@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from docs.generator.commands import every_command
 from tests.cli.conftest import Run
 
-from toolplug.cli.main import COMMANDS
+from toolplug.cli.main import COMMANDS, LISTING
 
 LINES = [name.removeprefix("toolplug ") for name, _ in every_command()]
 
@@ -54,6 +55,16 @@ def test_a_wrong_command_line_exits_2_and_says_what_is_right(run: Run, line: lis
     assert "--help" in done.err
     as_json = run(*line, "--json")
     assert (as_json.code, as_json.codes) == (2, ["wrong_command_line"])
+
+
+@pytest.mark.requirement("C-10-sessions", "C-10-toolsets", "C-10-json")
+@pytest.mark.parametrize("group", sorted(LISTING))
+def test_a_group_that_is_told_nothing_lists(run: Run, tmp_path: Path, group: str) -> None:
+    (tmp_path / "providers.yaml").write_text("providers: {}\n")
+    bare, listed = run(group, "--json"), run(group, "list", "--json")
+    assert (bare.code, bare.err, bare.json) == (0, "", listed.json)
+    assert run(group, "-c", "providers.yaml") == run(group, "list")
+    assert "Commands" in run(group, "--help").out
 
 
 def test_the_bare_command_shows_the_help_and_exits_2(run: Run) -> None:

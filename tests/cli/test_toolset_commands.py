@@ -92,9 +92,15 @@ def test_notes_are_added_replaced_listed_and_removed(kept: Path, run: Run) -> No
         "hello  whom  good   Everybody.",
         "hello  tone  good   Warm = kind.",
     ]
+    assert run("notes", "list").out.splitlines() == [
+        "TOOLSET   TOOL   NOTE  STATE  TEXT",
+        "greeting  hello  whom  good   Everybody.",
+        "greeting  hello  tone  good   Warm = kind.",
+    ]
     assert run("notes", "remove", "greeting", "hello", "whom").out == "hello: removed whom\n"
     (left,) = run("notes", "list", "greeting", "--json").json["toolNotes"]
     assert left["notes"] == [{"name": "tone", "note": "Warm = kind.", "stale": False}]
+    assert run("notes", "list", "--json").json == {"toolsets": [{"name": "greeting", "toolNotes": [left]}]}
     assert run("notes", "remove", "greeting", "hello", "whom", "--json").codes == ["note_not_found"]
     assert run("notes", "add", "greeting", "hello", "Bad=x", "--json").codes == ["invalid_note"]
 

@@ -24,7 +24,7 @@ from toolplug.host.configuration import read_toolsets
 from toolplug.toolsets.allowlists import Allowlist
 
 app: typer.Typer = typer.Typer()
-agents: typer.Typer = typer.Typer(name="agents", help="Agents, and the toolsets they may use.", no_args_is_help=True)
+agents: typer.Typer = typer.Typer(name="agents", help="Agents, and the toolsets they may use.")
 app.add_typer(agents)
 
 _INSTEAD = "GET and PUT /api/agents/AGENT/toolsets"

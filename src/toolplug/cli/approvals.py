@@ -19,9 +19,7 @@ from toolplug.execution.approvals import Approvals, Decision, Ticket
 from toolplug.host.config_files import ConfigFiles
 
 app: typer.Typer = typer.Typer()
-approvals: typer.Typer = typer.Typer(
-    name="approvals", help="Calls that a person must approve (policy: ask).", no_args_is_help=True
-)
+approvals: typer.Typer = typer.Typer(name="approvals", help="Calls that a person must approve (policy: ask).")
 app.add_typer(approvals)
 
 _INSTEAD = "GET /v1/approvals and POST /v1/approvals/ID"

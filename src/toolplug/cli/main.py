@@ -37,6 +37,9 @@ COMMANDS = {
 }
 """The module of each command, in the order of the help. Each module has a Typer application named `app`."""
 
+LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals"))
+"""Groups of commands that are their `list` where the line names none of them."""
+
 WRONG_COMMAND_LINE = 2
 
 _COMPLETION = "_TOOLPLUG_COMPLETE"
@@ -44,7 +47,7 @@ _COMPLETION = "_TOOLPLUG_COMPLETE"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (that of the process, where none is given) and return its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = _with_list(list(sys.argv[1:] if arguments is None else arguments))
     as_json = "--json" in given
     try:
         code: object = _application(given)(given, prog_name="toolplug", standalone_mode=False)
@@ -56,6 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_problems(problems_in(error), as_json=as_json)
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _with_list(given: Sequence[str]) -> Sequence[str]:
+    """The line, with `list` after the bare name of a group that has one."""
+    group, named = given[:1], given[1:2]
+    if LISTING.isdisjoint(group) or any(not word.startswith("-") or word == "--help" for word in named):
+        return given
+    return [*group, "list", *given[1:]]
 
 
 def _application(given: Sequence[str]) -> typer.Typer:

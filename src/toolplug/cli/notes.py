@@ -20,9 +20,7 @@ from toolplug.toolsets.saved.shown import ShownToolset
 from toolplug.toolsets.saved.tool_reference import ToolReference
 
 app: typer.Typer = typer.Typer()
-notes: typer.Typer = typer.Typer(
-    name="notes", help="Notes that a model reads below the description of a tool.", no_args_is_help=True
-)
+notes: typer.Typer = typer.Typer(name="notes", help="Notes that a model reads below the description of a tool.")
 app.add_typer(notes)
 
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="A tool of the toolset.")]
@@ -35,14 +33,16 @@ def notes_group() -> None:
 
 @notes.command("list")
 def list_notes(
-    toolset: ToolsetName,
+    toolset: Annotated[
+        str | None, typer.Argument(metavar="[TOOLSET]", help="The toolset; all of them where none is named.")
+    ] = None,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     subject: SubjectOption = OPERATOR,
     agent: AgentOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the notes of a toolset. Stale: the tool has changed since. Orphan: it is not there now.
+    """List the notes of a toolset, or of all. Stale: the tool has changed since. Orphan: it is not there now.
 
     Example: toolplug notes list writing
     """
@@ -92,15 +92,21 @@ def remove(
     raise typer.Exit(run_to_end(_removed(config_file(config), who, toolset, tool, names, as_json)))
 
 
-async def _listed(config: ConfigFiles, who: Caller, toolset: str, as_json: bool) -> int:
+async def _listed(config: ConfigFiles, who: Caller, toolset: str | None, as_json: bool) -> int:
     async with saved_toolsets(config) as saved:
-        shown = await saved.show(who, toolset)
+        names = [line.toolset.name for line in await saved.saved(who)] if toolset is None else [toolset]
+        every = [await saved.show(who, name) for name in names]
     if as_json:
-        print_json({"toolNotes": shown.fields()["toolNotes"]})
-    elif shown.toolset.notes:
-        print_table(("tool", "note", "state", "text"), _rows(shown))
+        notes_of = {shown.toolset.name: shown.fields()["toolNotes"] for shown in every}
+        each = [{"name": name, "toolNotes": tool_notes} for name, tool_notes in notes_of.items()]
+        print_json({"toolsets": each} if toolset is None else {"toolNotes": notes_of[toolset]})
+    elif not any(shown.toolset.notes for shown in every):
+        typer.echo(f"{toolset or 'saved toolsets'}: no notes; toolplug notes add makes some")
+    elif toolset is None:
+        rows = [(shown.toolset.name, *row) for shown in every for row in _rows(shown)]
+        print_table(("toolset", "tool", "note", "state", "text"), rows)
     else:
-        typer.echo(f"{toolset}: no notes; toolplug notes add makes some")
+        print_table(("tool", "note", "state", "text"), _rows(every[0]))
     return 0
 
 

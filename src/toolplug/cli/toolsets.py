@@ -27,9 +27,7 @@ from toolplug.toolsets.saved.shown import ShownToolset
 from toolplug.toolsets.saved.tool_reference import ToolReference
 
 app: typer.Typer = typer.Typer()
-toolsets: typer.Typer = typer.Typer(
-    name="toolsets", help="Saved toolsets: a caller's own choice of tools.", no_args_is_help=True
-)
+toolsets: typer.Typer = typer.Typer(name="toolsets", help="Saved toolsets: a caller's own choice of tools.")
 app.add_typer(toolsets)
 
 ToolNames = Annotated[list[str], typer.Argument(metavar="TOOL…", help="Its tools, in the order of the list.")]

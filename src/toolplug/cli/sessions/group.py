@@ -10,9 +10,7 @@ from toolplug.cli.sessions.show import show
 from toolplug.cli.sessions.tail import tail
 
 app: typer.Typer = typer.Typer()
-sessions: typer.Typer = typer.Typer(
-    name="sessions", help="Sessions, in which applications lend their tools.", no_args_is_help=True
-)
+sessions: typer.Typer = typer.Typer(name="sessions", help="Sessions, in which applications lend their tools.")
 app.add_typer(sessions)
 
 
