@@ -3,6 +3,8 @@
 message                  role and content
 function_call            a call that the model made, by its `call_id`
 function_call_output     the client's answer to it
+custom_tool_call         a call of a custom tool of the client's, and
+custom_tool_call_output  the answer to it
 reasoning                what the model thought; goes back where the model's server gave it
 item_reference           an item of a stored response
 mcp_approval_request, mcp_approval_response, mcp_list_tools
@@ -17,11 +19,15 @@ from typing import cast
 
 from toolplug.errors import ResponseRefused
 from toolplug.providers.json_object import as_object
+from toolplug.responses.custom import arguments_of
 
 Item = Mapping[str, object]
 
 WIRE_NAME = "wire_name"
 """The model's name for a tool, in items that have the name of its server for it."""
+CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
+"""Calls that are left to the client."""
+CLIENT_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
 MAX_TEXT = 10 * 1024 * 1024
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
@@ -40,7 +46,7 @@ def checked_items(given: object) -> list[Item]:
 
 def is_hosted_call(kind: object) -> bool:
     """Is it the type of an item that shows a call which was not left to the client."""
-    return isinstance(kind, str) and kind != "function_call" and _CALL_TYPE.fullmatch(kind) is not None
+    return isinstance(kind, str) and kind not in CLIENT_CALLS and _CALL_TYPE.fullmatch(kind) is not None
 
 
 def call_key(item: Item) -> str:
@@ -56,6 +62,13 @@ def is_cut(item: Item) -> bool:
 def called_name(item: Item) -> str:
     """The name by which the model calls the tool."""
     return str(item.get(WIRE_NAME) or item.get("name") or str(item.get("type")).removesuffix("_call"))
+
+
+def called_with(item: Item) -> str:
+    """The arguments of a call, as JSON."""
+    if item.get("type") == "custom_tool_call":
+        return arguments_of(str(item["input"]))
+    return str(item.get("arguments") or "{}")
 
 
 def text_of(part: Mapping[str, object]) -> str | None:
@@ -108,6 +121,10 @@ def _call(item: Item, at: str) -> None:
     _texts(item, at, ("call_id", "name", "arguments"))
 
 
+def _custom_call(item: Item, at: str) -> None:
+    _texts(item, at, ("call_id", "name", "input"))
+
+
 def _output(item: Item, at: str) -> None:
     _texts(item, at, ("call_id",))
     _content(item.get("output"), f"{at}.output", own=False)
@@ -140,6 +157,8 @@ _CHECKS: Mapping[str, Callable[[Item, str], None]] = {
     "message": _message,
     "function_call": _call,
     "function_call_output": _output,
+    "custom_tool_call": _custom_call,
+    "custom_tool_call_output": _output,
     "reasoning": _reasoning,
     "item_reference": _reference,
     "mcp_approval_request": _request,
@@ -148,11 +167,14 @@ _CHECKS: Mapping[str, Callable[[Item, str], None]] = {
 }
 
 
+_MAY_BE_EMPTY = frozenset({"arguments", "input"})
+
+
 def _texts(item: Item, at: str, names: Iterable[str]) -> None:
     for name in names:
         value = item.get(name)
-        if not isinstance(value, str) or not (value or name == "arguments"):
-            raise _refused(f"{at}.{name}", f"{name} should be text" + ("" if name == "arguments" else ", not empty"))
+        if not isinstance(value, str) or not (value or name in _MAY_BE_EMPTY):
+            raise _refused(f"{at}.{name}", f"{name} should be text" + ("" if name in _MAY_BE_EMPTY else ", not empty"))
 
 
 def _content(content: object, at: str, *, own: bool) -> None:

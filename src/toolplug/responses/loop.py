@@ -100,7 +100,7 @@ class Loop:
             offer = await self._offered()
             for event in self._server_lists(offer):
                 yield event
-            turn = Turn(draft, _callable(offer), self._taken, self._citations)
+            turn = Turn(draft, _callable(offer), offer.custom, self._taken, self._citations)
             async with aclosing(self._answer(turn, items, offer)) as events:
                 async for event in events:
                     yield event

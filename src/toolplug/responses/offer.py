@@ -16,6 +16,7 @@ from toolplug.providers.json_object import as_object
 from toolplug.providers.stub_table import StubTable
 from toolplug.providers.stubs import CHOICE, StubWarning, expand_builtin_tools
 from toolplug.providers.tool_choice import mapped_choice
+from toolplug.responses.custom import CUSTOM, as_function, as_function_choice
 from toolplug.responses.request import ResponseRequest
 
 OnRequest = Callable[[ToolDefinition], bool]
@@ -32,13 +33,15 @@ _NOTHING: Names = frozenset()
 class Offer(NamedTuple):
     """The tools of one turn.
 
-    `tools` and `choice` are in the Chat Completions form; `own` are the names of the client's functions, `hosted` the
-    other tools that are offered, `allowed` the names that may be called (None: any); `options` by canonical name.
+    `tools` and `choice` are in the Chat Completions form; `own` are the names of the client's functions, `custom` those
+    of them that are custom tools, `hosted` the other tools that are offered, `allowed` the names that may be called
+    (None: any); `options` by canonical name.
     """
 
     tools: Sequence[object]
     choice: object
     own: Names
+    custom: Names
     hosted: Sequence[ToolDefinition]
     allowed: Names | None
     options: Mapping[str, Mapping[str, object]]
@@ -53,10 +56,11 @@ def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *
     """The tools of a request as the catalog is now. Raises `ResponseRefused`."""
     entries = request.tools or []
     own = frozenset(_own_names(entries))
-    given = request.tool_choice
+    given = as_function_choice(request.tool_choice)
     _check_choice(given)
+    functions = [as_function(entry) for entry in entries]
     try:
-        expansion = expand_builtin_tools(entries, _Listed(catalog), tool_choice=given, strict=strict)
+        expansion = expand_builtin_tools(functions, _Listed(catalog), tool_choice=given, strict=strict)
     except UnmatchedStub as error:
         at = "tool_choice" if error.index == CHOICE else f"tools[{error.index}]"
         raise ResponseRefused("unmatched_stub", str(error), param=at) from None
@@ -77,6 +81,7 @@ def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *
         tools,
         _choice(expansion.tool_choice, allowed, catalog) if tools else None,
         own,
+        frozenset(str(entry["name"]) for entry in entries if entry.get("type") == CUSTOM),
         hosted if allowed is None else [tool for tool in hosted if tool.wire in allowed],
         _NOTHING if given == "none" else allowed,
         expansion.options,
@@ -86,7 +91,7 @@ def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *
 
 def check_choice(request: ResponseRequest, offer: Offer) -> None:
     """Raise `ResponseRefused` where one function must be called that is not offered."""
-    if as_object(request.tool_choice).get("type") == "function":
+    if as_object(request.tool_choice).get("type") in {"function", CUSTOM}:
         name = _name_of(offer.choice)
         if name is None or not any(_name_of(entry) == name for entry in offer.tools):
             raise _refused("tool_choice", f"it names {name!r}, which is no tool of this request")
@@ -98,14 +103,14 @@ def _own_names(entries: Sequence[Mapping[str, object]]) -> Iterator[str]:
         kind, at = entry.get("type"), f"tools[{index}]"
         if not isinstance(kind, str) or not kind:
             raise _refused(f"{at}.type", "a tool has a type, such as function")
-        if kind == "custom":
-            raise _refused(f"{at}.type", "custom tools are not known here; offer a function that takes a text")
-        if kind == "function":
+        if kind in {"function", CUSTOM}:
             name = entry.get("name")
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise _refused(f"{at}.name", "a function has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
             if not isinstance(entry.get("parameters", {}), dict | None):
                 raise _refused(f"{at}.parameters", "parameters should be a JSON Schema")
+            if kind == CUSTOM and not isinstance(entry.get("format"), dict | None):
+                raise _refused(f"{at}.format", "format should be an object with a type")
             yield name
 
 
@@ -160,7 +165,7 @@ def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: C
 
     entries: list[object] = []
     for entry in request.allowed_tools:
-        entries.append(_meant(entry, catalog, table) if isinstance(entry, str) else entry)
+        entries.append(_meant(entry, catalog, table) if isinstance(entry, str) else as_function_choice(entry))
     mapped = mapped_choice({"type": "allowed_tools", "tools": entries}, wires, lambda kind, message: None)
     listed = _chosen_names(mapped, catalog)
     return listed if by_choice is None else listed & by_choice

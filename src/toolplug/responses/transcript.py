@@ -9,10 +9,13 @@ import orjson
 
 from toolplug.providers.json_object import as_object
 from toolplug.responses.input_items import (
+    CLIENT_ANSWERS,
+    CLIENT_CALLS,
     WIRE_NAME,
     Item,
     call_key,
     called_name,
+    called_with,
     is_cut,
     is_hosted_call,
     parts_of,
@@ -49,7 +52,7 @@ class Transcript:
             kind = item.get("type")
             if kind == "mcp_approval_request":
                 self._answers.setdefault(call_key(item), _WAITS)
-            elif kind == "function_call_output" or is_hosted_call(kind):
+            elif kind in CLIENT_ANSWERS or is_hosted_call(kind):
                 self._answers[call_key(item)] = _answer(item)
 
     def add(self, item: Item) -> None:
@@ -59,7 +62,7 @@ class Transcript:
             self._say(item)
         elif kind == "reasoning":
             self._thought += _thought(item)
-        elif kind == "function_call" and not (is_cut(item) and call_key(item) not in self._answers):
+        elif kind in CLIENT_CALLS and not (is_cut(item) and call_key(item) not in self._answers):
             self._call(item, together=True)
         elif kind == "mcp_approval_request" or is_hosted_call(kind):
             self._call(item, together=False)
@@ -78,7 +81,7 @@ class Transcript:
         if call_id in self._called:
             return
         self._called.add(call_id)
-        function = {"name": called_name(item), "arguments": item.get("arguments") or "{}"}
+        function = {"name": called_name(item), "arguments": called_with(item)}
         call = {"id": call_id, "type": "function", "function": function}
         answer = {"role": "tool", "tool_call_id": call_id, "content": self._answers.get(call_id, "")}
         before = self._open_turn() if together else None

@@ -2,7 +2,8 @@
 
 thoughts      a `reasoning` item
 text          a `message` item; a refusal is another part of it
-calls         of the client's functions: `function_call` items as they are written; all others are kept for the loop
+calls         of the client's functions: `function_call` items as they are written, of its custom tools
+              `custom_tool_call` items when they are whole; all others are kept for the loop
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from toolplug.responses.backend import CallPart, Delta
 from toolplug.responses.citations import Citations
+from toolplug.responses.custom import input_of
 from toolplug.responses.draft import Draft, Event
 from toolplug.responses.input_items import Item
 
@@ -56,14 +58,21 @@ class _Call:
     item: dict[str, object] | None = None
     index: int = 0
 
+    @property
+    def is_custom(self) -> bool:
+        return self.item is not None and self.item["type"] == "custom_tool_call"
+
 
 class Turn:
     """Reads one answer. `finish` is why the model stopped, `calls` what it asked for, in its order."""
 
-    def __init__(self, draft: Draft, own: Collection[str], taken: set[str], citations: Citations) -> None:
+    def __init__(
+        self, draft: Draft, own: Collection[str], custom: Collection[str], taken: set[str], citations: Citations
+    ) -> None:
         self.finish: str | None = None
         self._draft = draft
         self._own = own
+        self._custom = custom
         self._taken = taken
         self._citations = citations
         self._calls: list[_Call] = []
@@ -188,26 +197,33 @@ class Turn:
         return call
 
     def _tell(self, call: _Call) -> Iterator[Event]:
+        custom = call.name in self._custom
         call.item = {
-            "id": self._draft.new_id("fc"),
-            "type": "function_call",
+            "id": self._draft.new_id("ctc" if custom else "fc"),
+            "type": "custom_tool_call" if custom else "function_call",
             "status": "in_progress",
             "call_id": call.id,
             "name": call.name,
-            "arguments": "",
+            "input" if custom else "arguments": "",
         }
         yield self._draft.added(call.item)
         call.index = len(self._draft.output) - 1
         yield from self._written(call, "".join(call.arguments))
 
     def _written(self, call: _Call, arguments: str) -> Iterator[Event]:
-        if arguments:
+        if arguments and not call.is_custom:
             yield self._draft.event("response.function_call_arguments.delta", **_place_of(call), delta=arguments)
 
     def _end_call(self, call: _Call, status: str) -> Iterator[Event]:
         arguments = "".join(call.arguments)
-        yield self._draft.event("response.function_call_arguments.done", **_place_of(call), arguments=arguments)
-        yield self._draft.done(call.index, {**(call.item or {}), "arguments": arguments, "status": status})
+        if call.is_custom:
+            said = {"input": input_of(arguments)}
+            yield self._draft.event("response.custom_tool_call_input.delta", **_place_of(call), delta=said["input"])
+            yield self._draft.event("response.custom_tool_call_input.done", **_place_of(call), **said)
+        else:
+            said = {"arguments": arguments}
+            yield self._draft.event("response.function_call_arguments.done", **_place_of(call), **said)
+        yield self._draft.done(call.index, {**(call.item or {}), **said, "status": status})
 
 
 def _place_of(call: _Call) -> dict[str, object]:

@@ -12,11 +12,19 @@ from typing import NamedTuple
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import ResponseRefused
 from toolplug.responses.hosted import ticket_of
-from toolplug.responses.input_items import Item, call_key, called_name, is_cut, is_hosted_call
+from toolplug.responses.input_items import (
+    CLIENT_ANSWERS,
+    CLIENT_CALLS,
+    Item,
+    call_key,
+    called_name,
+    is_cut,
+    is_hosted_call,
+)
 from toolplug.responses.offer import Names
 from toolplug.responses.turn import ModelCall
 
-_ANSWERS = frozenset({"function_call_output", "mcp_approval_request"})
+_ANSWERS = CLIENT_ANSWERS | {"mcp_approval_request"}
 """A call that waits for a person is not left to be made."""
 
 
@@ -44,19 +52,19 @@ class Unfinished(NamedTuple):
 def unfinished(history: Sequence[Item], sent: Sequence[Item], own: Names, catalog: Catalog) -> Unfinished:
     """What is left to be done. Raises `ResponseRefused` for an answer that nobody asked for, or one that is missing."""
     items = [*history, *sent]
-    calls = {str(item["call_id"]): item for item in items if item.get("type") == "function_call"}
+    calls = {str(item["call_id"]): item for item in items if item.get("type") in CLIENT_CALLS}
     answered = {str(item["call_id"]) for item in items if _answers(item)}
     for index, item in enumerate(sent):
-        if item.get("type") == "function_call_output" and item["call_id"] not in calls:
-            message = f"no function_call has the call_id {item['call_id']!r}"
+        if item.get("type") in CLIENT_ANSWERS and item["call_id"] not in calls:
+            message = f"no call has the call_id {item['call_id']!r}"
             raise ResponseRefused("unknown_call_id", message, param=f"input[{index}].call_id")
     left: list[tuple[ModelCall, str | None]] = []
     for call_id, item in calls.items():
         if call_id in answered or is_cut(item):
             continue
         name = str(item["name"])
-        if name in own or catalog.find(name) is None:
-            message = f"the call {call_id!r} of {name!r} has no function_call_output; send one"
+        if name in own or item["type"] != "function_call" or catalog.find(name) is None:
+            message = f"the call {call_id!r} of {name!r} has no {item['type']}_output; send one"
             raise ResponseRefused("missing_tool_output", message, param="input")
         key = item.get("id")
         left.append((ModelCall(call_id, name, str(item["arguments"])), key if isinstance(key, str) else None))
