@@ -37,6 +37,7 @@ async def test_every_provider_is_shown_with_its_state_and_what_to_do(client: Asy
 async def test_a_provider_is_switched_off_and_on(client: AsyncClient) -> None:
     off = await client.post("/v1/providers/sample/disable", headers=ROOT)
     assert (off.status_code, off.json()["state"], off.json()["tools"]) == (200, "disabled", [])
+    assert off.json()["fix"] == "POST /v1/providers/sample/enable, or reload"
     assert (await client.get("/v1/providers", headers=ALICE)).json()["providers"][0] == off.json()
     on = await client.post("/v1/providers/sample/enable", headers=ROOT)
     assert (on.status_code, on.json()["state"]) == (200, "active")

@@ -64,7 +64,8 @@ class ProviderEntries:
         for key in node.entries if node is not None else ():
             try:
                 types[key], enabled = reader._named(key)
-                wanted[key] = reader._read(key) if enabled else reader.switched_off(key, "enabled is not true")
+                fix = f"set providers.{key}.enabled to true"
+                wanted[key] = reader._read(key) if enabled else reader.switched_off(key, "enabled is not true", fix)
             except ConfigError as error:
                 problems.extend(error.problems)
         return replace(reader, wanted=wanted)
@@ -93,8 +94,8 @@ class ProviderEntries:
         wanted = self.wanted[key]
         return wanted if wanted.build is not None else self._read(key)
 
-    def switched_off(self, key: str, reason: str) -> Wanted:
-        """The entry of a key as one that does not run."""
+    def switched_off(self, key: str, reason: str, fix: str) -> Wanted:
+        """The entry of a key as one that does not run; `fix` is what makes it run."""
         self.check_known(key)
         found = self.types[key]
         record = ProviderRecord(
@@ -102,7 +103,7 @@ class ProviderEntries:
             type=found.type,
             state=ProviderState.DISABLED,
             reason=reason,
-            fix=f"set providers.{key}.enabled to true",
+            fix=fix,
             distribution=found.distribution,
             version=found.version,
         )

@@ -34,7 +34,8 @@ def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]
         elif on:
             wanted.append(entries.switched_on(key))
         else:
-            wanted.append(entries.switched_off(key, "switched off while running"))
+            fix = f"POST /v1/providers/{key}/enable, or reload"
+            wanted.append(entries.switched_off(key, "switched off while running", fix))
     return wanted
 
 

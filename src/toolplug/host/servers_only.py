@@ -27,7 +27,7 @@ def open_servers_only(config: Source, problems: list[Problem], *, environ: Mappi
         configuration = read_configuration(source, environ, installed, coded)
         problems.extend(configuration.servers.problems)
         entries = configuration.providers
-        off = {key: entries.switched_off(key, _REASON) for key in entries.wanted}
+        off = {key: entries.switched_off(key, _REASON, "") for key in entries.wanted}
         return replace(configuration, providers=replace(entries, wanted=off))
 
     return Host(config, environ, read, serving=False)
