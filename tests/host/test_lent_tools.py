@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.host.conftest import Package
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
+from toolplug.errors import SessionRefused
 from toolplug.sessions.negotiation import Registration
 from toolplug.sessions.reader import Reader
 from toolplug.sessions.session import Session
@@ -151,6 +153,26 @@ async def test_a_queued_call_is_taken_up_by_the_next_process(tmp_path: Path) -> 
         assert (await host.queued.look(session, queued)).status == "sent"
         session.relay.answer(queued, 4)
         while (found := await host.queued.look(session, queued)).status != "done":
+            await asyncio.sleep(0)
+        assert found.result is not None
+        assert (found.call_id, found.result.output) == ("mine", "4")
+
+
+@pytest.mark.requirement("I3-2-queued-restart", "C-6-lease")
+async def test_an_answer_to_a_request_of_the_process_before_is_taken(tmp_path: Path) -> None:
+    settings = {"store": f"sqlite:///{tmp_path}/state.db"}
+    async with open_host(settings, environ={}) as host:
+        session, stream = await lent(host)
+        deadline = asyncio.get_running_loop().time() + 60
+        context = CallContext(principal=ALICE, session=session.code, deadline=deadline)
+        queued = await host.queued.start(session, ToolCall("mine", "add", {"n": 2}), context, most=1)
+        assert (await request_on(stream))["id"] == queued
+        code = session.code
+    async with open_host(settings, environ={}) as host:
+        session = await host.sessions.find(code, "default")
+        while (found := await host.queued.look(session, queued)).status != "done":
+            with suppress(SessionRefused):  # until the call is taken up
+                session.relay.answer(queued, 4)
             await asyncio.sleep(0)
         assert found.result is not None
         assert (found.call_id, found.result.output) == ("mine", "4")

@@ -197,9 +197,11 @@ class Relay:
 
     def _waiting(self, request_id: str) -> _Request:
         request = self._requests.get(request_id)
-        if request is not None and request.attempt and not request.answer.done():
+        # One of a reserved id may have been sent by an earlier process, whose plugin answers this one.
+        sent = request is not None and (request.attempt > 0 or request_id in self._reserved)
+        if request is not None and sent and not request.answer.done():
             return request
-        finish = self._finished.get(request_id) if request is None or not request.attempt else "late"
+        finish = "late" if sent else self._finished.get(request_id)
         if finish == "answered":
             raise SessionRefused("already_answered", "this request has been answered; a request takes one answer")
         if finish == "late":
