@@ -412,3 +412,31 @@ async def test_a_limit_that_could_not_act_where_it_stands_is_refused(config: Wri
         "providers.yaml:5:49: providers.notes.tools.write: queue needs max_concurrency beside it, whose places are"
         " waited for",
     ]
+
+
+@pytest.mark.requirement("C-5-origin", "C-5-hosts-other")
+async def test_hosts_and_origins_that_no_browser_sends_are_refused(config: Write) -> None:
+    path = config(
+        """\
+        http:
+          allowed_hosts: [tools.example.org, "tools.example.org:8443", "[::1]:80", "::1", "*.example.org", "http://tools"]
+          allowed_origins:
+            - https://app.example.org
+            - http://localhost:8000/
+            - http://[::1]:8000
+            - chrome-extension://abcdefgh
+            - "null"
+            - "*"
+            - localhost:8000
+            - https://app.example.org/page
+        """
+    )
+    origin = "should be an origin as browsers send it, such as https://app.example.org, without path and wildcards"
+    host = "should be a host name as it stands in the Host header, such as tools.example.org, without wildcards"
+    assert await problems(path) == [
+        f"providers.yaml:2:83: http.allowed_hosts[4]: {host}, not '*.example.org'",
+        f"providers.yaml:2:100: http.allowed_hosts[5]: {host}, not 'http://tools'",
+        f"providers.yaml:9:7: http.allowed_origins[5]: {origin}, not '*'",
+        f"providers.yaml:10:7: http.allowed_origins[6]: {origin}, not 'localhost:8000'",
+        f"providers.yaml:11:7: http.allowed_origins[7]: {origin}, not 'https://app.example.org/page'",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
@@ -28,6 +29,8 @@ RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_route
 DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
 _PEM = "-----BEGIN PUBLIC KEY-----"
+_HOST = re.compile(r"[0-9A-Fa-f:]+|(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@]+)(:[0-9]{1,5})?")
+_ORIGIN = re.compile(r"null|[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?/?")
 Offer = Literal["always", "on_request"]
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 
@@ -121,11 +124,30 @@ class Auth(Part):
         return self
 
 
+def _host_name(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise shape_error("a host name as it stands in the Host header, such as tools.example.org, without wildcards")
+    return text
+
+
+def _origin(text: str) -> str:
+    """Refuse what no browser sends: it would let nobody in, and nobody would know why."""
+    if not _ORIGIN.fullmatch(text):
+        raise shape_error("an origin as browsers send it, such as https://app.example.org, without path and wildcards")
+    return text
+
+
 class Http(Part):
     """What the HTTP face lets in."""
 
-    allowed_hosts: Annotated[tuple[str, ...], Field(strict=False, description="Host names besides the bound one")] = ()
-    allowed_origins: Annotated[tuple[str, ...], Field(strict=False, description="browser origins that may call")] = ()
+    allowed_hosts: Annotated[
+        tuple[Annotated[str, AfterValidator(_host_name)], ...],
+        Field(strict=False, description="Host names besides the bound one"),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[Annotated[str, AfterValidator(_origin)], ...],
+        Field(strict=False, description="browser origins that may call"),
+    ] = ()
     max_body: Annotated[Size, Field(ge=1)] = 1024 * 1024
 
 
