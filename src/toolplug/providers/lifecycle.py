@@ -64,8 +64,9 @@ async def _outcome(step: Step) -> BaseException | None:
 def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderError:
     text = entry.masked(str(error)).strip()
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    without = ", or set required: false to start without this provider" if entry.required else ""
     return ProviderError(
         f"{owner(entry)}: {what} raised {said}",
         state=ProviderState.START_FAILED,
-        fix="mend what it says, or set required: false to start without this provider",
+        fix=f"mend what it says{without}",
     )
