@@ -35,7 +35,7 @@ async def store(clock: ManualClock) -> AsyncIterator[MemoryStore]:
 
 @pytest.fixture
 def artifacts(store: MemoryStore) -> Artifacts:
-    return Artifacts(store, TTL_S)
+    return Artifacts(store, lambda: TTL_S)
 
 
 @pytest.fixture

@@ -223,8 +223,10 @@ async def test_a_long_result_is_kept_whole_where_artifacts_are_on(config: Write)
 
 @pytest.mark.requirement("C-3-artifact-ttl")
 async def test_a_long_result_is_kept_for_as_long_as_a_session_lives(config: Write) -> None:
-    text = "providers: {hello: {enabled: true}}\nlimits: {artifacts: true, max_result_bytes: 10}\nsessions: {ttl: 5m}"
+    text = "providers: {hello: {enabled: true}}\nlimits: {artifacts: true, max_result_bytes: 10}"
     async with open_host(config(text)) as host:
+        config(f"{text}\nsessions: {{ttl: 5m}}")
+        await host.reload(by=ADMIN)
         before = host.store.now()
         call = ToolCall("1", "hello", {"name": "everybody"})
         await host.executor_for(ADMIN).execute(call, CallContext(principal=ADMIN))

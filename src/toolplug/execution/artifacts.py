@@ -45,9 +45,11 @@ def random_handle() -> str:
 
 
 class Artifacts:
-    """Texts kept for `ttl_s` seconds under handles that cannot be guessed, each for one tenant and session."""
+    """Texts kept under handles that cannot be guessed, each for one tenant and session, and for `ttl_s()` seconds."""
 
-    def __init__(self, store: Store, ttl_s: float, *, new_handle: Callable[[], str] = random_handle) -> None:
+    def __init__(
+        self, store: Store, ttl_s: Callable[[], float], *, new_handle: Callable[[], str] = random_handle
+    ) -> None:
         self._store = store
         self._ttl_s = ttl_s
         self._new_handle = new_handle
@@ -55,7 +57,7 @@ class Artifacts:
     async def keep(self, text: str, context: CallContext) -> str:
         """Keep the text for this caller's tenant and session: its handle. Raises `StoreError`."""
         handle = self._new_handle()
-        await self._store.commit(_key(handle, context), text.encode(), expected=0, ttl_s=self._ttl_s)
+        await self._store.commit(_key(handle, context), text.encode(), expected=0, ttl_s=self._ttl_s())
         return handle
 
     async def read(self, handle: str, offset: int, limit: int, context: CallContext) -> Piece:

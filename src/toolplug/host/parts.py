@@ -84,7 +84,14 @@ class Parts:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
             metrics, approvals, ledger = CollectorRegistry(), Approvals(store), Ledger()
             saved = saved_setup(configuration, store, ledger, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
-            setup = registry_setup(configuration, store, approvals, ledger, saved.services)
+            setup = registry_setup(
+                configuration,
+                store,
+                approvals,
+                ledger,
+                saved.services,
+                lambda: parts.configuration.settings.sessions.ttl,
+            )
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, setup=setup))
             await registry.apply(wanted_providers(configuration, {}))
             servers = await life.enter_async_context(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from toolplug.execution.approvals import Approvals
@@ -19,15 +20,20 @@ from toolplug.stores.store import Store
 
 
 def registry_setup(
-    configuration: Configuration, store: Store, approvals: Approvals, ledger: Ledger, services: Services
+    configuration: Configuration,
+    store: Store,
+    approvals: Approvals,
+    ledger: Ledger,
+    services: Services,
+    session_ttl: Callable[[], float],
 ) -> Setup:
     """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none.
 
-    A result that was too long is kept for as long as a session lives (CONTRACT.md section 3).
+    `session_ttl()` is how long sessions live now: as long a result that was too long is kept (CONTRACT.md section 3).
     """
     settings = configuration.settings
     lanes = Lanes()
-    artifacts = Artifacts(store, settings.sessions.ttl)
+    artifacts = Artifacts(store, session_ttl)
     around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts, approvals=approvals)
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
