@@ -50,8 +50,8 @@ async def test_the_log_tells_of_lists_that_are_different_only(
     discovery.due(CLOCK)
     await asyncio.sleep(2)
     assert [record.getMessage() for record in caplog.records] == [
-        "server 'clock' lists 1 tools: 1 added",
-        "server 'clock' lists 1 tools: 1 added, 1 removed",
+        "server 'clock' lists 1 tool: 1 added",
+        "server 'clock' lists 1 tool: 1 added, 1 removed",
     ]
 
 

@@ -17,7 +17,7 @@ OPERATOR = Principal(subject="olga", scopes=frozenset({"admin"}))
 
 async def test_one_line_says_of_each_server_where_it_stands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "toolplug.host")
-    web = PlainServer(tmp_path / "web", "fetch", "echo")
+    web = PlainServer(tmp_path / "web", "fetch")
     servers = {"web": web.entry, "gone": {"command": "/nowhere/at-all"}, "off": {**web.entry, "enabled": False}}
     settings = {"mcp_servers": servers, "store": f"sqlite:///{tmp_path}/state.db"}
     async with open_host(settings, environ={}, serving=False) as host:
@@ -29,7 +29,7 @@ async def test_one_line_says_of_each_server_where_it_stands(tmp_path: Path, capl
         pass
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MCP server ")]
     assert lines == [
-        "MCP server web: success, 2 tools",
+        "MCP server web: success, 1 tool",
         f"MCP server gone: failed, 0 tools ({error})",
         "MCP server off: off",
     ]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import typer
 
-from toolplug.cli.answer import counted, print_json
+from toolplug.catalog.counted import counted
+from toolplug.cli.answer import print_json
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file

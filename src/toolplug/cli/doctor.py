@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from toolplug.cli.answer import counted, print_json
+from toolplug.catalog.counted import counted
+from toolplug.cli.answer import print_json
 from toolplug.cli.entered_host import entered
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings

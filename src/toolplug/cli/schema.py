@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from toolplug.cli.answer import counted, print_json
+from toolplug.catalog.counted import counted
+from toolplug.cli.answer import print_json
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.host.file_schema import file_schema

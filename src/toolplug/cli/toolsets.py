@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from toolplug.cli.answer import counted, print_json
+from toolplug.catalog.counted import counted
+from toolplug.cli.answer import print_json
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file

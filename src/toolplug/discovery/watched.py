@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from toolplug.catalog.cleaning import cleaned, in_one_line
+from toolplug.catalog.counted import counted
 from toolplug.discovery.backoff import FIRST_S, backoff_s
 from toolplug.discovery.changes import NO_CHANGE, changes
 from toolplug.discovery.kept import Kept, Listing, begun, discovering, failed, succeeded, with_newer_tools
@@ -293,7 +294,8 @@ class Watched:
             return
         difference = changes(before.tools, record.tools)
         level = logging.DEBUG if difference == NO_CHANGE else logging.INFO
-        _LOG.log(level, "server %r lists %d tools: %s", self.server.name.id, len(record.tools), difference)
+        tools = counted(len(record.tools), "tool")
+        _LOG.log(level, "server %r lists %s: %s", self.server.name.id, tools, difference)
 
     def _rest(self, seconds: float) -> None:
         self._rests_until = asyncio.get_running_loop().time() + seconds

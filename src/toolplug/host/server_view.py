@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+from toolplug.catalog.counted import counted
 from toolplug.config.arguments import named_arguments
 from toolplug.config.masking import MASK, holds_credentials, masked
 from toolplug.discovery.record import DiscoveryRecord
@@ -41,7 +42,7 @@ class ServerView(NamedTuple):
         if not self.enabled:
             return "off"
         record = self.record
-        known = f"{record.status}, {len(record.tools)} {'stale ' if record.stale else ''}tools"
+        known = f"{record.status}, {counted(len(record.tools), 'stale tool' if record.stale else 'tool')}"
         return known if record.error is None else f"{known} ({record.error})"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import typer
 
-from toolplug.cli.answer import counted
+from toolplug.catalog.counted import counted
 from toolplug.cli.importing.plan import ImportPlan
 
 
