@@ -181,7 +181,7 @@ async def test_a_wrong_entry_is_reported_and_the_host_starts_without_it(
             await found(host)
             assert pid(await call(host, "fs.read"))
     assert [record.getMessage() for record in caplog.records if "going on without" in record.getMessage()] == [
-        f"{problem}; going on without this MCP server" for problem in problems
+        f"{problem}; going on without it" for problem in problems
     ]
 
 

@@ -383,7 +383,7 @@ class Host:
 
 def _say_wrong_servers(configuration: Configuration) -> None:
     for problem in configuration.servers.problems:
-        _LOG.error("%s; going on without this MCP server", problem)
+        _LOG.error("%s; going on without it", problem)
 
 
 def _because(record: ProviderRecord) -> str:
