@@ -34,6 +34,14 @@ async def test_an_unknown_or_doubled_format_is_refused(client: AsyncClient, quer
     assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_request", param)
 
 
+@pytest.mark.requirement("C-5-catalog-bare")
+@pytest.mark.parametrize("path", ["/v1/tools", "/v1/explain?tool=echo", "/api/catalog", "/api/toolsets"])
+async def test_an_agent_or_session_without_a_value_is_none(client: AsyncClient, path: str) -> None:
+    plain = await client.get(path, headers=ROOT)
+    empty = await client.get(f"{path}{'&' if '?' in path else '?'}agent=&session=", headers=ROOT)
+    assert (empty.status_code, empty.content) == (200, plain.content)
+
+
 async def test_a_query_of_very_many_fields_is_refused(client: AsyncClient) -> None:
     answer = await client.get("/v1/tools?" + "&".join(f"f{number}=1" for number in range(33)), headers=ALICE)
     assert answer.json()["error"]["code"] == "invalid_request"

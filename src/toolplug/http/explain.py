@@ -17,10 +17,10 @@ async def explain(host: Host, exchange: Exchange) -> None:
     tool = query.get("tool")
     if not tool:
         raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
-    session = query.get("session")
+    session = query.get("session") or None
     if session is not None:
         await host.sessions.find(session, exchange.principal.tenant)
-    found = host.explain(tool, exchange.principal, agent=query.get("agent"), session=session)
+    found = host.explain(tool, exchange.principal, agent=query.get("agent") or None, session=session)
     body = {
         "name": found.name,
         "found": found.found,

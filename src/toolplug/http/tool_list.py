@@ -24,7 +24,8 @@ async def list_tools(host: Host, exchange: Exchange) -> None:
     if dialect not in DIALECTS:
         raise invalid_request(f"there is no format {dialect[:40]!r}; there are {', '.join(DIALECTS)}", "format")
     toolsets = [name for name in query.get("toolsets", "").split(",") if name]
-    catalog = await catalog_of(host, exchange.principal, query.get("agent"), query.get("session"), toolsets)
+    agent, session = query.get("agent") or None, query.get("session") or None
+    catalog = await catalog_of(host, exchange.principal, agent, session, toolsets)
     etag = f'"{catalog.etag}-{dialect}"'.encode()
     headers = [(b"etag", etag), (b"cache-control", b"private, no-cache"), _VARY]
     if has_version(exchange.headers.get(b"if-none-match"), etag):

@@ -15,10 +15,10 @@ PRIVATE = ((b"cache-control", b"private, no-cache"),)
 async def asking(host: Host, exchange: Exchange) -> Caller:
     """Who asks, through the agent and the session of the query. Raises `AccessError` and `StoreError`."""
     query = exchange.query()
-    session = query.get("session")
+    session = query.get("session") or None
     if session is not None:
         await host.sessions.find(session, exchange.principal.tenant)
-    return Caller(exchange.principal, query.get("agent"), session, exchange.request_id)
+    return Caller(exchange.principal, query.get("agent") or None, session, exchange.request_id)
 
 
 async def answer_toolset(exchange: Exchange, shown: ShownToolset, *, status: int = 200) -> None:

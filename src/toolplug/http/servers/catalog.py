@@ -9,7 +9,7 @@ from toolplug.http.if_none_match import has_version
 
 async def show_catalog(host: Host, exchange: Exchange) -> None:
     """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
-    session = exchange.query().get("session")
+    session = exchange.query().get("session") or None
     if session is not None:
         await host.sessions.find(session, exchange.principal.tenant)
     page = host.catalog_page(exchange.principal, session=session)
