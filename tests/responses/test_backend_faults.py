@@ -63,12 +63,16 @@ async def test_a_fault_before_any_output_is_an_http_error(stage: Stage, fault: A
 
 
 @pytest.mark.requirement("I6-1-backend-errors")
-async def test_a_backend_that_is_not_there_is_an_http_error(staging: Staging) -> None:
+async def test_a_backend_that_is_not_there_is_an_http_error_and_a_line_of_the_log(
+    staging: Staging, caplog: pytest.LogCaptureFixture
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     stage = await staging(backend={"base_url": f"http://127.0.0.1:{port}/v1", "retries": 0})
     answer = await stage.post(model=MODEL, input="Hi")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "backend_unreachable")
+    said = [record.getMessage() for record in caplog.records if record.name == "toolplug.responses"]
+    assert said == ["the model's server gave no answer: backend_unreachable"]
 
 
 @pytest.mark.requirement("I6-1-backend-errors")

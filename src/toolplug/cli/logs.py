@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 
 AUDIT = "toolplug.audit"
-QUIETED = ("client", "httpcore2", "httpx2", "mcp", "uvicorn", "watchfiles")
+QUIETED = ("client", "httpcore2", "httpx2", "mcp", "openai", "uvicorn", "watchfiles")
 """Libraries whose own reports only matter when something is wrong."""
 
 

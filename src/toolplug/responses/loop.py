@@ -9,6 +9,7 @@ ends        no call, a call of the client's own, one that a person must approve:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -36,6 +37,7 @@ from toolplug.responses.unfinished import Unfinished, unfinished
 
 MAX_TURNS = 10
 
+_LOG = logging.getLogger("toolplug.responses")
 _FREE = frozenset({None, "auto", "none"})
 
 
@@ -84,6 +86,7 @@ class Loop:
                 async for event in events:
                     yield event
         except BackendFailed as error:
+            _LOG.warning("the model's server gave no answer: %s", error.code)  # its own words may quote the question
             if self._request.is_plain and not draft.output:
                 raise
             yield draft.fail(error.code, str(error))
