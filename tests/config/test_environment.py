@@ -95,7 +95,9 @@ def test_every_unset_variable_is_reported_at_its_place() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["${}", "${1X}", "${X-d}", "${X:?e}", "${ X }", "${X", "${X:-d"])
+@pytest.mark.parametrize(
+    "text", ["${}", "${1X}", "${X-d}", "${X:?e}", "${ X }", "${X", "${X:-d", "${X:-${Y}}", "${X:-a${Y:-b}}"]
+)
 def test_what_only_looks_like_a_reference_is_refused(text: str) -> None:
     [problem] = refusal(f"a: '{text}'\n", X="1")
 

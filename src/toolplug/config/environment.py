@@ -19,7 +19,8 @@ from toolplug.config.section import Section
 from toolplug.errors import Problem
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
-_BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{).)*))?", re.DOTALL)
+"""A default that holds a reference is none: where it ends would be a guess."""
 
 
 def expand(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Section:
