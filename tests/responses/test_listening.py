@@ -149,3 +149,31 @@ async def test_who_may_not_read_a_response_may_not_listen(stage: Stage) -> None:
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "stream")
     await stage.http.delete(path.partition("?")[0])
     assert (await stage.http.get(path)).status_code == 404
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+async def test_what_another_process_has_stopped_does_not_come_back(
+    desk_package: None, tmp_path: Path, how: str
+) -> None:
+    sections = {"store": f"sqlite:///{tmp_path / 'state.db'}"}
+    backend = ScriptedBackend()
+    backend.plays(WAIT, says("Never heard."))
+    async with AsyncExitStack() as opened:
+        reached = {"base_url": f"{await opened.enter_async_context(serving(backend))}/v1"}
+        maker = await opened.enter_async_context(staged(backend, reached, "maker", sections))
+        other = await opened.enter_async_context(staged(backend, reached, "other", sections))
+        listener = await opened.enter_async_context(AsyncOpenAI(base_url=f"{maker.url}/v1", api_key="alice-key"))
+        stream = await listener.responses.create(model=MODEL, input="Go", background=True, stream=True)
+        begun = await anext(stream)
+        await maker.board.reached["a"].wait()
+        assert begun.type == "response.created"
+        await getattr(other.client.responses, how)(begun.response.id)
+        maker.board.open("a")
+        last = [event async for event in stream][-1]
+        if how == "cancel":
+            assert last.type == "response.incomplete"
+            assert (await maker.client.responses.retrieve(begun.response.id)).status == "cancelled"
+        else:
+            with pytest.raises(openai.NotFoundError):
+                await maker.client.responses.retrieve(begun.response.id)
+    assert len(backend.asked) == 1

@@ -8,15 +8,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from secrets import token_hex
 
-from toolplug.errors import ResponseRefused, StoreError
+from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.responses.asker import Asker
 from toolplug.responses.backend import Backend
 from toolplug.responses.background import Background
 from toolplug.responses.draft import FINAL, Draft, Event
-from toolplug.responses.input_items import Item, checked_items
+from toolplug.responses.input_items import checked_items
+from toolplug.responses.keeping import Keeping
 from toolplug.responses.loop import MAX_TURNS, Loop
 from toolplug.responses.request import ResponseRequest
-from toolplug.responses.stored import Kept, StoredResponses, with_ids
+from toolplug.responses.stored import Kept, StoredResponses
 from toolplug.stores.store import Store
 
 TTL_S = 30 * 86_400.0
@@ -45,6 +46,8 @@ class Responses:
     async def events(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> AsyncGenerator[Event]:
         """Make a response. It is kept before its last event; one that is closed early is kept as `cancelled`.
 
+        The last event is missing where another process has stopped or deleted the response.
+
         Raises `ResponseRefused`, `StoreError` and what `asker_for` raises before the first event, and `BackendFailed`
         as `Loop.events` does.
         """
@@ -53,17 +56,20 @@ class Responses:
         request = await self._with_references(request, tenant)
         asker = await asker_for(conversation)
         loop = Loop(await self._load(), asker, request, max_turns=self._max_turns)
-        draft, sent = loop.draft, loop.sent
+        draft = loop.draft
+        keeping = Keeping(self.stored, tenant, draft, loop.sent, conversation)
         try:
             async with aclosing(loop.events([item for kept in chain for item in kept.items])) as events:
                 async for event in events:
                     if request.is_stored and (draft.status in FINAL or _is_news(request, event)):
-                        yield await self._kept(tenant, event, draft, sent, conversation)
+                        yield await _kept(keeping, draft, event)
                     else:
                         yield event
+        except StoreConflict:
+            return
         except (asyncio.CancelledError, GeneratorExit):
             if request.is_stored and draft.status == "cancelled":
-                await self._keep_cancelled(tenant, draft, sent, conversation)
+                await _keep_cancelled(keeping)
             raise
 
     async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> Mapping[str, object]:
@@ -135,25 +141,26 @@ class Responses:
                 items[index] = await self.stored.item(tenant, str(item["id"]), f"input[{index}].id")
         return request.model_copy(update={"input": items})
 
-    async def _kept(self, tenant: str, event: Event, draft: Draft, sent: list[Item], conversation: str) -> Event:
-        """The event, once the response is kept; where it cannot be, the event that says so."""
-        try:
-            await self._keep(tenant, draft, sent, conversation)
-        except StoreError as error:
-            _LOG.error("a response is not kept: %s", error)
-            failed = draft.fail("store_unavailable", "the store cannot keep the response now")
-            return {**failed, "sequence_number": event["sequence_number"]}
-        return event
 
-    async def _keep_cancelled(self, tenant: str, draft: Draft, sent: list[Item], conversation: str) -> None:
-        """Keep what there is of a response that nobody waits for any more."""
-        try:
-            await self._keep(tenant, draft, sent, conversation)
-        except StoreError as error:
-            _LOG.error("a cancelled response is not kept: %s", error)
+async def _kept(keeping: Keeping, draft: Draft, event: Event) -> Event:
+    """The event, once the response is kept; where it cannot be, the event that says so. Raises `StoreConflict`."""
+    try:
+        await keeping.write()
+    except StoreConflict:
+        raise
+    except StoreError as error:
+        _LOG.error("a response is not kept: %s", error)
+        failed = draft.fail("store_unavailable", "the store cannot keep the response now")
+        return {**failed, "sequence_number": event["sequence_number"]}
+    return event
 
-    async def _keep(self, tenant: str, draft: Draft, sent: list[Item], conversation: str) -> None:
-        await self.stored.keep(tenant, Kept(draft.object(), with_ids(sent, draft.key), conversation, draft.hidden))
+
+async def _keep_cancelled(keeping: Keeping) -> None:
+    """Keep what there is of a response that nobody waits for any more."""
+    try:
+        await keeping.write_cancelled()
+    except StoreError as error:
+        _LOG.error("a cancelled response is not kept: %s", error)
 
 
 def _is_news(request: ResponseRequest, event: Event) -> bool:

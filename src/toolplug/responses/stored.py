@@ -65,10 +65,13 @@ class StoredResponses:
         self._store = store
         self.ttl_s: float = ttl_s
 
-    async def keep(self, tenant: str, kept: Kept) -> None:
-        """Write a response, in place of what it was before."""
-        value = orjson.dumps(kept._asdict())
-        await self._store.commit(_key(tenant, str(kept.response["id"])), value, ttl_s=self.ttl_s)
+    async def keep(self, tenant: str, kept: Kept, *, expected: int | None = None) -> int:
+        """Write a response, in place of what it was before, and give its revision.
+
+        Raises `StoreConflict` where it has another than `expected`, 0 for none.
+        """
+        key, value = _key(tenant, str(kept.response["id"])), orjson.dumps(kept._asdict())
+        return await self._store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
     async def read(self, tenant: str, response: str) -> Kept:
         """Read a response. Raises `ResponseRefused` where the tenant has none of this id."""
