@@ -221,6 +221,15 @@ async def test_a_long_result_is_kept_whole_where_artifacts_are_on(config: Write)
         assert list(host.registry.catalog) == ["hello"]
 
 
+@pytest.mark.requirement("C-12-open-host-settings", "C-2-expand-quoted")
+async def test_text_of_a_mapping_stays_text_whatever_its_variables_hold() -> None:
+    providers = {"hello": {"enabled": True, "greeting": "${WORD}"}}
+    async with open_host({"store": "memory://", "providers": providers}, environ={"WORD": "007"}) as host:
+        call = ToolCall("1", "hello", {"name": "everybody"})
+        said = await host.registry.execute(call, CallContext(principal=ADMIN))
+        assert said.output == "007, everybody!"
+
+
 @pytest.mark.requirement("C-3-artifact-ttl")
 async def test_a_long_result_is_kept_for_as_long_as_a_session_lives(config: Write) -> None:
     text = "providers: {hello: {enabled: true}}\nlimits: {artifacts: true, max_result_bytes: 10}"
