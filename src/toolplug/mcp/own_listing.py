@@ -30,14 +30,15 @@ class OwnListing:
         self._first = first
         self._changed = changed
         self._connection: ServerConnection | None = None
+        self._one_reading = asyncio.Lock()
         self._relisting = Relisting(self._read_again, pause)
         self._stopped = False
         self.tools: tuple[FoundTool, ...] | None = None
 
     async def begin(self, connection: ServerConnection) -> None:
         """Read the list of a new connection; where that fails, what was known stays."""
-        raw = await self._read(connection)
         self._connection = connection
+        raw = await self._read(connection)
         if raw is not None:
             self._first(raw)
 
@@ -62,15 +63,16 @@ class OwnListing:
             await self._read(connection)
 
     async def _read(self, connection: ServerConnection) -> Sequence[object] | None:
-        try:
-            raw = await connection.tools()
-        except (ConnectionFailed, ServerRefused, BadAnswer) as error:
-            _LOG.warning("MCP server %r does not list its tools: %s", self._server, error)
-            return None
-        known = Kept(record=DiscoveryRecord(tools=self.tools or ()))
-        listing = await self._reader.read(raw, known)
-        if self._stopped:
-            return None
-        self.tools = listing.tools
-        self._changed()
-        return raw
+        async with self._one_reading:
+            try:
+                raw = await connection.tools()
+            except (ConnectionFailed, ServerRefused, BadAnswer) as error:
+                _LOG.warning("MCP server %r does not list its tools: %s", self._server, error)
+                return None
+            known = Kept(record=DiscoveryRecord(tools=self.tools or ()))
+            listing = await self._reader.read(raw, known)
+            if self._stopped:
+                return None
+            self.tools = listing.tools
+            self._changed()
+            return raw

@@ -77,6 +77,23 @@ async def test_only_the_first_list_of_a_connection_is_handed_on(desk: Desk) -> N
     await session.aclose()
 
 
+@pytest.mark.requirement("I5-1-own-list", "C-8-triggers")
+async def test_what_changes_while_the_first_list_is_read_is_read_too(desk: Desk) -> None:
+    def listing(connection: ScriptedConnection) -> list[object]:
+        if desk.script.listings > 1:
+            return [tool(), tool("late")]
+        connection.change()
+        return [tool()]
+
+    tools = await desk.tools()
+    desk.script.listed = listing
+    session = tools.per_session()
+    await run(session)
+    assert await listed(session) == ["now", "late"]
+    assert desk.first == [[tool()]]
+    await session.aclose()
+
+
 @pytest.mark.requirement("H-mcp-storm")
 async def test_a_storm_of_changes_is_read_once_and_then_at_most_once_a_second(desk: Desk) -> None:
     tools = await desk.tools()
