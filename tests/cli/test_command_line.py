@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,12 @@ def test_the_help_lists_every_command(run: Run) -> None:
     done = run("--help")
     assert done.code == 0
     assert all(re.search(rf"\b{name}\b", done.out) for name in COMMANDS)
+
+
+@pytest.mark.requirement("C-10-exit-codes")
+def test_it_tells_its_version(run: Run) -> None:
+    done = run("--version")
+    assert (done.code, done.out, done.err) == (0, f"toolplug {version('toolplug')}\n", "")
 
 
 @pytest.mark.requirement("I2-7-unreadable", "C-10-exit-codes")

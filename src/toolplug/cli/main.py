@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -77,7 +79,7 @@ def _application(given: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         no_args_is_help=True,
     )
-    application.callback()(_nothing)
+    application.callback()(_whole)
     named = given[0] if given and _COMPLETION not in os.environ else ""
     for name in [named] if named in COMMANDS else COMMANDS:
         module = import_module(COMMANDS[name])
@@ -85,7 +87,18 @@ def _application(given: Sequence[str]) -> typer.Typer:
     return application
 
 
-def _nothing() -> None:
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toolplug {version('toolplug')}")
+        raise typer.Exit
+
+
+_Version = Annotated[
+    bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+]
+
+
+def _whole(told: _Version = False) -> None:
     """Have a group of commands also where only one is loaded."""
 
 
