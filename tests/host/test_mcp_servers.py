@@ -185,6 +185,27 @@ async def test_a_wrong_entry_is_reported_and_the_host_starts_without_it(
     ]
 
 
+@pytest.mark.requirement("C-2-bad-server-check")
+def test_an_address_and_headers_that_cannot_be_sent_are_reported_without_their_values() -> None:
+    url = "http://localhost/mcp"
+    servers = {
+        "split": {"url": url, "headers": {"X-Key": "hunter2\nX-More: 1"}},
+        "wide": {"url": url, "headers": {"X-Key": "hunter2 é"}},
+        "spaced": {"url": url, "headers": {"X Key": "hunter2"}},
+        "hostless": {"url": "http://"},
+        "broken": {"url": "http://[::1"},
+        "good": {"url": url, "headers": {"X-Key": "hunter2", "X-Number": 3}},
+    }
+    problems = read_configuration({"mcp_servers": servers}, {}, installed()).servers.problems
+    assert [(problem.path, problem.message) for problem in problems] == [
+        ("mcp_servers.split.headers", "'X-Key' cannot be sent: a name is one word, a value one line of ASCII"),
+        ("mcp_servers.wide.headers", "'X-Key' cannot be sent: a name is one word, a value one line of ASCII"),
+        ("mcp_servers.spaced.headers", "'X Key' cannot be sent: a name is one word, a value one line of ASCII"),
+        ("mcp_servers.hostless.url", "should be an http or https address with a host, not 'http://'"),
+        ("mcp_servers.broken.url", "should be an http or https address with a host, not 'http://[::1'"),
+    ]
+
+
 @pytest.mark.requirement("C-2-user-file", "C-2-server-replaces")
 async def test_the_users_own_file_has_servers_that_the_project_may_replace_whole(
     plain: PlainServer, tmp_path: Path

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from toolplug.config.shape_error import shape_error
 from toolplug.config.units import Duration
 from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.tool_rule import Policy, ToolRule
 from toolplug.host.part import Part
+from toolplug.host.sent_header import is_header
 from toolplug.host.tool_rules import acting, of_one_tool, rule
 
 LONGEST_DISCOVERY_S = 600.0
@@ -22,6 +25,27 @@ def _text_of_number(value: object) -> object:
 
 _Text = Annotated[str, BeforeValidator(_text_of_number, json_schema_input_type=str | int)]
 _Secret = Annotated[SecretStr, BeforeValidator(_text_of_number, json_schema_input_type=str | int)]
+
+
+def _sendable(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, value in headers.items():
+        if not is_header(name, value.get_secret_value()):
+            raise PydanticCustomError(
+                "no_header",
+                "{name} cannot be sent: a name is one word, a value one line of ASCII",
+                {"name": repr(name[:80])},
+            )
+    return headers
+
+
+def _with_host(url: str) -> str:
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        host = None
+    if not host:
+        raise shape_error("an http or https address with a host")
+    return url
 
 
 class OAuthSettings(Part):
@@ -42,8 +66,11 @@ class McpServerSettings(Part):
     args: Annotated[tuple[_Text, ...], Field(strict=False)] = ()
     env: Annotated[dict[str, _Secret], Field(description="added to the few variables that every child gets")] = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
     cwd: Annotated[str | None, Field(description="relative to the folder of this file, which it is by default")] = None
-    url: Annotated[str | None, Field(pattern="^https?://", description="of its Streamable HTTP endpoint")] = None
-    headers: Annotated[dict[str, _Secret], Field(description="sent with every request")] = {}  # noqa: RUF012  as above
+    url: Annotated[
+        Annotated[str, Field(pattern="^https?://"), AfterValidator(_with_host)] | None,
+        Field(description="of its Streamable HTTP endpoint"),
+    ] = None
+    headers: Annotated[dict[str, _Secret], AfterValidator(_sendable), Field(description="sent with every request")] = {}  # noqa: RUF012  as above
     oauth: OAuthSettings | None = None
     enabled: Annotated[bool, Field(description="false: never started, no tools")] = True
     discovery_timeout: Annotated[

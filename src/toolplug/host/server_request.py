@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from ipaddress import IPv4Address, ip_address
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from toolplug.discovery.known_server import ServerName
 from toolplug.errors import McpServerRefused
 from toolplug.execution.egress import Egress
 from toolplug.execution.tool_rule import Policy, ToolRule
+from toolplug.host.sent_header import is_header
 from toolplug.host.server_entries import SERVER_RULE, is_server_id
 from toolplug.host.server_records import ServerRecord
 from toolplug.mcp.server import Server
@@ -20,8 +20,6 @@ from toolplug.mcp.transport import Endpoint
 
 DEFAULT_DISCOVERY_S = 30.0
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
 _OF_THE_REQUEST = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer")
 )
@@ -82,7 +80,7 @@ def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
         message = f"{parts.hostname!r} is not public; the operator can allow it under egress.allow"
         raise McpServerRefused("address_refused", message, param="url")
     for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+        if not is_header(name, value):
             raise McpServerRefused("invalid_header", f"{name[:80]!r} is no header that can be sent", param="headers")
         if name.lower() in _OF_THE_REQUEST:
             raise McpServerRefused("invalid_header", f"{name!r} belongs to the request itself", param="headers")
