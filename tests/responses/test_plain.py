@@ -184,6 +184,7 @@ async def test_an_answer_that_was_cut_short_is_incomplete(stage: Stage, finish: 
     assert answer.status == "incomplete"
     assert answer.incomplete_details is not None
     assert answer.incomplete_details.reason == reason
+    assert [item.status for item in answer.output if item.type == "message"] == ["incomplete"]
     assert answer.output_text == "Once upon"
 
 

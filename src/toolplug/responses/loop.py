@@ -32,7 +32,7 @@ from toolplug.responses.offer import Offer, check_choice, offered
 from toolplug.responses.question import question
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.transcript import messages
-from toolplug.responses.turn import Turn
+from toolplug.responses.turn import CUT_SHORT, Turn
 from toolplug.responses.unfinished import Unfinished, unfinished
 
 MAX_TURNS = 10
@@ -107,8 +107,8 @@ class Loop:
             async with aclosing(self._answer(turn, items, offer)) as events:
                 async for event in events:
                     yield event
-            if turn.finish in {"length", "content_filter"}:
-                yield draft.cut_short("max_output_tokens" if turn.finish == "length" else "content_filter")
+            if turn.finish in CUT_SHORT:
+                yield draft.cut_short(CUT_SHORT[turn.finish])
                 return
             if turn.is_for_client:
                 yield draft.complete(time())

@@ -26,6 +26,8 @@ _EVENTS: Mapping[Kind, str] = {
     "output_text": "response.output_text",
     "refusal": "response.refusal",
 }
+CUT_SHORT: Mapping[str | None, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why a response is incomplete whose model was stopped, by what its server says."""
 _MAX_CALL_ID = 64
 
 
@@ -108,7 +110,7 @@ class Turn:
 
     def end(self, *, cut: bool = False) -> Iterator[Event]:
         """Nothing more comes; `cut`: though the answer is not whole."""
-        cut = cut or self.finish == "length"
+        cut = cut or self.finish in CUT_SHORT
         yield from self._close_item("incomplete" if cut else "completed")
         for call in self._calls:
             if call.item is not None:
