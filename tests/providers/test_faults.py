@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolplug import CallContext, FunctionProvider, FunctionRegistry, Site, ToolCall, ToolStatus, tool
+from toolplug import CallContext, FunctionProvider, FunctionRegistry, Site, ToolCall, ToolDefinition, ToolStatus, tool
 from toolplug.errors import ConfigError
 from toolplug.providers.entry import ProviderEntry, Wanted
 from toolplug.providers.state import ProviderState
@@ -207,6 +207,21 @@ async def test_a_required_provider_that_fails_changes_nothing(step: Step, said: 
         assert registry.catalog is before
         assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
     assert [provider.closed for provider in made] == [0 if step == "constructor" else 1]
+
+
+@pytest.mark.requirement("H-provider-fails-tools")
+@pytest.mark.parametrize("schema", [{"type": "objekt"}, {"$ref": "#/$defs/nowhere"}, {"pattern": "("}])
+async def test_a_tool_that_no_arguments_could_ever_fit_is_told_by_its_name_before_it_is_listed(
+    schema: dict[str, object],
+) -> None:
+    class Mistaken(FunctionProvider):
+        def tools(self) -> list[ToolDefinition]:
+            return [ToolDefinition(name="add", parameters={"type": "object", "properties": {"note": schema}})]
+
+    with pytest.raises(
+        ConfigError, match=r"tools\(\) raised InvalidDefinition: the tool 'add': not a valid JSON Schema"
+    ):
+        await FunctionRegistry({"notes": Mistaken()}).__aenter__()
 
 
 @pytest.mark.requirement("C-3-aclose-once", "C-12-aclose-after-failed-start")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from toolplug.catalog.definition import check_provider_tool_name
+from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Approval, Artifacts, Carrier, Plan, Replay, Setting, Tool
 from toolplug.config.nearest import name_hint
-from toolplug.errors import ProviderError
+from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.knobs import DEFAULT_ORIGIN, Layer, effective
 from toolplug.execution.ledger import Ledger, level_of
 from toolplug.execution.switch import SourceSwitch
@@ -78,8 +78,17 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
         if method is not None and not own_execute:
             bound.append(method._replace(definition=definition, copies=not definition.parameters.only_scalars))
         else:
+            _check_schema(definition)
             bound.append(BoundTool(definition, provider.execute, blocking=False, wants_context=True, convert=None))
     return bound
+
+
+def _check_schema(definition: ToolDefinition) -> None:
+    """Raise `InvalidDefinition` for a schema that its author wrote and no arguments could ever fit."""
+    try:
+        definition.parameters.check()
+    except InvalidDefinition as error:
+        raise InvalidDefinition(f"the tool {definition.name!r}: {error}") from None
 
 
 def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
