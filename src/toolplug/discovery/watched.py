@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from toolplug.catalog.cleaning import cleaned, in_one_line
@@ -23,8 +23,10 @@ from toolplug.discovery.records import Records
 DEBOUNCE_S = 0.3
 SPACING_S = 1.0
 """Between two listings that a server asks for by saying that its list has changed."""
-MARGIN_S = 5.0
-"""A listing of another process is believed in for so much longer than it may take."""
+LEASE_S = 10.0
+"""A listing of another process is believed in for so long after its last sign."""
+SIGN_S = 3.0
+"""Between two signs of a listing that takes long."""
 MAX_ERROR = 500
 """Characters of an error's text."""
 
@@ -198,12 +200,12 @@ class Watched:
     def _believed_s(self, kept: Kept) -> float:
         """How long another process's listing is still believed in; one of this process that was given up, not at all.
 
-        What is longer than a listing takes comes of a clock that was put back.
+        What is longer than a lease comes of a clock that was put back.
         """
         if not kept.attempt or kept.attempt.startswith(self._around.process):
             return 0
         left_s = kept.believed_until - self._around.records.now()
-        return left_s if 0 < left_s <= self.server.timeout_s + MARGIN_S else 0
+        return left_s if 0 < left_s <= LEASE_S else 0
 
     async def _list(self) -> None:
         """Make one listing, unless another process is about it."""
@@ -227,14 +229,21 @@ class Watched:
         if kept.config_hash == self.server.config_hash and self._believed_s(kept):
             return None
         self._before = kept
-        until = self._around.records.now() + self.server.timeout_s + MARGIN_S
-        return begun(self.base(kept), self.server.config_hash, attempt=listing, until=until)
+        return begun(self.base(kept), self.server.config_hash, attempt=listing, until=self._lease_end())
+
+    def _goes_on(self, kept: Kept) -> Kept | None:
+        return replace(kept, believed_until=self._lease_end()) if kept.attempt == self._listing else None
+
+    def _lease_end(self) -> float:
+        return self._around.records.now() + LEASE_S
 
     async def _listed(self) -> Listing | str:
         """The list that the server gives within its time, or why there is none."""
-        task = self._started()
+        task, now = self._started(), asyncio.get_running_loop().time
+        until = now() + self.server.timeout_s
         try:
-            await asyncio.wait({task}, timeout=self.server.timeout_s)
+            while await _runs_on(task, min(until - now(), SIGN_S)) and now() < until:
+                await self._around.records.change(self.server.name, self._goes_on)
         finally:
             task.cancel()
         if not task.done():
@@ -308,6 +317,12 @@ async def _set(event: asyncio.Event, within_s: float | None) -> None:
             await event.wait()
     except TimeoutError:
         return
+
+
+async def _runs_on(task: asyncio.Task[Sequence[object]], after_s: float) -> bool:
+    """Wait for a task, at most so long: does it still run."""
+    await asyncio.wait({task}, timeout=max(after_s, 0.0))
+    return not task.done()
 
 
 async def _awaited(server: KnownServer) -> Sequence[object]:
