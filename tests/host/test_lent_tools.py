@@ -120,6 +120,27 @@ async def test_the_policy_of_sessions_holds_for_every_tool_that_is_lent(
         assert result.output.startswith(output)
 
 
+@pytest.mark.requirement("C-3-policy-disable", "I3-4-hooks", "C-2-reload-swap")
+async def test_what_is_lent_is_hidden_while_the_policy_of_sessions_is_disable(
+    config: Callable[[str], Path],
+) -> None:
+    path = config("sessions: {policy: disable}")
+    async with open_host(path, environ={}) as host:
+        session, stream = await lent(host)
+        executor = host.executor_for(ALICE, session=session.code)
+        result = await executor.execute(ToolCall("c1", "add", {"n": 1}), CallContext(principal=ALICE))
+        assert (list(executor.catalog), result.status) == ([], ToolStatus.UNKNOWN_TOOL)
+        assert result.output == 'no builtin provider handles tool "add"'
+        [shown] = orjson.loads(session.tools_wire())
+        assert (shown["name"], shown["available"], shown["reason"]) == ("add", False, "disabled")
+        why = host.explain("add", ALICE, session=session.code)
+        [gate] = [gate for gate in why.gates if gate.gate == "policy"]
+        assert (why.found, gate.verdict, gate.origin) == (False, "refused", f"{path}:1")
+        path.write_text("sessions: {policy: allow}\nstore: memory://\n")
+        await host.reload(by=ALICE)
+        assert (await answered(host, session, stream, "yes")).output == "yes"
+
+
 @pytest.mark.requirement("I3-4-hooks", "C-2-reload-swap")
 async def test_a_reload_holds_open_sessions_to_the_new_rules(config: Callable[[str], Path]) -> None:
     path = config("sessions: {policy: allow, max_tools: 5}")

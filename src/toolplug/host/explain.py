@@ -85,7 +85,7 @@ class Explainer:
             tool = _lent(session, name)
             before = before if tool is None else before[:1]  # what is lent is in no toolset
         if tool is None:
-            gates = (*before, *self._where_it_lives(name, principal.tenant))
+            gates = (*before, *self._hidden_of(session, name), *self._where_it_lives(name, principal.tenant))
             near = self._likely(name, principal, agent, session)
             return Explanation(name=name, found=False, gates=gates, nearest=tuple(near))
         return Explanation(
@@ -129,6 +129,13 @@ class Explainer:
             yield verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
         if plan.ref.kind == LENT and session is not None:
             yield _application(session)
+
+    def _hidden_of(self, session: Session | None, name: str) -> Iterator[GateVerdict]:
+        """The rule that hides what the session was lent."""
+        hides = self._configuration.settings.sessions.policy == "disable"
+        if hides and session is not None and name in session.state.tools.tools:
+            detail = "the session was lent it, and the policy of sessions is disable"
+            yield verdict("policy", detail, self._configuration.origin("sessions", "policy"), "")
 
     def _where_it_lives(self, name: str, tenant: str) -> Iterator[GateVerdict]:
         """A provider or a server that has the tool, or is called like it, and why it does not list it."""

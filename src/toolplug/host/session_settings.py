@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from toolplug.config.units import Duration
+from toolplug.execution.tool_rule import Policy
 from toolplug.host.part import Part
 from toolplug.sessions.limits import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 
 _DEFAULT = SessionLimits()
-SessionPolicyName = Literal["allow", "ask", "deny"]
 
 
 class SessionSettings(Part):
@@ -32,7 +32,8 @@ class SessionSettings(Part):
     )
     max_sessions: Annotated[int, Field(ge=1, description="sessions of this host")] = _DEFAULT.max_sessions
     policy: Annotated[
-        SessionPolicyName, Field(description="of session tools: allow; ask: a person approves each call; deny: refused")
+        Policy,
+        Field(description="of session tools: allow; ask: a person approves each call; deny: refused; disable: hidden"),
     ] = "allow"
     default_toolset: Annotated[
         str | None, Field(description="the toolset that a session shows before anything is registered in it")

@@ -83,6 +83,8 @@ class Lending:
 
     def _catalog(self, state: SessionState, reachable: bool, before: Catalog) -> Catalog:
         """The session's tools; those of a plugin that is gone are away. What did not change stays the same object."""
+        if self._shared.planner.hides:
+            return EMPTY_CATALOG
         known = before if before.away is None else before.away
         tools = [self._tool(item.definition, known) for item in state.tools.tools.values()]
         return Catalog(tools) if reachable else Catalog(away=Catalog(tools))

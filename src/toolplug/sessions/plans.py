@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import (
@@ -24,6 +23,7 @@ from toolplug.execution.current_hooks import CurrentHooks, Hooks
 from toolplug.execution.gates import PolicyGate
 from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits, effective
 from toolplug.execution.ledger import Ledger
+from toolplug.execution.tool_rule import Policy
 from toolplug.sessions.session_tool import KIND, SOURCE
 
 DEADLINE_S = 30.0
@@ -35,7 +35,7 @@ LONGEST_S = 300.0
 class SessionPolicy:
     """What holds for every session tool; `origin` is the line that says so. Asking needs approvals."""
 
-    policy: Literal["allow", "ask", "deny"] = "allow"
+    policy: Policy = "allow"
     origin: str = DEFAULT_ORIGIN
 
 
@@ -49,8 +49,8 @@ def _default_origin(_knob: str) -> str:
 class Planner:
     """Makes the tools of sessions out of their definitions.
 
-    `limits` are the host's for every tool, `limits_origin` the line of each of its knobs; `hooks` gives the host-wide
-    ones as they are at a call.
+    Where it `hides` them, no session lists any. `limits` are the host's for every tool, `limits_origin` the line of
+    each of its knobs; `hooks` gives the host-wide ones as they are at a call.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Planner:
         policy: SessionPolicy = ALLOWED,
     ) -> None:
         self.ledger: Ledger = ledger
+        self.hides: bool = policy.policy == "disable"
         self._carrier = carrier
         self._replay = replay
         self._approval = approvals if policy.policy == "ask" else None
