@@ -99,6 +99,17 @@ def test_each_key_for_a_provider_without_settings_is_told_where_it_stands(config
     ]
 
 
+@pytest.mark.requirement("C-2-wrong-value", "C-2-secrets-hidden")
+def test_a_key_with_two_holders_is_refused_and_not_shown(config: Write) -> None:
+    path = config(
+        'auth: {api_keys: [{key: "${KEY}", subject: a}, {key: other, subject: b}, {key_file: k, subject: c}]}'
+    )
+    (path.parent / "k").write_text("hunter2\n")
+    assert problems(path, KEY="hunter2") == [
+        "providers.yaml:1:7: auth: api_keys[0] and api_keys[2] are the same key; a key has one holder"
+    ]
+
+
 @pytest.mark.requirement("C-5-auth-empty")
 @pytest.mark.parametrize("auth", ["", "null", "${AUTH}", "{}", "[]", "{api_keys: []}", "{basic: {}}"])
 def test_auth_that_is_there_and_lets_nobody_in_stops_the_start(config: Write, auth: str) -> None:

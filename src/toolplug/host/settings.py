@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
@@ -87,6 +88,13 @@ class ApiKey(Part):
             raise PydanticCustomError("empty_key", "key must not be empty; `toolplug keys new` makes one")
         return self
 
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of the key."""
+        if self.key is not None:
+            return sha256(self.key.get_secret_value().encode()).digest()
+        return bytes.fromhex(self.sha256 or "")
+
 
 class Jwt(Part):
     """How a bearer token is checked. `iss`, `aud` and `exp` are required in every token."""
@@ -116,6 +124,19 @@ class Auth(Part):
 
     api_keys: Annotated[tuple[ApiKey, ...], Field(strict=False)] = ()
     jwt: Jwt | None = None
+
+    @model_validator(mode="after")
+    def _one_holder_of_each(self) -> Self:
+        holders: dict[bytes, int] = {}
+        for index, key in enumerate(self.api_keys):
+            first = holders.setdefault(key.digest, index)
+            if first != index:
+                raise PydanticCustomError(
+                    "same_key",
+                    "api_keys[{first}] and api_keys[{index}] are the same key; a key has one holder",
+                    {"first": first, "index": index},
+                )
+        return self
 
     @model_validator(mode="after")
     def _some(self) -> Self:

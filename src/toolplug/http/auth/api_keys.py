@@ -15,7 +15,7 @@ class ApiKeys:
     """The keys of the configuration and their holders."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
-        self._holders = tuple((_digest(key), _principal(key)) for key in keys)
+        self._holders = tuple((key.digest, _principal(key)) for key in keys)
 
     def holder(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         """Who holds the key that the request carries; None for no key and for an unknown one."""
@@ -33,12 +33,6 @@ class ApiKeys:
             if compare_digest(known, digest):
                 found = principal
         return found
-
-
-def _digest(key: ApiKey) -> bytes:
-    if key.key is not None:
-        return sha256(key.key.get_secret_value().encode()).digest()
-    return bytes.fromhex(key.sha256 or "")
 
 
 def _principal(key: ApiKey) -> Principal:
