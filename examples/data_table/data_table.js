@@ -199,8 +199,11 @@ function away(message) {
 
 function refused(error) {
   showState("closed");
-  notify(`${error.message} (${error.code})`, "Try again");
-  if (error.status !== 401) return;
+  if (error.status !== 401) {
+    notify(`${error.message} (${error.code})`, "Try again");
+    return;
+  }
+  notify(`The host ${fields.apiKey.value ? "does not know this API key" : "asks for an API key"}.`, "Try again");
   by("connection").closest("details").open = true;
   fields.apiKey.focus();
 }

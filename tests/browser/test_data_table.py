@@ -6,11 +6,15 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from playwright.async_api import Browser, Page, expect
+from tests.browser.conftest import configuration
 from tests.browser.host import Caller
+from tests.cli.process import serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium"), pytest.mark.requirement("I3-5-browser-example")]
 
@@ -166,6 +170,25 @@ async def test_a_host_that_is_away_is_named_and_asked_again(page: Page, origin: 
     await page.clock.run_for(5_000)
     await expect(page.locator("#state")).to_have_text("connected")
     await expect(page.get_by_role("alert")).to_be_hidden()
+
+
+async def test_a_host_that_wants_a_key_asks_the_person_for_it(page: Page, origin: str, tmp_path: Path) -> None:
+    file = configuration(tmp_path, origin)
+    settings = yaml.safe_load(file.read_text("utf-8"))
+    settings["auth"] = {"api_keys": [{"key": "the-key", "subject": "alice"}]}
+    file.write_text(yaml.safe_dump(settings), "utf-8")
+    with serving("-c", str(file), folder=tmp_path) as service:
+        await page.goto(f"{origin}/?host={service.url}")
+        await expect(page.get_by_role("alert")).to_contain_text("The host asks for an API key.")
+        field = page.get_by_label("API key")
+        await expect(field).to_be_focused()
+        await page.keyboard.type("a-wrong-key")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("alert")).to_contain_text("The host does not know this API key.")
+        await field.fill("the-key")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#state")).to_have_text("connected")
+        await expect(page.get_by_role("alert")).to_be_hidden()
 
 
 @pytest.mark.requirement("C-5-cors")
