@@ -205,7 +205,7 @@ class Metrics(Part):
 class HostSettings(Part):
     """Every section but `providers`."""
 
-    auth: Annotated[Auth | None, BeforeValidator(_given_auth)] = None
+    auth: Annotated[Auth | None, BeforeValidator(_given_auth, json_schema_input_type=Auth)] = None
     http: Http = Http()
     egress: EgressSettings = EgressSettings()
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
