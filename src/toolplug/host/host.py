@@ -24,7 +24,7 @@ from toolplug.host.config_files import Source
 from toolplug.host.configuration import Configuration, read_configuration
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.only_installed import only_installed
-from toolplug.host.parts import Parts, listed
+from toolplug.host.parts import Parts, Serves, listed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.responses_desk import ResponsesDesk
 from toolplug.host.server_desk import ServerDesk
@@ -85,8 +85,7 @@ class Host:
         self._source = config
         self._environ = environ
         self._reader = read
-        self._serving = serving
-        self._serves_sessions = serving and sessions
+        self._serves = Serves(servers=serving, sessions=serving and sessions)
         self._open: Parts | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
@@ -97,13 +96,7 @@ class Host:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
-        self._open = await Parts.open(
-            self._read(),
-            self._coded,
-            tuple(self._coded_mcp.values()),
-            serving=self._serving,
-            sessions=self._serves_sessions,
-        )
+        self._open = await Parts.open(self._read(), self._coded, tuple(self._coded_mcp.values()), serves=self._serves)
         self._say_what_runs()
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -42,6 +42,16 @@ from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.owner import Caller
 
 
+class Serves(NamedTuple):
+    """What a host does by itself: discover MCP `servers`, hold the `sessions` of its store.
+
+    What it does not do is left to the process that does.
+    """
+
+    servers: bool
+    sessions: bool
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Parts:
     """The parts of one entered host; `life` closes them all. `configuration` is the newest that holds."""
@@ -64,20 +74,12 @@ class Parts:
 
     @classmethod
     async def open(
-        cls,
-        configuration: Configuration,
-        coded: Toolsets,
-        coded_mcp: Sequence[CodedMcp],
-        *,
-        serving: bool,
-        sessions: bool,
+        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[CodedMcp], *, serves: Serves
     ) -> Self:
         """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
 
         `coded`: the toolsets that the host's own code registered; `coded_mcp` those among them that have the tools of
-        MCP servers. Unless it is `serving`, these are asked for nothing by themselves; unless it serves `sessions`,
-        those of the store are left to the process that does. Parts that call one another meet in lambdas: each is
-        called when all are there.
+        MCP servers. Parts that call one another meet in lambdas: each is called when all are there.
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
@@ -95,7 +97,7 @@ class Parts:
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, setup=setup))
             await registry.apply(wanted_providers(configuration, {}))
             servers = await life.enter_async_context(
-                server_desk(configuration, registry, store, approvals, coded_mcp, serving=serving)
+                server_desk(configuration, registry, store, approvals, coded_mcp, serving=serves.servers)
             )
             toolsets = await life.enter_async_context(_desk(configuration, registry, servers, store, coded, coded_mcp))
             views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
@@ -104,17 +106,17 @@ class Parts:
                 registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)
             )
             planner = session_planner(configuration, setup.around, registry)
-            lent = await life.enter_async_context(
+            sessions = await life.enter_async_context(
                 Sessions(
                     store,
                     planner,
                     neighbours,
                     limits=settings.sessions.limits,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
-                    serving=sessions,
+                    serving=serves.sessions,
                 )
             )
-            metrics.register(SessionMetrics(lent, settings.metrics.namespace))
+            metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
             metrics.register(ServerMetrics(servers.running, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code))  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
@@ -132,14 +134,14 @@ class Parts:
                 servers=servers,
                 infos=ToolInfos(registry, toolsets.tools, servers),
                 approvals=approvals,
-                sessions=lent,
+                sessions=sessions,
                 queued=queued,
                 saved=saved,
                 mcp=mcp,
                 responses=responses,
                 life=life.pop_all(),
             )
-        queued.resume(lent.live)
+        queued.resume(sessions.live)
         return parts
 
     def configure(self, configuration: Configuration) -> None:
