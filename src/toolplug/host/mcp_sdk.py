@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
+from types import ModuleType
 from typing import cast
 
 from toolplug.execution.egress import Egress
@@ -16,13 +17,14 @@ from toolplug.mcp.transport import Transport
 
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
+_SDK = "mcp"
 _ANSWERING = "toolplug.mcp.sdk.answering"
 _CONNECTING = "toolplug.mcp.sdk.connecting"
 
 
 def mcp_speaker() -> Speaker:
     """What speaks the protocol with clients. Raises `ModuleNotFoundError` without the extra `mcp`."""
-    return cast("Speaker", import_module(_ANSWERING).SdkSpeaker())  # a module that is imported by name has no types
+    return cast("Speaker", _imported(_ANSWERING).SdkSpeaker())  # a module that is imported by name has no types
 
 
 class Connections:
@@ -47,8 +49,17 @@ class Connections:
         egress = Egress(configuration.settings.egress.allow)
         if self._made is None or self._made[0] != egress:
             try:
-                sdk = await asyncio.to_thread(import_module, _CONNECTING)
+                sdk = await asyncio.to_thread(_imported, _CONNECTING)
             except ModuleNotFoundError:
                 raise ConnectionFailed(MISSING) from None
             self._made = egress, cast("Connect", sdk.connector(egress, configuration.folder))  # as above: no types
         return self._made[1]
+
+
+def _imported(name: str) -> ModuleType:
+    """A module of ours that uses the SDK, with the SDK as a whole before it.
+
+    Two threads that begin in different parts of it would each wait for the other, and one be given half a module.
+    """
+    import_module(_SDK)
+    return import_module(name)

@@ -29,7 +29,7 @@ class Serving:
         loading = self._speaker
         try:
             return await asyncio.shield(loading)
-        except ModuleNotFoundError:
+        except ImportError:
             self._speaker = None
             raise
 
