@@ -55,7 +55,7 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
     )
     done = run("providers", "--json")
     records = {record["key"]: record for record in done.json["providers"]}
-    assert done.code == 0
+    assert (done.code, sorted(done.codes)) == (1, ["import_failed", "unknown_key", "unknown_provider"])
     assert {
         key: record["state"] for key, record in records.items() if key not in ("file_search", "journal", "toolsets")
     } == {
@@ -74,6 +74,16 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
     assert (records["one"]["tools"], records["one"]["distribution"]) == (["shared", "own"], "toolplug-pair")
     plain = run("providers")
     assert all(f"\n{key}" in plain.out for key in records)
+    assert "providers.hello.greting: unknown key 'greting'" in plain.err
+    explained = run("explain", "own", "--json")
+    assert (explained.code, explained.json["callable"], explained.codes) == (1, True, done.codes)
+
+
+@pytest.mark.requirement("C-10-providers", "C-10-explain", "C-10-exit-codes")
+def test_a_wrong_server_stops_neither_a_host_nor_these_commands(run: Run, write: Write) -> None:
+    write("providers: {hello: {enabled: true}}\nmcp_servers: {web: {command: x, url: http://x}}")
+    assert [run(*line).code for line in (["providers"], ["explain", "hello"], ["tools"])] == [0, 0, 0]
+    assert run("check").code == 1
 
 
 @pytest.mark.requirement("C-10-providers", "I2-done-wheel-listed", "C-10-config")

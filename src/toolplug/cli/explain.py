@@ -13,11 +13,12 @@ from toolplug.cli.entered_host import entered
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
+from toolplug.cli.refusal import in_answer, print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem
 from toolplug.host.config_files import ConfigFiles
 from toolplug.host.explain import Explanation
-from toolplug.host.inspection import open_inspected
+from toolplug.host.inspection import open_inspected, stopping
 
 app: typer.Typer = typer.Typer()
 
@@ -35,7 +36,7 @@ def explain(
 
     Then the effective value of every knob, and where it comes from. For a name that nobody lists: the nearest ones, and
     where they live. What rates and breakers count now, and who is connected, only the process that serves knows: GET
-    /v1/explain asks it. Exits 1 when the tool cannot be called.
+    /v1/explain asks it. Exits 1 when the tool cannot be called, or the configuration is wrong.
 
     Example: toolplug explain file_search --tenant org-2
     """
@@ -51,11 +52,13 @@ async def _explained(
         if session is not None:
             await host.sessions.find(session, tenant)
         explanation = host.explain(tool, operator(tenant), agent=agent, session=session)
+    wrong = stopping(problems)
     if as_json:
-        print_json(explanation_fields(explanation))
+        print_json({**in_answer(wrong), **explanation_fields(explanation)})
     else:
         _print(explanation)
-    return 0 if explanation.callable else 1
+        print_problems(wrong, as_json=False)
+    return 0 if explanation.callable and not wrong else 1
 
 
 def explanation_fields(explanation: Explanation) -> dict[str, object]:

@@ -11,10 +11,11 @@ from toolplug.cli.entered_host import entered
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
+from toolplug.cli.refusal import in_answer, print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem
 from toolplug.host.config_files import ConfigFiles
-from toolplug.host.inspection import open_inspected
+from toolplug.host.inspection import open_inspected, stopping
 from toolplug.providers.state import ProviderRecord
 
 app: typer.Typer = typer.Typer()
@@ -25,7 +26,8 @@ def providers(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List every provider: those of the configuration, then the installed packages that it does not name.
 
     Starts the providers that are on, to see whether they do. Says for each that does not run why, and what to do; for
-    an installed package that is not enabled, the YAML to paste. Works without a configuration.
+    an installed package that is not enabled, the YAML to paste. Works without a configuration, and
+    exits 1 where it is wrong.
 
     Example: toolplug providers --json
     """
@@ -37,11 +39,14 @@ async def _listed(config: ConfigFiles | None, as_json: bool) -> int:
     problems: list[Problem] = []
     async with entered(open_inspected(config if config is not None else {"store": "memory://"}, problems)) as host:
         records = host.records()
-        if as_json:
-            print_json({"providers": [dataclasses.asdict(record) for record in records]})
-        else:
-            _print(records)
-    return 0
+    wrong = stopping(problems)
+    if as_json:
+        listed = {"providers": [dataclasses.asdict(record) for record in records]}
+        print_json({**in_answer(wrong), **listed})
+    else:
+        _print(records)
+        print_problems(wrong, as_json=False)
+    return 1 if wrong else 0
 
 
 def _print(records: tuple[ProviderRecord, ...]) -> None:

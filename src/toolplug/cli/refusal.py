@@ -35,6 +35,11 @@ def print_problems(problems: Sequence[Problem], *, as_json: bool, answer: bool =
         typer.echo(str(problem), err=not answer)
 
 
+def in_answer(problems: Sequence[Problem]) -> dict[str, object]:
+    """What an answer in JSON says of them beside what it tells all the same; nothing where there are none."""
+    return {"problems": [problem_fields(problem) for problem in problems]} if problems else {}
+
+
 def problem_fields(problem: Problem) -> dict[str, object]:
     """One problem as CONTRACT.md section 10 has it."""
     return {

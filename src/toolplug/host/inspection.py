@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from toolplug.errors import Problem
@@ -35,6 +35,11 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
         return _tolerant(configuration, found)
 
     return Host(config, environ, read, serving=False)
+
+
+def stopping(problems: Iterable[Problem]) -> Sequence[Problem]:
+    """Those that would stop a start: a host goes on without an MCP server whose entry is wrong."""
+    return [problem for problem in problems if problem.path.partition(".")[0] != "mcp_servers"]
 
 
 def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configuration:
