@@ -20,10 +20,10 @@ from toolplug.execution.knobs import (
     Limits,
 )
 from toolplug.execution.tool_rule import DEFAULT_POLICY, ToolRule
-from toolplug.host.mcp_settings import McpServerSettings, OAuthSettings
-from toolplug.host.responses_settings import BackendSettings, ResponsesSettings
-from toolplug.host.session_settings import SessionSettings
-from toolplug.host.settings import (
+from toolplug.host.file.mcp_settings import McpServerSettings, OAuthSettings
+from toolplug.host.file.responses_settings import BackendSettings, ResponsesSettings
+from toolplug.host.file.session_settings import SessionSettings
+from toolplug.host.file.settings import (
     DEFAULT_STORE,
     ApiKey,
     Auth,
@@ -33,7 +33,7 @@ from toolplug.host.settings import (
     Metrics,
     ProviderSettings,
 )
-from toolplug.host.toolset_settings import AgentSettings, ToolsetSettings
+from toolplug.host.file.toolset_settings import AgentSettings, ToolsetSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
 _FORMATS: Mapping[object, Callable[[Any], str]] = {

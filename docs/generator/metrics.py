@@ -16,8 +16,8 @@ from toolplug.execution.lanes import Lanes
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
 from toolplug.execution.series import BUCKETS
-from toolplug.host.running_servers import ADDED
-from toolplug.host.server_metrics import ServerMetrics
+from toolplug.host.servers.metrics import ServerMetrics
+from toolplug.host.servers.running import ADDED
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.sessions.limits import SessionLimits
 from toolplug.sessions.metrics import SessionMetrics

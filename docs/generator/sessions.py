@@ -9,7 +9,7 @@ from docs.generator.markdown import code, page, table
 
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from toolplug.config.units import format_size
-from toolplug.http.session_models import (
+from toolplug.http.sessions.models import (
     CallState,
     CreateBody,
     Created,

@@ -16,7 +16,7 @@ from tests.house.sources import sources
 from toolplug.catalog.call import ToolStatus
 from toolplug.errors import GoneState
 from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
-from toolplug.host.settings import HostSettings
+from toolplug.host.file.settings import HostSettings
 from toolplug.sessions.log_entry import CANCELLED, REQUEST, STATUS, UPDATE
 
 pytestmark = pytest.mark.requirement("I2-10-reference-generated")

@@ -15,9 +15,9 @@ from tests.host.plain_server import PlainServer
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
 from toolplug.errors import ConfigError, ToolsetRefused
-from toolplug.host.config_files import ConfigFiles
-from toolplug.host.configuration import read_configuration
-from toolplug.host.server_request import NewServer, ServerChange
+from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import read_configuration
+from toolplug.host.servers.request import NewServer, ServerChange
 from toolplug.providers.entry_points import installed
 
 pytestmark = pytest.mark.anyio

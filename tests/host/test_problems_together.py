@@ -9,7 +9,7 @@ import pytest
 from tests.host.conftest import Package
 
 from toolplug.errors import ConfigError
-from toolplug.host.configuration import read_configuration
+from toolplug.host.file.configuration import read_configuration
 from toolplug.providers.entry_points import installed
 
 NOTES = """

@@ -7,7 +7,7 @@ from weakref import ref
 
 from toolplug.execution.ledger import Ledger
 from toolplug.execution.live import LiveCatalog
-from toolplug.host.recent_views import RecentViews
+from toolplug.host.catalogs.recent_views import RecentViews
 
 
 def view() -> LiveCatalog:

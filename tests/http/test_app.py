@@ -21,7 +21,7 @@ from tests.http.sample_provider import LANGUAGE
 
 from toolplug import Host, open_host
 from toolplug.errors import StoreUnavailable
-from toolplug.host.configuration import read_configuration
+from toolplug.host.file.configuration import read_configuration
 from toolplug.http import create_app
 
 pytestmark = pytest.mark.anyio

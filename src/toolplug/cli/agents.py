@@ -18,9 +18,9 @@ from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_
 from toolplug.cli.refusal import print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem, ToolsetRefused
-from toolplug.host.agent_lists import AgentLists
-from toolplug.host.config_files import ConfigFiles
-from toolplug.host.configuration import read_toolsets
+from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import read_toolsets
+from toolplug.host.toolsets.agent_lists import AgentLists
 from toolplug.toolsets.allowlists import Allowlist
 
 app: typer.Typer = typer.Typer()

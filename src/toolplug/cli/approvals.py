@@ -16,7 +16,7 @@ from toolplug.cli.refusal import print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import ApprovalRefused, Problem
 from toolplug.execution.approvals import Approvals, Decision, Ticket
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 
 app: typer.Typer = typer.Typer()
 approvals: typer.Typer = typer.Typer(name="approvals", help="Calls that a person must approve (policy: ask).")

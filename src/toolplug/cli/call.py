@@ -15,9 +15,9 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.config.nearest import name_hint
 from toolplug.execution.executor import ToolExecutor
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.host import open_host
-from toolplug.http.call_answer import call_answer
+from toolplug.http.tools.answer import call_answer
 
 app: typer.Typer = typer.Typer()
 

@@ -14,9 +14,9 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.refusal import print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.config_files import ConfigFiles
-from toolplug.host.configuration import Configuration, read_configuration
-from toolplug.host.long_notes import long_notes
+from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import Configuration, read_configuration
+from toolplug.host.toolsets.long_notes import long_notes
 from toolplug.providers.entry_points import installed
 from toolplug.stores.open import open_store, store_file
 

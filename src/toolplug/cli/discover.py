@@ -19,9 +19,9 @@ from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_
 from toolplug.cli.refusal import print_problems, problem_fields
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem
-from toolplug.host.config_files import ConfigFiles
-from toolplug.host.mcp_settings import LONGEST_DISCOVERY_S
-from toolplug.host.server_view import ServerView
+from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.mcp_settings import LONGEST_DISCOVERY_S
+from toolplug.host.servers.view import ServerView
 from toolplug.host.servers_only import open_servers_only
 from toolplug.http.servers.answers import server_fields
 

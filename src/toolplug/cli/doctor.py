@@ -17,7 +17,7 @@ from toolplug.cli.options import DEFAULT_FILE, ENVIRONMENT, ConfigOption, JsonOp
 from toolplug.cli.refusal import problem_fields, problems_in
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem, ToolplugError
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.findings import Findings, findings
 from toolplug.host.inspection import open_inspected
 from toolplug.providers.entry_points import installed

@@ -16,8 +16,8 @@ from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_
 from toolplug.cli.refusal import in_answer, print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem
-from toolplug.host.config_files import ConfigFiles
 from toolplug.host.explain import Explanation
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.inspection import open_inspected, stopping
 
 app: typer.Typer = typer.Typer()

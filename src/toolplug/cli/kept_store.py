@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.config_files import ConfigFiles
-from toolplug.host.configuration import read_settings
+from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import read_settings
 from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 

@@ -14,7 +14,7 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file
 from toolplug.cli.saved_toolsets import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
 from toolplug.cli.table import print_table
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.toolsets.saved.owner import Caller
 from toolplug.toolsets.saved.shown import ShownToolset
 from toolplug.toolsets.saved.tool_reference import ToolReference

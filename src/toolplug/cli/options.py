@@ -10,7 +10,7 @@ import typer
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.config_files import USER_FILE, ConfigFiles
+from toolplug.host.file.config_files import USER_FILE, ConfigFiles
 
 DEFAULT_FILE = "providers.yaml"
 ENVIRONMENT = "TOOLPLUG_CONFIG"

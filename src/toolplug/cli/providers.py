@@ -14,7 +14,7 @@ from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.refusal import in_answer, print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.inspection import open_inspected, stopping
 from toolplug.providers.state import ProviderRecord
 

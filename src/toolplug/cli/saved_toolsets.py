@@ -12,7 +12,7 @@ from toolplug.catalog.call import Principal
 from toolplug.cli.entered_host import entered
 from toolplug.cli.kept_store import kept_store
 from toolplug.cli.options import operator
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.host import open_host
 from toolplug.toolsets.saved.owner import Caller
 from toolplug.toolsets.saved.service import SavedToolsets

@@ -14,7 +14,7 @@ from toolplug.cli.options import ConfigOption, JsonOption, config_file
 
 app: typer.Typer = typer.Typer()
 
-_SERVING = "toolplug.cli.serving"
+_SERVING = "toolplug.cli.serving.running"
 """Imports what the extra `server` brings; the help and a wrong configuration need none of it."""
 _STDIO = "toolplug.cli.stdio"
 

@@ -9,8 +9,8 @@ from toolplug.cli.entered_host import LEAVE_S, entered
 from toolplug.cli.event_loop import leave_now, run_to_end
 from toolplug.cli.missing_package import missing_package
 from toolplug.cli.options import operator
-from toolplug.cli.stop_signals import signals
-from toolplug.host.config_files import ConfigFiles
+from toolplug.cli.serving.stop_signals import signals
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.mcp.caller import Caller
 from toolplug.mcp.speaker import Speaker

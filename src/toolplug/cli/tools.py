@@ -17,7 +17,7 @@ from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.cli.table import print_table
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.host import open_host
 
 app: typer.Typer = typer.Typer()

@@ -20,7 +20,7 @@ from toolplug.config.document import read_document
 from toolplug.config.problems import problems_of
 from toolplug.config.section import Section
 from toolplug.errors import ConfigError
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.toolsets.saved.document import Document
 from toolplug.toolsets.saved.document_text import Form, document_text
 from toolplug.toolsets.saved.owner import Caller

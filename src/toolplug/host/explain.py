@@ -12,16 +12,16 @@ from toolplug.discovery.sanitised import KIND as OF_SERVER
 from toolplug.errors import AccessError
 from toolplug.execution.gates import CALL_SCOPE
 from toolplug.execution.knobs import DEFAULT_ORIGIN
-from toolplug.host.agent_gates import agent_way
-from toolplug.host.configuration import Configuration
-from toolplug.host.gate_verdict import GateVerdict, verdict
+from toolplug.host.catalogs.views import CREDENTIAL, acting_agent
+from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.only_installed import only_installed
+from toolplug.host.gates.agents import agent_way
+from toolplug.host.gates.limits import limit_gates
+from toolplug.host.gates.servers import server_gates, where_a_server_has_it
+from toolplug.host.gates.verdict import GateVerdict, verdict
 from toolplug.host.likely_names import LikelyName, likely_tools
-from toolplug.host.limit_gates import limit_gates
-from toolplug.host.only_installed import only_installed
-from toolplug.host.saved_setup import Saved
-from toolplug.host.server_desk import ServerDesk
-from toolplug.host.server_gates import server_gates, where_a_server_has_it
-from toolplug.host.views import CREDENTIAL, acting_agent
+from toolplug.host.servers.desk import ServerDesk
+from toolplug.host.setup.saved_toolsets import Saved
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.state import ProviderRecord

@@ -10,7 +10,7 @@ from toolplug.catalog.render import described
 from toolplug.config.nearest import name_hint
 from toolplug.errors import Problem
 from toolplug.host.host import Host
-from toolplug.host.long_notes import MAX_DESCRIPTION, long_notes
+from toolplug.host.toolsets.long_notes import MAX_DESCRIPTION, long_notes
 from toolplug.providers.entry_points import Installed
 from toolplug.providers.state import ProviderRecord, ProviderState
 

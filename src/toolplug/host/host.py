@@ -19,19 +19,19 @@ from toolplug.errors import ConfigError, StoreError
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
-from toolplug.host.coded_mcp import CodedMcp, coded_mcp
-from toolplug.host.config_files import Source
-from toolplug.host.configuration import Configuration, read_configuration
 from toolplug.host.explain import Explainer, Explanation
-from toolplug.host.only_installed import only_installed
+from toolplug.host.file.config_files import Source
+from toolplug.host.file.configuration import Configuration, read_configuration
+from toolplug.host.file.only_installed import only_installed
+from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.toolset_settings import Scope
 from toolplug.host.parts import Parts, Serves, listed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.responses_desk import ResponsesDesk
-from toolplug.host.server_desk import ServerDesk
-from toolplug.host.settings import HostSettings
+from toolplug.host.servers.coded import CodedMcp, coded_mcp
+from toolplug.host.servers.desk import ServerDesk
 from toolplug.host.tool_infos import CatalogPage
-from toolplug.host.toolset_desk import ToolsetDesk
-from toolplug.host.toolset_settings import Scope
+from toolplug.host.toolsets.desk import ToolsetDesk
 from toolplug.mcp.serving import Serving
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.planning import KIND

@@ -14,21 +14,21 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.ledger import Ledger
-from toolplug.host.coded_mcp import CodedMcp
-from toolplug.host.configuration import Configuration
-from toolplug.host.mcp_sdk import mcp_speaker
+from toolplug.host.catalogs.views import Views
+from toolplug.host.file.configuration import Configuration
 from toolplug.host.neighbours import Neighbours
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses_desk import ResponsesDesk
-from toolplug.host.saved_setup import Saved, saved_setup
-from toolplug.host.server_desk import ServerDesk
-from toolplug.host.server_metrics import ServerMetrics
-from toolplug.host.server_setup import server_desk
-from toolplug.host.session_setup import session_planner
-from toolplug.host.setup import registry_setup
+from toolplug.host.servers.coded import CodedMcp
+from toolplug.host.servers.desk import ServerDesk
+from toolplug.host.servers.metrics import ServerMetrics
+from toolplug.host.servers.sdk import mcp_speaker
+from toolplug.host.setup.registry import registry_setup
+from toolplug.host.setup.saved_toolsets import Saved, saved_setup
+from toolplug.host.setup.servers import server_desk
+from toolplug.host.setup.sessions import session_planner
 from toolplug.host.tool_infos import ToolInfos
-from toolplug.host.toolset_desk import ToolsetDesk
-from toolplug.host.views import Views
+from toolplug.host.toolsets.desk import ToolsetDesk
 from toolplug.mcp.serving import Serving
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.metrics import SessionMetrics

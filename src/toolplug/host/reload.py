@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.configuration import Configuration
+from toolplug.host.file.configuration import Configuration
 from toolplug.providers.entry import Wanted
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import cast
 
 from toolplug.host.conversations import Conversations
-from toolplug.host.responses_settings import BackendSettings, ResponsesSettings
+from toolplug.host.file.responses_settings import BackendSettings, ResponsesSettings
 from toolplug.responses.backend import Backend
 from toolplug.responses.service import Responses
 from toolplug.stores.store import Store

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from toolplug.errors import Problem
-from toolplug.host.config_files import Source
-from toolplug.host.configuration import Configuration, read_configuration
+from toolplug.host.file.config_files import Source
+from toolplug.host.file.configuration import Configuration, read_configuration
 from toolplug.host.host import Host
 from toolplug.providers.entry_points import Installed
 

@@ -27,7 +27,7 @@ from toolplug.http.other_protocols import answer_other_protocol
 from toolplug.http.own_route import OwnRoute
 from toolplug.http.own_routes import Match, OwnRoutes
 from toolplug.http.problem import HttpProblem, internal, method_not_allowed, route_not_found
-from toolplug.http.provider_routes import ProviderRoutes
+from toolplug.http.providers.routes import ProviderRoutes
 from toolplug.http.refusals import note_refusal
 from toolplug.http.served_tenant import enter_tenant, leave_tenant
 

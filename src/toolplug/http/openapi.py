@@ -12,8 +12,8 @@ from pydantic.json_schema import models_json_schema
 
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
-from toolplug.http.openapi_providers import JsonObject, provider_paths
 from toolplug.http.own_route import Audience, OwnRoute, Parameter
+from toolplug.http.providers.openapi import JsonObject, provider_paths
 from toolplug.http.wire_models import ErrorAnswer
 from toolplug.providers.route_table import MountedRoute
 

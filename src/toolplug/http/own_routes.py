@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from toolplug.http.approvals.routes import APPROVAL_ROUTES
 from toolplug.http.browser_client import browser_client
-from toolplug.http.explain import explain
 from toolplug.http.health import healthz, readyz
 from toolplug.http.links_page import links_page
 from toolplug.http.mcp.routes import MCP_ROUTES
@@ -16,14 +15,15 @@ from toolplug.http.metrics_page import metrics
 from toolplug.http.openapi import Description
 from toolplug.http.own_route import OwnRoute, Parameter
 from toolplug.http.path_templates import PathTemplates
-from toolplug.http.provider_admin import disable_provider, enable_provider, list_providers, reload
+from toolplug.http.providers.admin import disable_provider, enable_provider, list_providers, reload
 from toolplug.http.responses.routes import RESPONSE_ROUTES
 from toolplug.http.saved.routes import SAVED_ROUTES
 from toolplug.http.scopes import ADMIN, CALL, READ
 from toolplug.http.servers.routes import SERVER_ROUTES
 from toolplug.http.sessions.routes import SESSION_ROUTES
-from toolplug.http.tool_calls import call_tool
-from toolplug.http.tool_list import DEFAULT_DIALECT, DIALECTS, list_tools
+from toolplug.http.tools.calls import call_tool
+from toolplug.http.tools.explain import explain
+from toolplug.http.tools.listing import DEFAULT_DIALECT, DIALECTS, list_tools
 from toolplug.http.toolsets.routes import TOOLSET_ROUTES
 from toolplug.http.wire_models import (
     CallAnswer,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from toolplug.catalog.call import ToolStatus
-from toolplug.host.gate_verdict import Verdict
+from toolplug.host.gates.verdict import Verdict
 from toolplug.providers.state import ProviderState
 
 MAX_TIMEOUT_MS = 300_000

@@ -10,7 +10,7 @@ from toolplug.config.document import Document, parse_document
 from toolplug.config.node import MappingNode, Mark, Value
 from toolplug.config.source_text import decode_source
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.server_entries import SECTION
+from toolplug.host.file.server_entries import SECTION
 
 _LINES = re.compile(r"[^\r\n\x85\u2028\u2029]*(?:\r\n|[\r\n\x85\u2028\u2029]|\Z)")
 _STEP = 2

@@ -14,7 +14,7 @@ from toolplug.cli.importing.variables import Variables
 from toolplug.config.document import parse_document, read_document
 from toolplug.config.node import Value
 from toolplug.errors import Problem
-from toolplug.host.server_entries import SECTION
+from toolplug.host.file.server_entries import SECTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_c
 from toolplug.cli.refusal import print_problems
 from toolplug.cli.sessions.refusal import access_problem
 from toolplug.errors import ConfigError, HostError, HostRefused, InvalidSessionCode, Problem
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.sessions.code import check_code
 
 KEY = "TOOLPLUG_KEY"

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from toolplug.cli.kept_store import kept_store
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.sessions.stored import StoredSessions
 
 _INSTEAD = "GET /api/sessions and GET /api/sessions/CODE/events"

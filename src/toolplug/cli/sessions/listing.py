@@ -12,7 +12,7 @@ from toolplug.cli.sessions.facts import capability_fields, time_left
 from toolplug.cli.sessions.kept import kept_sessions
 from toolplug.cli.table import print_table
 from toolplug.execution.timestamp import timestamp
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.sessions.stored import StoredSession
 
 

@@ -19,7 +19,7 @@ from toolplug.cli.sessions.refusal import access_problem
 from toolplug.cli.table import print_table
 from toolplug.errors import AccessError
 from toolplug.execution.timestamp import timestamp
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.sessions.log_entry import STATUS
 from toolplug.sessions.logged_event import LoggedEvent
 from toolplug.sessions.session_tool import SessionTool

@@ -16,7 +16,7 @@ from toolplug.cli.sessions.event_line import event_line
 from toolplug.cli.sessions.kept import kept_sessions
 from toolplug.cli.sessions.refusal import access_problem
 from toolplug.errors import AccessError, SessionGone
-from toolplug.host.config_files import ConfigFiles
+from toolplug.host.file.config_files import ConfigFiles
 from toolplug.sessions.logged_event import LoggedEvent
 from toolplug.sessions.stored import Missed
 

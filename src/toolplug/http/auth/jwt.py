@@ -17,7 +17,7 @@ from starlette.authentication import AuthenticationError
 from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import ANONYMOUS, Principal
-from toolplug.host.settings import DEFAULT_SCOPES, Jwt
+from toolplug.host.file.settings import DEFAULT_SCOPES, Jwt
 from toolplug.http.auth.credentials import bearer
 
 FETCH_S = 5.0

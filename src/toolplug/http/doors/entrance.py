@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toolplug.host.settings import HostSettings
+from toolplug.host.file.settings import HostSettings
 from toolplug.http.auth.authenticator import Authenticator
 from toolplug.http.auth.configured import configured_gatekeeper
 from toolplug.http.auth.plugin_tokens import CallersOnly

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import orjson
 
 from toolplug.discovery.record import FoundTool
-from toolplug.host.server_view import ServerView
+from toolplug.host.servers.view import ServerView
 from toolplug.http.exchange import Exchange
 from toolplug.http.scopes import ADMIN
 

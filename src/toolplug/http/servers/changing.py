@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolplug.host.host import Host
-from toolplug.host.server_request import NewServer, ServerChange
+from toolplug.host.servers.request import NewServer, ServerChange
 from toolplug.http.exchange import Exchange
 from toolplug.http.servers.answers import answer_server
 from toolplug.http.servers.bodies import read_server

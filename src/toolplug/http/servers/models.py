@@ -9,9 +9,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from toolplug.discovery.record import Status
 from toolplug.execution.tool_rule import Policy, ToolRule
-from toolplug.host.mcp_settings import LONGEST_DISCOVERY_S
-from toolplug.host.server_view import Source
-from toolplug.host.tool_rules import of_one_tool, rule
+from toolplug.host.file.mcp_settings import LONGEST_DISCOVERY_S
+from toolplug.host.file.tool_rules import of_one_tool, rule
+from toolplug.host.servers.view import Source
 from toolplug.http.camel_case import CamelAnswer, CamelBody
 from toolplug.http.wire_models import absent
 

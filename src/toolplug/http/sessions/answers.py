@@ -8,8 +8,8 @@ from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
-from toolplug.http.session_models import ResultBody
 from toolplug.http.sessions.found import session_of
+from toolplug.http.sessions.models import ResultBody
 
 
 async def answer_request(host: Host, exchange: Exchange) -> None:

@@ -8,13 +8,13 @@ import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.host.host import Host
-from toolplug.http.call_answer import call_answer, crowd_problem
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
 from toolplug.http.problem import invalid_request
-from toolplug.http.session_models import SessionCallBody
 from toolplug.http.sessions.found import session_of
-from toolplug.http.tool_calls import answer_call, call_id, deadline, idempotency_key
+from toolplug.http.sessions.models import SessionCallBody
+from toolplug.http.tools.answer import call_answer, crowd_problem
+from toolplug.http.tools.calls import answer_call, call_id, deadline, idempotency_key
 from toolplug.sessions.plans import DEADLINE_S
 
 _NO_STORE = ((b"cache-control", b"no-store"),)

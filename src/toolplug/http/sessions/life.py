@@ -8,8 +8,8 @@ from toolplug.execution.timestamp import timestamp
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
-from toolplug.http.session_models import CreateBody
 from toolplug.http.sessions.found import session_of
+from toolplug.http.sessions.models import CreateBody
 
 _NO_STORE = ((b"cache-control", b"no-store"),)
 

@@ -12,9 +12,9 @@ from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
 from toolplug.http.problem import invalid_request
-from toolplug.http.session_models import RegisterBody, UpdateBody
 from toolplug.http.sessions.found import session_of
 from toolplug.http.sessions.life import seconds
+from toolplug.http.sessions.models import RegisterBody, UpdateBody
 from toolplug.sessions.code import shown
 from toolplug.sessions.limits import HEARTBEAT_S, SessionLimits
 from toolplug.sessions.negotiation import Registration, ToolChanges

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from toolplug.http.own_route import OwnRoute, Parameter
 from toolplug.http.scopes import CALL, READ, SESSIONS
-from toolplug.http.session_models import (
+from toolplug.http.sessions.answers import answer_request
+from toolplug.http.sessions.calls import call_in_session, session_call
+from toolplug.http.sessions.life import create_session, end_session, heartbeat
+from toolplug.http.sessions.models import (
     CallState,
     CreateBody,
     Created,
@@ -22,9 +25,6 @@ from toolplug.http.session_models import (
     UpdateAnswer,
     UpdateBody,
 )
-from toolplug.http.sessions.answers import answer_request
-from toolplug.http.sessions.calls import call_in_session, session_call
-from toolplug.http.sessions.life import create_session, end_session, heartbeat
 from toolplug.http.sessions.overview import list_sessions, session_events, session_metadata
 from toolplug.http.sessions.registration import MAX_BODY, register_tools, update_tools
 from toolplug.http.sessions.stream import session_stream

@@ -6,7 +6,7 @@ import orjson
 
 from toolplug.errors import InvalidDefinition, ToolsetRefused
 from toolplug.host.host import Host
-from toolplug.host.toolset_request import Binding
+from toolplug.host.toolsets.request import Binding
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
 from toolplug.http.problem import HttpProblem

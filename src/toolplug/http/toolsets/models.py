@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolplug.host.toolset_settings import Scope
+from toolplug.host.file.toolset_settings import Scope
 from toolplug.http.wire_models import MAX_TOOLSETS
 
 

@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
 
 from toolplug.catalog.call import Principal
-from toolplug.http.provider_app import provider_routes
+from toolplug.http.providers.app import provider_routes
 from toolplug.providers.authoring import BoundRoute
 from toolplug.testing.asgi_request import Answer, Headers, requested
 from toolplug.testing.broken_rule import BrokenRule

@@ -1,0 +1,1 @@
+"""Behind `toolplug serve`: a host in a process of its own."""

@@ -1,0 +1,1 @@
+"""Whose catalog: what a caller sees."""

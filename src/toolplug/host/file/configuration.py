@@ -1,0 +1,181 @@
+"""From providers.yaml, or a mapping like it, to settings and wanted providers: all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import yaml
+from pydantic import ValidationError
+
+from toolplug.config.document import Document, parse_document, read_document
+from toolplug.config.environment import expand
+from toolplug.config.node import Value
+from toolplug.config.problems import problems_of
+from toolplug.config.secrets import read_secret_files
+from toolplug.config.section import Section
+from toolplug.errors import ConfigError, Problem
+from toolplug.host.file.config_files import ConfigFiles, Source
+from toolplug.host.file.provider_entries import ProviderEntries
+from toolplug.host.file.server_entries import SECTION as SERVERS
+from toolplug.host.file.server_entries import ServerEntries
+from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.toolset_entries import ToolsetEntries
+from toolplug.providers.entry_points import Installed
+
+MAPPING_FILE = "<settings>"
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+_BY_ENTRY = frozenset({"toolsets", "agents"})
+"""Sections whose entries are judged one by one."""
+
+
+class _Quoting(yaml.SafeDumper):
+    """Writes text in quotes, since it is text: what a reference in it stands for is not read as a number."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style='"')  # pyright: ignore[reportUnknownMemberType]  # untyped in its stubs
+
+
+_Quoting.add_representer(str, _Quoting.represent_text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One reading of the configuration, without a problem but for those of its `servers`."""
+
+    source: Source
+    settings: HostSettings
+    providers: ProviderEntries
+    servers: ServerEntries
+    toolsets: ToolsetEntries
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths of the configuration start: its file's folder; for a mapping the working directory."""
+        return Path() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
+
+    def origin(self, *path: str) -> str:
+        """The place of a path, as `explain` shows it; `default` where the file does not have it."""
+        return self.providers.origin(path)
+
+
+def read_configuration(
+    source: Source, environ: Mapping[str, str], installed: Installed, coded: Mapping[str, str] = _NONE
+) -> Configuration:
+    """Read and check everything that can be checked without starting a provider.
+
+    Imports the packages of enabled entries and nothing else. `coded`: the prefixes of the toolsets that the host's code
+    registered, by id. Raises `ConfigError` with every problem, in file order; those of MCP servers alone do not keep a
+    host from starting, and stand in `servers`.
+    """
+    problems: list[Problem] = []
+    configuration = read_parts(source, environ, installed, problems, coded)
+    if problems:
+        problems += configuration.servers.problems
+        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
+    return configuration
+
+
+def read_settings(source: Source, environ: Mapping[str, str]) -> HostSettings:
+    """The sections of the host itself, and nothing else: no package is imported.
+
+    Raises `ConfigError` with what is wrong with them.
+    """
+    problems: list[Problem] = []
+    settings = _settings(document_of(source), environ, problems)
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
+    return settings
+
+
+def read_toolsets(source: Source, environ: Mapping[str, str]) -> ToolsetEntries:
+    """The toolsets and agents, and nothing else: no package is imported, and what code registers may be named.
+
+    Raises `ConfigError` with what is wrong with the sections of the host.
+    """
+    problems: list[Problem] = []
+    document = document_of(source)
+    settings = _settings(document, environ, problems)
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
+    return ToolsetEntries.read(document, settings, (), (), {}, [])
+
+
+def read_parts(
+    source: Source,
+    environ: Mapping[str, str],
+    installed: Installed,
+    problems: list[Problem],
+    coded: Mapping[str, str] = _NONE,
+) -> Configuration:
+    """The same, but what is wrong is added to `problems`; the parts that it concerns are left at their defaults.
+
+    Raises `ConfigError` only where the document as a whole cannot be read.
+    """
+    document = document_of(source, problems)
+    settings = _settings(document, environ, problems)
+    providers = ProviderEntries.read(document, environ, installed, settings, problems)
+    user = source.user if isinstance(source, ConfigFiles) else None
+    servers = ServerEntries.read(document, user, environ)
+    toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded, problems)
+    return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
+
+
+def document_of(source: Source, problems: list[Problem] | None = None) -> Document:
+    """The document of a source; raises `ConfigError` for one that cannot be read. `problems`: see `parse_document`."""
+    if not isinstance(source, Mapping):
+        return read_document(source, problems)
+    try:
+        text = yaml.dump(dict(source), Dumper=_Quoting, sort_keys=False, allow_unicode=True)
+    except yaml.YAMLError as error:
+        reason = str(error).split("\n", 1)[0]
+        raise ConfigError([Problem(code="not_plain", message=f"the settings are not plain data: {reason}")]) from None
+    return parse_document(text.encode(), file=MAPPING_FILE)
+
+
+def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> HostSettings:
+    """The sections of the host itself; the defaults where one has problems, so that the rest is checked too."""
+    section = _own_sections(document, environ, problems)
+    section = read_secret_files(section, HostSettings)
+    problems.extend(section.problems)
+    try:
+        return HostSettings.model_validate(section.value)
+    except ValidationError as error:
+        problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers", SERVERS]))
+        return HostSettings.model_validate(_sound(section.value, error))
+
+
+def _sound(value: Value, error: ValidationError) -> dict[str, Value]:
+    """The sections without those at fault; of toolsets and agents, without the entries at fault."""
+    sections = dict(value) if isinstance(value, dict) else {}
+    for fault in error.errors(include_url=False):
+        name, *below = fault["loc"]
+        section = sections.get(str(name))
+        if name in _BY_ENTRY and isinstance(section, dict) and below:
+            sections[str(name)] = {key: entry for key, entry in section.items() if key != below[0]}
+        else:
+            sections.pop(str(name), None)
+    return sections
+
+
+def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:
+    """Every section but `providers` and `mcp_servers`, expanded; one that this version does not have is a problem."""
+    value: dict[str, Value] = {}
+    found: list[Section] = []
+    for name in document.root.entries:
+        if name in ("providers", SERVERS):
+            continue
+        part = expand(document, (name,), environ)
+        value[name] = part.value
+        found.append(part)
+    return Section(
+        document=document,
+        path=(),
+        value=value,
+        problems=tuple(problem for part in found for problem in part.problems),
+        broken=frozenset[tuple[str | int, ...]]().union(*(part.broken for part in found)),
+        withheld=frozenset[str]().union(*(part.withheld for part in found)),
+    )

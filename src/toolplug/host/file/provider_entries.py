@@ -1,0 +1,294 @@
+"""The `providers:` section: which provider each entry means, whether it is on, and what it is configured with."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.resources import files
+
+from toolplug.config.document import Document
+from toolplug.config.environment import expand
+from toolplug.config.key_path import shown_path
+from toolplug.config.masking import masked
+from toolplug.config.nearest import name_hint
+from toolplug.config.node import MappingNode, ScalarNode, Value
+from toolplug.config.secrets import read_secret_files
+from toolplug.config.section import Section
+from toolplug.config.validated import validated
+from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
+from toolplug.execution.knobs import DEFAULT_ORIGIN
+from toolplug.host.file.settings import PROVIDER_KEY, RESERVED_KEYS, HostSettings, ProviderSettings
+from toolplug.providers.entry import Place, ProviderEntry, Wanted, failed_record
+from toolplug.providers.entry_points import Installed, InstalledProvider
+from toolplug.providers.loading import ProviderType, load
+from toolplug.providers.state import ProviderRecord, ProviderState
+
+SECTION = "providers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderEntries:
+    """All entries in file order. One that is on has been read whole; of one that is off, the rest was not looked at."""
+
+    document: Document
+    environ: Mapping[str, str]
+    settings: HostSettings
+    installed: Installed
+    types: Mapping[str, InstalledProvider]
+    wanted: Mapping[str, Wanted]
+
+    @classmethod
+    def read(
+        cls,
+        document: Document,
+        environ: Mapping[str, str],
+        installed: Installed,
+        settings: HostSettings,
+        problems: list[Problem],
+    ) -> ProviderEntries:
+        """Read every entry; what is wrong is added to the problems."""
+        section = document.root.entries.get(SECTION)
+        node = section.node if section is not None else None
+        if isinstance(node, ScalarNode) and node.value is None:
+            node = None
+        if node is not None and not isinstance(node, MappingNode):
+            message = "should be a mapping from provider key to settings"
+            problems.append(document.problem((SECTION,), code="wrong_value", message=message))
+            node = None
+        types: dict[str, InstalledProvider] = {}
+        reader = cls(document=document, environ=environ, settings=settings, installed=installed, types=types, wanted={})
+        wanted: dict[str, Wanted] = {}
+        for key in node.entries if node is not None else ():
+            try:
+                types[key], enabled = reader._named(key)
+                fix = f"set providers.{key}.enabled to true"
+                wanted[key] = reader._read(key) if enabled else reader.switched_off(key, "enabled is not true", fix)
+            except ConfigError as error:
+                problems.extend(error.problems)
+        return replace(reader, wanted=wanted)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the section in file order, also those of entries that are wrong."""
+        return self.document.keys((SECTION,))
+
+    def line(self, key: str) -> str:
+        """Where an entry stands, as `explain` shows it."""
+        mark = self.document.key_mark((SECTION, key))
+        return f"{self.document.file}:{mark.line}"
+
+    def origin(self, path: tuple[str, ...]) -> str:
+        """Where a path of the document stands; `default` where it does not."""
+        try:
+            self.document.node(path)
+        except KeyError:
+            return DEFAULT_ORIGIN
+        return str(self._place(path))
+
+    def switched_on(self, key: str) -> Wanted:
+        """The entry of a key as if it said `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
+        self.check_known(key)
+        wanted = self.wanted[key]
+        return wanted if wanted.build is not None else self._read(key)
+
+    def switched_off(self, key: str, reason: str, fix: str) -> Wanted:
+        """The entry of a key as one that does not run; `fix` is what makes it run."""
+        self.check_known(key)
+        found = self.types[key]
+        record = ProviderRecord(
+            key=key,
+            type=found.type,
+            state=ProviderState.DISABLED,
+            reason=reason,
+            fix=fix,
+            distribution=found.distribution,
+            version=found.version,
+        )
+        return Wanted(ProviderEntry(key=key, type=found.type), None, record)
+
+    def check_known(self, key: str) -> None:
+        """Raise `NoSuchProvider` for a key that the configuration does not have."""
+        if key not in self.types:
+            raise NoSuchProvider(key, name_hint(key, self.types))
+
+    def _named(self, key: str) -> tuple[InstalledProvider, bool]:
+        """The provider type that an entry means and whether it is on; raises `ConfigError`."""
+        path = (SECTION, key)
+        document = self.document
+        if not _KEY.fullmatch(key):
+            message = f"{key!r} is no provider key; a lower-case letter, then up to 63 of a-z 0-9 _ are allowed"
+            raise ConfigError([document.problem(path, code="wrong_key", message=message, at_key=True)])
+        node = document.node(path)
+        if not isinstance(node, MappingNode):
+            if isinstance(node, ScalarNode) and node.value is None:
+                message = "should be a mapping; the entry is empty"
+            else:
+                message = "should be a mapping of settings"
+            hint = f"write {key}: {{enabled: true}}"
+            raise ConfigError([document.problem(path, code="wrong_value", message=message, hint=hint)])
+        head = self._head(key, node)
+        type_name = head.type or key
+        found = list(self.installed.types.get(type_name, ()))
+        at = (*path, "type") if "type" in node.entries else path
+        if not found:
+            message = f"unknown provider type {type_name!r}"
+            hint = _where_to_get(type_name, self.installed.types)
+            raise ConfigError(
+                [document.problem(at, code="unknown_provider", message=message, hint=hint, at_key=at == path)]
+            )
+        if len(found) > 1:
+            owners = " and ".join(item.package for item in found)
+            message = f"provider type {type_name!r} comes from {owners}"
+            raise ConfigError(
+                [document.problem(path, code="two_distributions", message=message, hint="uninstall one of them")]
+            )
+        return found[0], head.enabled
+
+    def _head(self, key: str, node: MappingNode) -> ProviderSettings:
+        """`enabled` and `type` alone: the rest of an entry that is off is not looked at."""
+        path = (SECTION, key)
+        parts = [
+            expand(self.document, (*path, name), self.environ) for name in ("enabled", "type") if name in node.entries
+        ]
+        head = Section(
+            document=self.document,
+            path=path,
+            value={str(part.path[-1]): part.value for part in parts},
+            problems=tuple(problem for part in parts for problem in part.problems),
+            broken=frozenset[tuple[str | int, ...]]().union(*(part.broken for part in parts)),
+            withheld=frozenset[str]().union(*(part.withheld for part in parts)),
+        )
+        return validated(head, ProviderSettings)
+
+    def _read(self, key: str) -> Wanted:
+        """An entry that is on, whole: its rules, its package imported, its settings checked. Raises `ConfigError`."""
+        section = expand(self.document, (SECTION, key), self.environ)
+        problems: list[Problem] = []
+        reserved, own = _divided(section, problems)
+        found = self.types[key]
+        rules = ProviderSettings()
+        try:
+            rules = validated(reserved, ProviderSettings)
+        except ConfigError as error:
+            problems.extend(error.problems)
+        entry = self._entry(section, found, rules)
+        try:
+            loaded = load(found)
+        except ProviderError as error:
+            if rules.required:
+                problems.append(entry.problem(error.state.replace("-", "_"), str(error), error.fix))
+            if problems:
+                raise ConfigError(problems) from None
+            return Wanted(entry, None, failed_record(entry, error))
+        entry = self._configured(entry, own, loaded, problems)
+        if problems:
+            raise ConfigError(problems)
+        return Wanted(entry, lambda: loaded.build(key, entry.settings))
+
+    def _entry(self, section: Section, found: InstalledProvider, rules: ProviderSettings) -> ProviderEntry:
+        root = section.path
+        return ProviderEntry(
+            key=str(root[-1]),
+            type=found.type,
+            required=rules.required,
+            public_routes=rules.public_routes,
+            on_request=rules.offer == "on_request",
+            limits=rules.limits,
+            host_limits=self.settings.limits,
+            tools=rules.tools,
+            distribution=found.distribution,
+            version=found.version,
+            place=lambda path: self._place((*root, *path)),
+            host_place=lambda path: self._place(tuple(path)),
+            masked=partial(_masked, section.withheld),
+        )
+
+    def _place(self, path: tuple[str | int, ...]) -> Place:
+        mark = self.document.key_mark(path)
+        return Place(self.document.file, mark.line, mark.column)
+
+    def _configured(
+        self, entry: ProviderEntry, own: Section, loaded: ProviderType, problems: list[Problem]
+    ) -> ProviderEntry:
+        """The entry with the provider's own settings, checked by its Config model where it has one."""
+        model = loaded.config
+        beside = sorted(RESERVED_KEYS) if own.path == (SECTION, entry.key) else []
+        if model is None:
+            problems.extend(own.problems)
+            problems.extend(_wrong_without_model(own, loaded, beside))
+            return replace(entry, settings=_mapping(own.value))
+        own = read_secret_files(own, model)
+        secrets = own.withheld
+        try:
+            config = validated(own, model, beside)
+        except ConfigError as error:
+            problems.extend(error.problems)
+            return entry
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the package's own code
+            said = _masked(secrets, f"{type(error).__name__}: {error}")
+            message = f"the Config of {loaded.installed.package} raised {said}; only a ValueError says what is wrong"
+            hint = f"change the settings, or update {loaded.installed.distribution}"
+            problems.append(entry.problem("config_invalid", message, hint))
+            return entry
+        return replace(entry, settings=config, masked=partial(_masked, secrets))
+
+
+_KEY = re.compile(PROVIDER_KEY)
+
+
+def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Section]:
+    """The host's part of an entry and the provider's own, which is flat or stands under `settings`."""
+    value = _mapping(section.value)
+    reserved = {name: item for name, item in value.items() if name in RESERVED_KEYS and name != "settings"}
+    flat = {name: item for name, item in value.items() if name not in RESERVED_KEYS}
+    mine, theirs = section.problems, section.problems
+    if "settings" not in value:
+        mine = tuple(item for item in mine if _top(item, section) in RESERVED_KEYS)
+        theirs = tuple(item for item in theirs if _top(item, section) not in RESERVED_KEYS)
+        return replace(section, value=reserved, problems=mine), replace(section, value=flat, problems=theirs)
+    path = (*section.path, "settings")
+    if flat:
+        message = f"settings and the keys {', '.join(map(repr, flat))} beside it mean the same; keep one of both"
+        problems.append(section.problem(path, code="settings_twice", message=message, at_key=True))
+    own = value["settings"]
+    mine = tuple(item for item in mine if _top(item, section) != "settings")
+    theirs = tuple(item for item in theirs if _top(item, section) == "settings")
+    nested = replace(section, path=path, value={} if own is None else own, problems=theirs)
+    return replace(section, value=reserved, problems=mine), nested
+
+
+def _wrong_without_model(own: Section, loaded: ProviderType, beside: Collection[str]) -> Iterator[Problem]:
+    """What no provider without a Config model takes; `beside` are the keys of the host in the same mapping."""
+    if not isinstance(own.value, dict):
+        yield own.problem(own.path, code="wrong_value", message="should be a mapping of settings")
+    elif not loaded.open_settings:
+        for name in own.value:
+            message = f"unknown key {name!r}; {loaded.installed.package} takes no settings"
+            hint = name_hint(name, beside)
+            yield own.problem((*own.path, name), code="unknown_key", message=message, hint=hint, at_key=True)
+
+
+def _top(problem: Problem, section: Section) -> str:
+    """The key of the section that a problem stands under."""
+    rest = problem.path.removeprefix(shown_path(section.path)).lstrip(".")
+    return re.split(r"[.\[]", rest, maxsplit=1)[0]
+
+
+def _masked(secrets: frozenset[str], text: str) -> str:
+    return masked(text, secrets)
+
+
+def _mapping(value: Value) -> dict[str, Value]:
+    return value if isinstance(value, dict) else {}
+
+
+def _where_to_get(type_name: str, known: Iterable[str]) -> str:
+    """What to do about an unknown type: the nearest installed one, or the package that brings it."""
+    packages = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))["packages"]
+    package = packages.get(type_name)
+    if package is not None:
+        return f"pip install {package}"
+    return name_hint(type_name, (*known, *packages))

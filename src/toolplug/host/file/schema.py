@@ -1,0 +1,184 @@
+"""The JSON Schema of providers.yaml, with the settings of the installed provider packages: for editors.
+
+Every scalar may also be a text with a `${NAME}` in it, and a secret may stand in a file named by `<key>_file`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias, cast
+
+from toolplug.host.file.mcp_settings import McpServerSettings
+from toolplug.host.file.server_entries import SECTION as SERVERS
+from toolplug.host.file.server_entries import SERVER_ID
+from toolplug.host.file.settings import PROVIDER_KEY, HostSettings, ProviderSettings
+from toolplug.host.file.settings_schemas import SettingsSchema
+
+Json: TypeAlias = dict[str, object]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_TRANSPORTS: list[Json] = [{"required": ["command"]}, {"required": ["url"]}]
+_SERVERS: Json = {
+    "description": "One entry for each MCP server; toolsets take their tools with `from: mcp:ID`.",
+    "type": ["object", "null"],
+    "propertyNames": {"pattern": SERVER_ID},
+    "additionalProperties": {"$ref": "#/$defs/mcp_server"},
+}
+_REFERENCE: Json = {"$ref": "#/$defs/reference"}
+
+
+def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
+    """The schema of a whole configuration in which these types can be named."""
+    defs: Json = {"reference": {"type": "string", "pattern": r"\$\{", "description": "${NAME} or ${NAME:-default}"}}
+    host = _taken(HostSettings.model_json_schema(), "host", defs)
+    defs["mcp_server"] = {**_taken(McpServerSettings.model_json_schema(), "server", defs), "oneOf": _TRANSPORTS}
+    reserved = _taken(ProviderSettings.model_json_schema(), "entry", defs)
+    for name, found in types.items():
+        defs[f"provider.{name}"] = _entry(name, found, reserved, defs)
+    defs["typed_entry"] = _typed_entry(types)
+    return {
+        "$schema": DIALECT,
+        "title": "toolplug: providers.yaml",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"providers": _providers(types), SERVERS: _SERVERS, **_object(host, "properties")},
+        "$defs": defs,
+    }
+
+
+def _providers(types: Mapping[str, SettingsSchema]) -> Json:
+    """A key is a type, unless its entry says `type:`."""
+    return {
+        "description": "One entry for each provider, in the order in which models see their tools.",
+        "type": ["object", "null"],
+        "propertyNames": {"pattern": PROVIDER_KEY},
+        "properties": {
+            name: {
+                "if": {"required": ["type"]},
+                "then": {"$ref": "#/$defs/typed_entry"},
+                "else": {"$ref": f"#/$defs/provider.{name}"},
+            }
+            for name in types
+        },
+        "additionalProperties": {"$ref": "#/$defs/typed_entry", "required": ["type"]},
+    }
+
+
+def _typed_entry(types: Mapping[str, SettingsSchema]) -> Json:
+    return {
+        "type": "object",
+        "properties": {"type": {"enum": list(types)}},
+        "allOf": [
+            {
+                "if": {"properties": {"type": {"const": name}}, "required": ["type"]},
+                "then": {"$ref": f"#/$defs/provider.{name}"},
+            }
+            for name in types
+        ],
+    }
+
+
+def _entry(name: str, found: SettingsSchema, reserved: Json, defs: Json) -> Json:
+    """The entry of one type: the host's keys, and its own, flat or under `settings`."""
+    own = _taken(found.model or {"type": "object", "properties": {}}, name, defs)
+    own["additionalProperties"] = found.open
+    host_keys = _object(reserved, "properties")
+    flat = {key: value for key, value in _object(own, "properties").items() if key not in host_keys}
+    entry: Json = {
+        "type": "object",
+        "properties": {**host_keys, "settings": own, **flat},
+        "additionalProperties": found.open,
+    }
+    if found.error:
+        entry["description"] = f"The settings of this type are not known: {found.error}"
+    needed = {key: own[key] for key in ("required", "allOf") if key in own}
+    if needed:
+        on: Json = {
+            "properties": {"enabled": {"const": True}},
+            "required": ["enabled"],
+            "not": {"required": ["settings"]},
+        }
+        entry |= {"if": on, "then": needed}
+    return entry
+
+
+def _taken(schema: Json, owner: str, defs: Json) -> Json:
+    """The schema with its definitions moved to the file's, under the owner's name, and open to references."""
+    for name, inner in _object(schema, "$defs").items():
+        defs[f"{owner}.{name}"] = _open(_moved(inner, owner))
+    moved = _moved({key: value for key, value in schema.items() if key != "$defs"}, owner)
+    return cast("Json", _open(moved))
+
+
+def _moved(value: object, owner: str) -> object:
+    if isinstance(value, list):
+        return [_moved(item, owner) for item in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    found = cast("Json", value)
+    moved = {key: _moved(inner, owner) for key, inner in found.items()}
+    target = found.get("$ref")
+    if isinstance(target, str):
+        moved["$ref"] = target.replace("#/$defs/", f"#/$defs/{owner}.", 1)
+    return moved
+
+
+def _open(value: object) -> object:
+    """The schema in which every scalar below it may be a reference, and every secret a file's name."""
+    if not isinstance(value, dict):
+        return value
+    schema = cast("Json", value)
+    opened = dict(schema)
+    if "properties" in schema:
+        opened["properties"] = {
+            **{key: _open(inner) for key, inner in _object(schema, "properties").items()},
+            **dict(_secret_files(schema)),
+        }
+        opened |= _either_required(schema)
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            opened[key] = _open(schema[key])
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            opened[key] = [_open(inner) for inner in cast("list[object]", schema[key])]
+    return {"anyOf": [opened, _REFERENCE]} if _is_narrow_scalar(schema) else opened
+
+
+def _is_narrow_scalar(schema: Json) -> bool:
+    """Is it a scalar that a text with a reference in it does not fit."""
+    if "enum" in schema or "const" in schema or schema.get("type") in ("integer", "number", "boolean"):
+        return True
+    return schema.get("type") == "string" and any(key in schema for key in ("pattern", "format", "maxLength"))
+
+
+def _secret_files(schema: Json) -> Iterator[tuple[str, object]]:
+    known = _object(schema, "properties")
+    for key, inner in known.items():
+        if _is_secret(inner) and f"{key}_file" not in known:
+            yield f"{key}_file", {"type": "string", "description": f"a file that holds {key}"}
+
+
+def _either_required(schema: Json) -> Json:
+    """A required secret may be given as its file."""
+    known = _object(schema, "properties")
+    required = [str(key) for key in cast("list[object]", schema.get("required", []))]
+    secret = [key for key in required if _is_secret(known.get(key)) and f"{key}_file" not in known]
+    if not secret:
+        return {}
+    return {
+        "required": [key for key in required if key not in secret],
+        "allOf": [{"anyOf": [{"required": [key]}, {"required": [f"{key}_file"]}]} for key in secret],
+    }
+
+
+def _is_secret(schema: object) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    found = cast("Json", schema)
+    members = cast("list[object]", found.get("anyOf", []))
+    return (found.get("format") == "password" and found.get("writeOnly") is True) or any(map(_is_secret, members))
+
+
+def _object(schema: Json, key: str) -> Json:
+    return cast("Json", schema.get(key, {}))

@@ -1,0 +1,134 @@
+"""The `toolsets:` and `agents:` sections, with where each entry stands, checked against what they name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from toolplug.config.document import Document
+from toolplug.config.key_path import KeyPath
+from toolplug.config.nearest import name_hint
+from toolplug.errors import Problem
+from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.toolset_settings import MCP, PROVIDER, ToolsetSettings
+from toolplug.toolsets.allowlists import Allowlist
+from toolplug.toolsets.toolset import TOOLSET_ID
+
+AGENT_ID = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"
+AGENT_RULE = "a letter or digit, then up to 127 of A-Z a-z 0-9 _ . -"
+
+_TOOLSET = re.compile(TOOLSET_ID)
+_AGENT = re.compile(AGENT_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsetEntries:
+    """The toolsets of the file by id, in its order, the place of each, and the allowlists of its agents."""
+
+    toolsets: Mapping[str, ToolsetSettings]
+    places: Mapping[str, str]
+    agents: Mapping[str, Allowlist]
+
+    @classmethod
+    def read(
+        cls,
+        document: Document,
+        settings: HostSettings,
+        providers: Collection[str],
+        servers: Collection[str],
+        coded: Mapping[str, str],
+        problems: list[Problem],
+    ) -> ToolsetEntries:
+        """What the settings say; what is wrong is added to the problems.
+
+        `providers` and `servers` are the keys and ids that a toolset may name; `coded` are the toolsets that the host's
+        code registered, by id with their prefix: agents may name them, and they stand over those of the file.
+        """
+        unusable = {**_wrong_names(document, settings), **_doubled_prefixes(document, settings, coded)}
+        problems += unusable.values()
+        problems += _wrong_sources(document, settings, {PROVIDER: providers, MCP: servers})
+        problems += _dead_entries(document, settings, coded)
+        toolsets = {name: item for name, item in settings.toolsets.items() if ("toolsets", name) not in unusable}
+
+        def place(*path: str) -> str:
+            return f"{document.file}:{document.key_mark(path).line}"
+
+        return cls(
+            toolsets=toolsets,
+            places={name: place("toolsets", name) for name in toolsets},
+            agents={
+                name: Allowlist(agent.toolsets, place("agents", name, "toolsets"))
+                for name, agent in settings.agents.items()
+            },
+        )
+
+
+def is_agent_id(text: str) -> bool:
+    """May an agent be called so."""
+    return bool(_AGENT.fullmatch(text))
+
+
+_Faults = dict[tuple[str, str], Problem]
+"""What is wrong with an entry, by its section and key."""
+
+
+def _wrong_names(document: Document, settings: HostSettings) -> _Faults:
+    rules: list[tuple[str, Collection[str], Callable[[str], object], str]] = [
+        ("toolsets", settings.toolsets, _TOOLSET.fullmatch, "a lower-case letter, then up to 63 of a-z 0-9 _ -"),
+        ("agents", settings.agents, _AGENT.fullmatch, AGENT_RULE),
+    ]
+    found: _Faults = {}
+    for section, names, fits, rule in rules:
+        for name in names:
+            if not fits(name):
+                path = (section, name)
+                message = f"{name!r} is no id of one of the {section}; {rule} are allowed"
+                found[path] = document.problem(path, code="wrong_key", message=message, at_key=True)
+    return found
+
+
+_WHAT = {PROVIDER: ("provider", "providers"), MCP: ("MCP server", "mcp_servers")}
+
+
+def _wrong_sources(
+    document: Document, settings: HostSettings, known: Mapping[str, Collection[str]]
+) -> Iterator[Problem]:
+    for name, toolset in settings.toolsets.items():
+        kind, key = toolset.origin
+        if key not in known[kind]:
+            one, section = _WHAT[kind]
+            message = f"there is no {one} {key!r} under {section}"
+            hint = name_hint(key, known[kind])
+            path: KeyPath = ("toolsets", name, "from")
+            yield document.problem(path, code=f"unknown_{one.split()[-1]}", message=message, hint=hint)
+
+
+def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> _Faults:
+    found: _Faults = {}
+    taken = {prefix: f"{name!r}, which the host's code registered" for name, prefix in coded.items()}
+    for name, toolset in settings.toolsets.items():
+        if name in coded:
+            continue
+        path: KeyPath = ("toolsets", name, "prefix")
+        if toolset.prefix in taken:
+            message = f"the prefix {toolset.prefix!r} is that of toolset {taken[toolset.prefix]}; give another one"
+            found["toolsets", name] = document.problem(path, code="duplicate_prefix", message=message)
+        else:
+            taken[toolset.prefix] = f"{name!r} in line {document.mark(path).line}"
+    return found
+
+
+def _dead_entries(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> Iterator[Problem]:
+    known = (*document.keys(("toolsets",)), *coded)
+    for agent, allowed in settings.agents.items():
+        for index, name in enumerate(allowed.toolsets):
+            if name not in known:
+                message = f"there is no toolset {name!r}"
+                path: KeyPath = ("agents", agent, "toolsets", index)
+                yield document.problem(path, code="unknown_toolset", message=message, hint=name_hint(name, known))
+    default = settings.sessions.default_toolset
+    if default is not None and default not in known:
+        message = f"there is no toolset {default!r}"
+        hint = name_hint(default, known)
+        yield document.problem(("sessions", "default_toolset"), code="unknown_toolset", message=message, hint=hint)

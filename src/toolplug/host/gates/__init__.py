@@ -1,0 +1,1 @@
+"""What stands before a call, and what it says to a caller."""

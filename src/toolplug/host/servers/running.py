@@ -1,0 +1,207 @@
+"""The executors of all MCP servers of a host, kept up with what discovery finds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.discovery.known_server import KnownServer, ServerName
+from toolplug.discovery.record import DiscoveryRecord
+from toolplug.discovery.service import Discovery
+from toolplug.errors import StoreError
+from toolplug.execution.knobs import NO_LIMITS
+from toolplug.host.file.toolset_settings import Scope
+from toolplug.host.servers.place import ServerPlace
+from toolplug.mcp.connection import Connect
+from toolplug.mcp.server import Server, config_hash
+from toolplug.mcp.server_tools import ServerTools
+from toolplug.toolsets.around import Around
+from toolplug.toolsets.toolset import Source
+
+ADDED = "_added"
+"""In metrics, every server that a tenant has added: their names are not ours."""
+
+_LOG = logging.getLogger("toolplug.host")
+
+
+class RunningServers:
+    """Starts nothing itself: discovery does when it is due, and an executor when one of its tools is called.
+
+    Unless it is `serving`, nothing is discovered but what is asked for.
+    """
+
+    def __init__(self, around: Around, discovery: Discovery, connect: Connect, *, serving: bool) -> None:
+        self._around = around
+        self._discovery = discovery
+        self._connect = connect
+        self._serving = serving
+        self._key = b""
+        self._servers: dict[ServerName, ServerTools] = {}
+        self._places: dict[ServerName, ServerPlace] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._told: dict[ServerName, str | None] = {}
+        self._limits = NO_LIMITS
+        self._discoveries: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def names(self) -> Collection[ServerName]:
+        """Every server that there is."""
+        return tuple(self._servers)
+
+    @property
+    def discoveries(self) -> Mapping[tuple[str, str], int]:
+        """How many ended, by server (`_added` for those of tenants) and outcome."""
+        return self._discoveries
+
+    def open(self, key: bytes) -> None:
+        """Take servers from now on; `key` hides what the hashes of their configurations are made of."""
+        self._key = key
+        self._discovery.watch(self._found)
+
+    async def aclose(self) -> None:
+        """End every server."""
+        for name in list(self._servers):
+            self._end(name)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def run(self, servers: Iterable[Server]) -> None:
+        """Make these the servers, under the host's limits of now: what has not changed stays, what is gone ends."""
+        wanted = {server.name: server for server in servers}
+        limits = self._around.limits().limits
+        limited_anew, self._limits = limits != self._limits, limits
+        for name in [name for name in self._servers if name not in wanted]:
+            self._end(name)
+        for name, server in wanted.items():
+            running = self._servers.get(name)
+            if running is None:
+                self._begin(server)
+            elif limited_anew or _compared(running.server) != _compared(server):
+                running.configure(server)
+                if self._serving:
+                    self._know(running)
+
+    def tools(self, name: ServerName) -> ServerTools:
+        """The executors of one of them."""
+        return self._servers[name]
+
+    def record(self, name: ServerName) -> DiscoveryRecord:
+        """What discovery knows of it."""
+        return self._discovery.record(name)
+
+    def catalog(self, name: ServerName) -> Catalog:
+        """Its tools by their own names, as they are known; none where there is no such server."""
+        running = self._servers.get(name)
+        return EMPTY_CATALOG if running is None else running.live.catalog
+
+    def source(self, name: ServerName, scope: Scope) -> Source:
+        """The source of a toolset of this server, whether it is there or not; the same object each time."""
+        return self._place(name).source(scope)
+
+    def due(self, name: ServerName) -> None:
+        """Look at it again in the background, soon."""
+        self._discovery.due(name)
+
+    async def discovered(self, name: ServerName, wait_s: float) -> DiscoveryRecord:
+        """Ask it for its tools now, waiting at most so long."""
+        self._know(self._servers[name])
+        return await self._discovery.discovered(name, wait_s)
+
+    async def accept(self, name: ServerName, tools: Collection[str] | None) -> None:
+        """Accept the changed definitions of these tools, None: of all. Raises `StoreError`."""
+        await self._discovery.accept(name, tools)
+
+    async def forget(self, name: ServerName) -> None:
+        """Delete what is known of a server that is gone."""
+        try:
+            await self._discovery.forget(name)
+        except StoreError as error:
+            _LOG.warning("what is known of the removed MCP server %r stays in the store: %s", name.id, error)
+
+    def _begin(self, server: Server) -> None:
+        name = server.name
+        tools = self._servers[name] = ServerTools(
+            server,
+            self._around,
+            self._connect,
+            on_change=partial(self._discovery.due, name),
+            first=partial(self._listed_first, name),
+        )
+        known = self._discovery.record(name)
+        self._told[name] = known.last_discovery
+        tools.show(known)
+        self._place(name).put(tools)
+        if self._serving:
+            found_before = self._discovery.record(name).status == "success"
+            self._know(tools)
+            if found_before:
+                self._discovery.due(name)
+
+    def _know(self, tools: ServerTools) -> None:
+        server = tools.server
+        if server.enabled:
+            self._discovery.know(
+                KnownServer(
+                    name=server.name,
+                    config_hash=config_hash(server, self._key),
+                    listing=tools.listing,
+                    timeout_s=server.discovery_timeout_s,
+                    pin=server.pin,
+                )
+            )
+        else:
+            self._in_background(self._discovery.leave(server.name))
+
+    def _end(self, name: ServerName) -> None:
+        tools = self._servers.pop(name)
+        self._told.pop(name, None)
+        self._in_background(self._discovery.leave(name))
+        self._place(name).put(None)
+        self._in_background(tools.aclose())
+
+    def _place(self, name: ServerName) -> ServerPlace:
+        place = self._places.get(name)
+        if place is None:
+            place = self._places[name] = ServerPlace(self._around.unknown)
+        return place
+
+    def _found(self, name: ServerName, record: DiscoveryRecord) -> None:
+        running = self._servers.get(name)
+        if running is None:
+            return
+        if record.status in ("success", "failed") and record.last_discovery != self._told.get(name):
+            self._told[name] = record.last_discovery
+            self._discoveries[name.id if name.tenant is None else ADDED, record.status] += 1
+        running.show(record)
+
+    def _listed_first(self, name: ServerName, tools: Sequence[object]) -> None:
+        """A connection of some session lists what every fresh one does: as good as a discovery, without another start.
+
+        A change of the configuration that comes in between makes it worthless, which its hash tells.
+        """
+        running = self._servers.get(name)
+        if running is not None:
+            self._in_background(self._discovery.keep(name, config_hash(running.server, self._key), tools))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="toolplug-mcp-end")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _compared(server: Server) -> tuple[object, ...]:
+    return (
+        server.transport,
+        server.enabled,
+        server.discovery_timeout_s,
+        server.pin,
+        server.policy,
+        server.tools,
+        server.limits,
+        server.origin(),
+    )

@@ -1,0 +1,1 @@
+"""What a host gives to each of its parts."""

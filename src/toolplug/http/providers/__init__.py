@@ -1,0 +1,1 @@
+"""Providers over HTTP: their own routes, and what an operator sees and changes."""

@@ -1,0 +1,1 @@
+"""Tools over HTTP: listed, called, explained."""
