@@ -86,6 +86,14 @@ def test_a_wrong_server_stops_neither_a_host_nor_these_commands(run: Run, write:
     assert run("check").code == 1
 
 
+@pytest.mark.requirement("C-10-providers", "C-10-explain", "C-10-exit-codes")
+def test_what_stops_a_host_is_told_also_where_it_stands_among_the_servers(run: Run, write: Write) -> None:
+    write("providers: {hello: {enabled: true}}\nmcp_servers: {web: {command: x, command: y}}")
+    for line in ("check",), ("providers",), ("explain", "hello"), ("tools",):
+        done = run(*line, "--json")
+        assert (done.code, done.codes) == (1, ["duplicate_key"]), line
+
+
 @pytest.mark.requirement("C-10-providers", "I2-done-wheel-listed", "C-10-config")
 def test_an_installed_package_is_listed_with_the_yaml_to_paste_also_without_a_configuration(tmp_path: Path) -> None:
     site = tmp_path / "site"

@@ -18,7 +18,7 @@ from toolplug.cli.table import print_table
 from toolplug.errors import Problem
 from toolplug.host.explain import Explanation
 from toolplug.host.file.config_files import ConfigFiles
-from toolplug.host.inspection import open_inspected, stopping
+from toolplug.host.inspection import open_inspected
 
 app: typer.Typer = typer.Typer()
 
@@ -52,13 +52,12 @@ async def _explained(
         if session is not None:
             await host.sessions.find(session, tenant)
         explanation = host.explain(tool, operator(tenant), agent=agent, session=session)
-    wrong = stopping(problems)
     if as_json:
-        print_json({**in_answer(wrong), **explanation_fields(explanation)})
+        print_json({**in_answer(problems), **explanation_fields(explanation)})
     else:
         _print(explanation)
-        print_problems(wrong, as_json=False)
-    return 0 if explanation.callable and not wrong else 1
+        print_problems(problems, as_json=False)
+    return 0 if explanation.callable and not problems else 1
 
 
 def explanation_fields(explanation: Explanation) -> dict[str, object]:

@@ -15,7 +15,7 @@ from toolplug.cli.refusal import in_answer, print_problems
 from toolplug.cli.table import print_table
 from toolplug.errors import Problem
 from toolplug.host.file.config_files import ConfigFiles
-from toolplug.host.inspection import open_inspected, stopping
+from toolplug.host.inspection import open_inspected
 from toolplug.providers.state import ProviderRecord
 
 app: typer.Typer = typer.Typer()
@@ -39,14 +39,13 @@ async def _listed(config: ConfigFiles | None, as_json: bool) -> int:
     problems: list[Problem] = []
     async with entered(open_inspected(config if config is not None else {"store": "memory://"}, problems)) as host:
         records = host.records()
-    wrong = stopping(problems)
     if as_json:
         listed = {"providers": [dataclasses.asdict(record) for record in records]}
-        print_json({**in_answer(wrong), **listed})
+        print_json({**in_answer(problems), **listed})
     else:
         _print(records)
-        print_problems(wrong, as_json=False)
-    return 1 if wrong else 0
+        print_problems(problems, as_json=False)
+    return 1 if problems else 0
 
 
 def _print(records: tuple[ProviderRecord, ...]) -> None:

@@ -32,10 +32,11 @@ class Findings(NamedTuple):
 
 
 async def findings(host: Host, installed: Installed, problems: Sequence[Problem]) -> Findings:
-    """Look through an entered host; `problems` are those that its configuration has been found to have."""
+    """Look through an entered host; `problems` of its configuration are those that would keep one from starting."""
     said = {item.path.partition("[")[0] for item in problems}
     wrong = [
         *problems,
+        *host.wrong_servers,
         *(_failure(record) for record in host.records() if record.state in _WRONG and not _is_said(record, said)),
         *(Problem(code="not_ready", message=reason) for reason in await host.ready()),
     ]

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.errors import ConfigError, StoreError
+from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
@@ -272,6 +272,11 @@ class Host:
         """
         opened = self._entered()
         return opened.infos.page(principal, opened.session(session, principal))
+
+    @property
+    def wrong_servers(self) -> tuple[Problem, ...]:
+        """What is wrong with entries of MCP servers, without which the host goes on."""
+        return self._entered().configuration.servers.problems
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Every provider: those of the configuration in file order, then those that are only installed, by type."""

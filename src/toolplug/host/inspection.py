@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from toolplug.errors import Problem
@@ -23,7 +23,8 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
     """A host like that of `open_host`, in which every provider ends in a state and none stops the others.
 
     What would stop a start is added to `problems` when the host is entered, but for providers that fail to start: their
-    records say so. Entering raises `ConfigError` only for a document that cannot be read at all.
+    records say so. `Host.wrong_servers` are no part of it. Entering raises `ConfigError` only for a document that
+    cannot be read at all.
     """
 
     def read(
@@ -31,15 +32,10 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
     ) -> Configuration:
         found: list[Problem] = []
         configuration = read_parts(source, environ, installed, found, coded)
-        problems.extend((*found, *configuration.servers.problems))
+        problems.extend(found)
         return _tolerant(configuration, found)
 
     return Host(config, environ, read, serving=False)
-
-
-def stopping(problems: Iterable[Problem]) -> Sequence[Problem]:
-    """Those that would stop a start: a host goes on without an MCP server whose entry is wrong."""
-    return [problem for problem in problems if problem.path.partition(".")[0] != "mcp_servers"]
 
 
 def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configuration:
