@@ -7,7 +7,7 @@ import contextvars
 import logging
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.client.scripted_host import CODE, WAIT_S, ScriptedHost
@@ -65,6 +65,9 @@ async def test_wrong_arguments_never_reach_the_function(host: ScriptedHost) -> N
         (ToolError("half a \ud800"), "half a ?"),
         (ValueError("secret"), 'internal error: tool "fail" failed'),
         (SystemExit(3), 'internal error: tool "fail" failed'),
+        (KeyboardInterrupt(), 'internal error: tool "fail" failed'),
+        (GeneratorExit(), 'internal error: tool "fail" failed'),
+        (BaseException("secret"), 'internal error: tool "fail" failed'),
         (StopIteration(), 'internal error: tool "fail" failed'),
         (asyncio.CancelledError(), 'internal error: tool "fail" failed'),
     ],
@@ -93,6 +96,19 @@ async def test_whatever_a_function_raises_is_one_answer_and_the_next_call_is_ser
             assert await host.result() == {"id": request_id, "error": text}
     logged = [record.levelno for record in caplog.records if record.message == "tool 'fail' raised"]
     assert logged == ([] if isinstance(raised, ToolError) else [logging.ERROR] * 2)
+
+
+async def test_a_function_that_cancels_itself_is_answered(host: ScriptedHost) -> None:
+    app = application(host)
+
+    @app.tool
+    async def give_up() -> None:
+        cast("asyncio.Task[object]", asyncio.current_task()).cancel()
+        await asyncio.sleep(0)
+
+    async with entered(app, host) as stream:
+        await stream.request("r1", "give_up")
+        assert await host.result() == {"id": "r1", "error": 'internal error: tool "give_up" failed'}
 
 
 @pytest.mark.parametrize("value", [b"bytes", float("nan"), {1, 2}, object()])

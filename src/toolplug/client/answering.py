@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import cast
 
 from toolplug.catalog.call import CallContext
+from toolplug.client.in_task import in_task
 from toolplug.client.in_thread import in_thread
 from toolplug.client.tool import Tool
 from toolplug.errors import InvalidArguments, ToolError
@@ -37,7 +38,7 @@ async def answer(
         if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
             raise
         return _masked(tool, error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  a tool may raise anything; its caller learns nothing of it
+    except BaseException as error:  # noqa: BLE001  a tool may raise anything; its caller learns nothing of it
         return _masked(tool, error)
     return _result(tool, value)
 
@@ -47,7 +48,7 @@ async def _called(tool: Tool, given: Mapping[str, object], places: asyncio.Semap
     if tool.blocking:
         return await in_thread(partial(tool.function, **given), tool.name, places.release)
     try:
-        return await cast("asyncio.Future[object]", tool.function(**given))
+        return await in_task(cast("Callable[[], Awaitable[object]]", partial(tool.function, **given)), tool.name)
     finally:
         places.release()
 

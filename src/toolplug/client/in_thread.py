@@ -7,12 +7,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from typing import NamedTuple
 
-
-class _Outcome(NamedTuple):
-    value: object = None
-    error: BaseException | None = None
+from toolplug.client.outcome import Outcome
 
 
 async def in_thread(function: Callable[[], object], name: str, ended: Callable[[], None]) -> object:
@@ -22,19 +18,19 @@ async def in_thread(function: Callable[[], object], name: str, ended: Callable[[
     really come to its end. Daemon threads are not joined when the process exits.
     """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Outcome] = loop.create_future()
+    done: asyncio.Future[Outcome] = loop.create_future()
     own = copy_context()
 
-    def finish(outcome: _Outcome) -> None:
+    def finish(outcome: Outcome) -> None:
         ended()
         if not done.done():
             done.set_result(outcome)
 
     def run() -> None:
         try:
-            outcome = _Outcome(value=own.run(function))
+            outcome = Outcome(value=own.run(function))
         except BaseException as error:  # noqa: BLE001  raised again where it is waited for
-            outcome = _Outcome(error=error)
+            outcome = Outcome(error=error)
         with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
             loop.call_soon_threadsafe(finish, outcome)
 
@@ -43,7 +39,4 @@ async def in_thread(function: Callable[[], object], name: str, ended: Callable[[
     except RuntimeError:
         ended()
         raise
-    outcome = await done
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.value
+    return (await done).reached()
