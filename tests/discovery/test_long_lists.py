@@ -69,7 +69,7 @@ async def test_ten_thousand_tools_are_read_in_slices_and_one_more_is_left_out(di
     async with Neighbour() as neighbour:
         record = await discovery.discovered(CLOCK, None)
     assert (record.status, len(record.tools)) == ("success", MAX_TOOLS)
-    assert record.left_out == ("/10000: only 10000 tools are kept; 3 are left out",)
+    assert record.left_out == ("/10000: only 10000 of 10003 tools are kept",)
     assert neighbour.turns > 20
     again = await discovery.discovered(CLOCK, None)
     assert all(one is other for one, other in zip(record.tools, again.tools, strict=True))

@@ -30,7 +30,11 @@ def late() -> float:
 async def test_as_many_calls_as_places_are_admitted_and_the_next_is_refused_at_once() -> None:
     permits = Permits(2, 0, "plays")
 
-    assert [await permits.admit(late()) for _ in range(3)] == [None, None, Refusal("2 calls of plays run already", 1.0)]
+    assert [await permits.admit(late()) for _ in range(3)] == [
+        None,
+        None,
+        Refusal("2 calls of plays running already", 1.0),
+    ]
     permits.ended()
     assert await permits.admit(late()) is None
 
@@ -160,7 +164,7 @@ async def test_a_rate_keeps_its_window_under_new_numbers() -> None:
         await rate.admit(NEVER)
     rate.resized(1, 60)
     clock.now = 61.0
-    assert await rate.admit(NEVER) == Refusal("plays takes 1 calls in 60 s", 19.0)
+    assert await rate.admit(NEVER) == Refusal("plays takes 1 call in 60 s", 19.0)
     rate.resized(4, 60)
     assert [await rate.admit(NEVER) for _ in range(3)][:2] == [None, None]
 
@@ -230,7 +234,7 @@ async def test_a_breaker_with_new_numbers_stays_open_for_its_time() -> None:
     breaker.answered("panic")
     breaker.resized(5, 10.0)
 
-    assert await breaker.admit(NEVER) == Refusal("its breaker is open after 1 failures of plays", 30.0)
+    assert await breaker.admit(NEVER) == Refusal("its breaker is open after 1 failure of plays", 30.0)
 
 
 @pytest.mark.requirement("C-3-limited")

@@ -18,7 +18,7 @@ MESSAGES = {
     "revision_mismatch": "the session is at revision 1, not 7; read its metadata again",
     "too_many_tools": "3 tools; a session may have 2",
     "too_many_updates": "a session takes 4 updates a minute; put several changes into one",
-    "too_many_sessions": "2 sessions are open; end one, or wait until one expires",
+    "too_many_sessions": "2 sessions open already; end one, or wait until one expires",
     "request_not_found": "no request of this session has that id; answer with the id of the tool-request event",
     "unsupported_version": "version '3' is not spoken here; send Accept-Version: 2.0.0, or none",
 }

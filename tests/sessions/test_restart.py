@@ -148,7 +148,7 @@ async def test_loaded_sessions_count_among_the_open_ones(store: Store) -> None:
         await before.create(T1)
         await before.create(T1)
     async with opened(store, limits=limits) as after:
-        with pytest.raises(SessionRefused, match="2 sessions are open"):
+        with pytest.raises(SessionRefused, match="2 sessions open already"):
             await after.create(T1)
 
 

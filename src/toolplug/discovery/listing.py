@@ -56,7 +56,7 @@ class ListReader:
         size = 0
         for index, sent in enumerate(raw):
             if index == MAX_TOOLS:
-                left_out.add((str(index),), f"only {MAX_TOOLS} tools are kept; {len(raw) - index} are left out")
+                left_out.add((str(index),), f"only {MAX_TOOLS} of {len(raw)} tools are kept")
                 return
             try:
                 read = self._read(sent, known)

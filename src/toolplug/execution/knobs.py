@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolplug.catalog.counted import counted
 from toolplug.catalog.plan import Limiter, Retry, Setting
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.ledger import Ledger, Level
@@ -175,7 +176,7 @@ class _Knobs:
             if limits.breaker is not None:
                 failures, open_for = limits.breaker.failures, limits.breaker.open_for
                 breakers.append(ledger.breaker(layer.level, failures, open_for))
-                self._show("breaker", f"{failures} failures, open for {format_duration(open_for)}", layer)
+                self._show("breaker", f"{counted(failures, 'failure')}, open for {format_duration(open_for)}", layer)
             if limits.rate is not None:
                 rates.append(ledger.rate(layer.level, limits.rate.count, int(limits.rate.per_s)))
                 self._show("rate", format_rate(limits.rate), layer)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+from toolplug.catalog.counted import counted
 from toolplug.catalog.plan import Refusal
 
 ABANDONED_LIMIT = 16
@@ -51,7 +52,7 @@ class Permits:
     def refusal(self) -> Refusal | None:
         if (self._taken < self.size and not self._waiting) or len(self._waiting) < self.queue:
             return None
-        return Refusal(f"{self._taken} calls of {self.what} run already", 1.0)
+        return Refusal(f"{counted(self._taken, 'call')} of {self.what} running already", 1.0)
 
     async def admit(self, deadline: float) -> Refusal | None:
         if self._taken < self.size and not self._waiting:
@@ -140,7 +141,7 @@ class Rate:
         if len(began) < self.count:
             return None
         frees = began[len(began) - self.count] + self.per_s
-        return Refusal(f"{self.what} takes {self.count} calls in {self.per_s} s", frees - now)
+        return Refusal(f"{self.what} takes {counted(self.count, 'call')} in {self.per_s} s", frees - now)
 
     def _forget(self, now: float) -> None:
         """Drop the beginnings that count no more."""
@@ -185,8 +186,8 @@ class Breaker:
     def refusal(self) -> Refusal | None:
         left = self._until - self._clock() if self.open else 0.0
         if self.open and (left > 0 or self._unanswered):
-            wait = left if left > 0 else _ONE_TRIES_S
-            return Refusal(f"its breaker is open after {self._failed} failures of {self.what}", wait)
+            wait, failed = left if left > 0 else _ONE_TRIES_S, counted(self._failed, "failure")
+            return Refusal(f"its breaker is open after {failed} of {self.what}", wait)
         return None
 
     async def admit(self, deadline: float) -> Refusal | None:
@@ -207,9 +208,8 @@ class Breaker:
 
     def _open(self) -> None:
         if not self.open:
-            _LOG.warning(
-                "the breaker of %s is open for %g s: %d failures in a row", self.what, self.open_for_s, self._failed
-            )
+            failed = counted(self._failed, "failure")
+            _LOG.warning("the breaker of %s is open for %g s: %s in a row", self.what, self.open_for_s, failed)
         self.open = True
         self._until = self._clock() + self.open_for_s
 

@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from toolplug.catalog.counted import counted
+
 _MINUTE_S = 60.0
 _MAX_CHARACTERS = 500
 
@@ -39,5 +41,5 @@ class PacedLog:
             return
         self._written += 1
         left_out, self._left_out = self._left_out, 0
-        more = f" ({left_out} lines left out before)" if left_out else ""
+        more = f" ({counted(left_out, 'line')} left out before)" if left_out else ""
         self._log.log(level, "%s: %s%s", what, text[:_MAX_CHARACTERS], more)

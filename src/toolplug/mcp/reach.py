@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
+from toolplug.catalog.counted import counted
 from toolplug.execution.switch import SourceSwitch
 from toolplug.mcp.line import Line
 
@@ -26,7 +27,7 @@ class Reach:
         """End it when the calls that run have ended, at most after this time."""
         self.off()
         if not await self.switch.drained(drain_s):
-            _LOG.warning("an MCP server is ended while %d calls of it still run", self.switch.running)
+            _LOG.warning("an MCP server is ended with %s still running", counted(self.switch.running, "call"))
         await self.line.aclose()
 
     async def end(self) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypedDict, cast
 import orjson
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.counted import counted
 from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.kept_result import KeptResult, kept_result, result_again
@@ -73,7 +74,7 @@ class QueuedCalls:
         `StoreError`.
         """
         if self._running[session.code] >= most:
-            message = f"{most} calls of this session wait already; ask for their results first"
+            message = f"{counted(most, 'call')} of this session waiting already; ask for their results first"
             raise SessionRefused("too_many_waiting_calls", message, retry_after_s=1.0)
         deadline = context.deadline if context.deadline is not None else asyncio.get_running_loop().time()
         principal = context.principal

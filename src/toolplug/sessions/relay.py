@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.counted import counted
 from toolplug.errors import GoneState, SessionRefused
 from toolplug.execution.results import ended, unavailable
 from toolplug.execution.timestamp import timestamp
@@ -274,6 +275,6 @@ def _gone(tool: str, reason: str) -> ToolResult:
 
 
 def _too_many(call: ToolCall, limit: int) -> ToolResult:
-    text = f'tool "{call.name}" is limited: {limit} calls of its session wait already, retry in 1 s'
+    text = f'tool "{call.name}" is limited: {counted(limit, "call")} of its session waiting already, retry in 1 s'
     result = ended(call, ToolStatus.LIMITED, text)
     return result._replace(retry_after_s=1.0, metadata={"code": "too_many_waiting_calls"})

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from toolplug.catalog.call import Principal
+from toolplug.catalog.counted import counted
 from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
 from toolplug.execution.audit import audit
 from toolplug.sessions.code import check_code, is_token_of, new_code, new_token, shown, token_digest
@@ -114,7 +115,7 @@ class Sessions:
     ) -> Created:
         """A new session of this principal's tenant. Raises `SessionRefused` (`too_many_sessions`) and `StoreError`."""
         if len(self._live) + self._creating >= self.limits.max_sessions:
-            message = f"{self.limits.max_sessions} sessions are open; end one, or wait until one expires"
+            message = f"{counted(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
             audit("session.create", "too_many_sessions", principal, "session", request_id)
             raise SessionRefused("too_many_sessions", message, retry_after_s=60.0)
         self._creating += 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from toolplug.catalog.counted import counted
 from toolplug.errors import FailedTool, GoneState, SessionGone, SessionRefused, StoreConflict
 from toolplug.execution.limits import Rate
 from toolplug.execution.live import LiveCatalog
@@ -337,7 +338,7 @@ class Session:
         self._rate.resized(self._shared.limits.max_updates_per_minute, 60)
         refusal = await self._rate.admit(0.0)
         if refusal is not None:
-            message = f"a session takes {self._rate.count} updates a minute; put several changes into one"
+            message = f"a session takes {counted(self._rate.count, 'update')} a minute; put several changes into one"
             raise SessionRefused("too_many_updates", message, retry_after_s=refusal.retry_after_s)
 
     # The plugin's coming and going.

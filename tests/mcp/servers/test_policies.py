@@ -108,7 +108,7 @@ async def test_limits_of_the_host_the_server_and_the_tool_must_all_admit(desk: D
     desk.script.answering = asyncio.Event()
     call = asyncio.create_task(run(tools.live))
     await settled()
-    assert (await run(tools.live, "then")).output.startswith('tool "then" is limited: 1 calls of time run already')
+    assert (await run(tools.live, "then")).output.startswith('tool "then" is limited: 1 call of time running already')
     desk.script.answering.set()
     assert (await call).status == "success"
 

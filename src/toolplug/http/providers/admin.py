@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import orjson
 
+from toolplug.catalog.counted import counted
 from toolplug.errors import ConfigError, NoSuchProvider
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
@@ -58,7 +59,6 @@ def _unknown_provider(error: NoSuchProvider) -> HttpProblem:
 
 
 def _config_invalid(error: ConfigError) -> HttpProblem:
-    count = len(error.problems)
-    message = f"the configuration has {count} problem{'s' if count > 1 else ''}; nothing was changed"
+    message = f"the configuration has {counted(len(error.problems), 'problem')}; nothing was changed"
     problems = [asdict(problem) for problem in error.problems]
     return HttpProblem(422, "config_invalid", message, beside={"problems": problems})

@@ -11,6 +11,7 @@ import orjson
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from toolplug.catalog.counted import counted
 from toolplug.mcp.paced_log import PacedLog
 from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
 from toolplug.mcp.sdk.patience import Patience
@@ -61,9 +62,8 @@ class MessageEvents(httpx2.AsyncByteStream):
                         yield _encoded(event)
                     continue
                 garbage += 1
-                self._log.write(
-                    logging.WARNING, "a server sent an event that is no message", f"{len(event.data)} bytes"
-                )
+                size = counted(len(event.data), "byte")
+                self._log.write(logging.WARNING, "a server sent an event that is no message", size)
                 if garbage > MAX_GARBAGE:
                     yield _last(BAD_ANSWER, f"it sent more than {MAX_GARBAGE:,} events in a row that are no messages")
                     return

@@ -27,6 +27,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from toolplug.catalog.counted import counted
 from toolplug.mcp.bounded_lines import LineTooLong
 from toolplug.mcp.child import MAX_LINE_BYTES, Child
 from toolplug.mcp.sdk.failure_codes import BAD_ANSWER
@@ -102,7 +103,7 @@ class MessagesIn:
             self.ended_because = f"it sent more than {MAX_GARBAGE:,} lines in a row that are no messages"
         elif line.strip():
             what = f"{self._child.called!r} sent a line that is no message"
-            self._child.log.write(logging.WARNING, what, f"{len(line)} bytes")
+            self._child.log.write(logging.WARNING, what, counted(len(line), "byte"))
 
 
 class MessagesOut:
