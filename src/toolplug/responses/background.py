@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import NamedTuple
 
 from toolplug.errors import ResponseRefused, StoreError
@@ -42,13 +42,16 @@ class Background:
 
         Raises what the events do before the first of them, and `StoreError`.
         """
-        first = await anext(events)
-        response = as_object(first["response"])
-        key = (tenant, str(response["id"]))
-        await take(self._store, _lease(key[1]))
-        tape = Tape([first]) if streamed else None
-        if tape is not None:
-            await self._stored.keep_events(*key, ())
+        async with AsyncExitStack() as broken_off:
+            broken_off.push_async_callback(events.aclose)
+            first = await anext(events)
+            response = as_object(first["response"])
+            key = (tenant, str(response["id"]))
+            await take(self._store, _lease(key[1]))
+            tape = Tape([first]) if streamed else None
+            if tape is not None:
+                await self._stored.keep_events(*key, ())
+            broken_off.pop_all()
         task = asyncio.create_task(self._make(key, events, tape), name="toolplug-response")
         self._running[key] = _Running(task, tape)
         task.add_done_callback(lambda _: self._running.pop(key, None))

@@ -143,15 +143,22 @@ class Responses:
 
 
 async def _kept(keeping: Keeping, draft: Draft, event: Event) -> Event:
-    """The event, once the response is kept; where it cannot be, the event that says so. Raises `StoreConflict`."""
+    """The event, once the response is kept; where its end cannot be, the event that says so.
+
+    What cannot be kept on the way is kept with what comes next. Raises `StoreConflict`, and `StoreError` at the first
+    event: nobody has been told of the response.
+    """
     try:
         await keeping.write()
     except StoreConflict:
         raise
     except StoreError as error:
+        if event["type"] == "response.created":
+            raise
         _LOG.error("a response is not kept: %s", error)
-        failed = draft.fail("store_unavailable", "the store cannot keep the response now")
-        return {**failed, "sequence_number": event["sequence_number"]}
+        if draft.status in FINAL:
+            failed = draft.fail("store_unavailable", "the store cannot keep the response now")
+            return {**failed, "sequence_number": event["sequence_number"]}
     return event
 
 

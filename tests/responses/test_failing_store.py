@@ -1,0 +1,133 @@
+"""Responses in the background while the store cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+
+from toolplug.catalog.catalog import EMPTY_CATALOG
+from toolplug.errors import StoreUnavailable
+from toolplug.execution.live import LiveCatalog
+from toolplug.responses.asker import Asker
+from toolplug.responses.backend import Delta, Question
+from toolplug.responses.draft import Event
+from toolplug.responses.request import ResponseRequest
+from toolplug.responses.service import Responses
+from toolplug.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+TENANT = "t1"
+REQUEST = ResponseRequest(model="one", input="Go", background=True, stream=True)
+
+
+class Failing(MemoryStore):
+    """Takes no record whose key begins with `refused`."""
+
+    refused = "nothing"
+
+    async def commit(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int | None = None,
+        ttl_s: float | None = None,
+        events: Sequence[bytes] = (),
+    ) -> int:
+        if key.startswith(self.refused):
+            raise StoreUnavailable("on purpose")
+        return await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+
+
+class Model:
+    """Says Hello when it is let; knows whether it was asked."""
+
+    default_model = "one"
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.let = asyncio.Event()
+
+    async def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
+        self.asked.set()
+        await self.let.wait()
+        yield Delta(text="Hello")
+        yield Delta(finish="stop")
+
+    async def aclose(self) -> None:
+        """It has no connection."""
+
+
+async def asker(conversation: str) -> Asker:
+    return Asker(LiveCatalog(EMPTY_CATALOG))
+
+
+def served(store: Failing, model: Model) -> Responses:
+    async def load() -> Model:
+        return model
+
+    return Responses(store, load)
+
+
+async def heard(responses: Responses, response: str) -> list[Event]:
+    return [event async for event in await responses.listen(TENANT, response)]
+
+
+@pytest.mark.requirement("I6-2-background", "H-store-disk-full")
+async def test_a_response_goes_on_while_its_progress_cannot_be_kept() -> None:
+    async with Failing() as store:
+        model = Model()
+        responses = served(store, model)
+        begun = str((await responses.begin(REQUEST, TENANT, asker))["id"])
+        store.refused = "response/"
+        await model.asked.wait()
+        store.refused = "nothing"
+        model.let.set()
+        events = await heard(responses, begun)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert [event["type"] for event in events if str(event["type"]).count(".") == 1] == [
+            "response.created",
+            "response.queued",
+            "response.in_progress",
+            "response.completed",
+        ]
+        kept = await responses.read(TENANT, begun)
+        assert (kept.response["status"], kept.response["error"]) == ("completed", None)
+        await responses.aclose()
+
+
+@pytest.mark.requirement("I6-2-background", "H-store-disk-full")
+async def test_a_response_whose_end_cannot_be_kept_has_failed_for_who_listens() -> None:
+    async with Failing() as store:
+        model = Model()
+        responses = served(store, model)
+        begun = str((await responses.begin(REQUEST, TENANT, asker))["id"])
+        listening = asyncio.create_task(heard(responses, begun))
+        await model.asked.wait()
+        store.refused = "response/"
+        model.let.set()
+        events = await listening
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert [event["type"] for event in events].count("response.failed") == 1
+        assert events[-1]["type"] == "response.failed"
+        await responses.aclose()
+
+
+@pytest.mark.requirement("I6-2-background", "H-store-disk-full")
+@pytest.mark.parametrize("refused", ["response/", "response-lease/", "response-events/"])
+async def test_what_cannot_be_begun_is_refused_and_asks_no_model(refused: str) -> None:
+    async with Failing() as store:
+        model = Model()
+        responses = served(store, model)
+        store.refused = refused
+        with pytest.raises(StoreUnavailable):
+            await responses.begin(REQUEST, TENANT, asker)
+        kept = await store.keys("response/")
+        assert [(await responses.read(TENANT, key.rpartition("/")[2])).response["status"] for key in kept] == (
+            [] if refused == "response/" else ["cancelled"]
+        )
+        assert not model.asked.is_set()
+        await responses.aclose()
