@@ -116,6 +116,23 @@ def test_a_signal_ends_it_though_its_client_is_there(config: Path) -> None:
     os.close(write)
 
 
+@pytest.mark.requirement("C-2-reload-signal")
+def test_a_hang_up_signal_has_the_configuration_read_again(config: Path) -> None:
+    read, write = os.pipe()
+    with subprocess.Popen(
+        [TOOLPLUG, "serve", "--stdio", "-c", str(config)], stdin=read, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert "hello" in process.stderr.readline()
+        config.write_text(config.read_text().replace("enabled: true", "enabled: true, greeting: Ahoy"))
+        process.send_signal(signal.SIGHUP)
+        assert any("configuration read again: started hello" in line for line in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+    os.close(read)
+    os.close(write)
+
+
 def test_a_wrong_configuration_is_said_and_nothing_is_served(config: Path) -> None:
     config.write_text("providers: {hello: {enabled: 5}}")
     done = subprocess.run(

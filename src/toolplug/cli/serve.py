@@ -14,9 +14,9 @@ from toolplug.cli.options import ConfigOption, JsonOption, config_file
 
 app: typer.Typer = typer.Typer()
 
-_SERVING = "toolplug.cli.serving.running"
+_SERVING = "toolplug.cli.serving.over_http"
 """Imports what the extra `server` brings; the help and a wrong configuration need none of it."""
-_STDIO = "toolplug.cli.stdio"
+_STDIO = "toolplug.cli.serving.over_stdio"
 
 
 @app.command()

@@ -1,1 +1,1 @@
-"""Behind `toolplug serve`: a host in a process of its own."""
+"""Behind `toolplug serve`: a host in a process of its own, over HTTP or over standard input and output."""

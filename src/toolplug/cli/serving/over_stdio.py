@@ -9,6 +9,7 @@ from toolplug.cli.entered_host import LEAVE_S, entered
 from toolplug.cli.event_loop import leave_now, run_to_end
 from toolplug.cli.missing_package import missing_package
 from toolplug.cli.options import operator
+from toolplug.cli.serving.reloading import Reloading
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.host import Host, open_host
@@ -23,14 +24,15 @@ def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
 
 
 async def _served(host: Host, agent: str | None) -> int:
-    stopped = asyncio.Event()
-    with signals(stop=stopped.set, reload=_nothing, within_s=lambda: LEAVE_S):
+    stopped, reloading = asyncio.Event(), Reloading(host)
+    with signals(stop=stopped.set, reload=reloading.want, within_s=lambda: LEAVE_S):
         async with entered(host):
             speaker = await _speaker(host)
             serving = asyncio.create_task(speaker.serve_stdio(_operator(host, agent)))
-            stop = asyncio.create_task(stopped.wait())
-            done, _ = await asyncio.wait((serving, stop), return_when=asyncio.FIRST_COMPLETED)
-            stop.cancel()
+            beside = [asyncio.create_task(stopped.wait()), asyncio.create_task(reloading.run(_nothing))]
+            done, _ = await asyncio.wait((serving, *beside), return_when=asyncio.FIRST_COMPLETED)
+            for task in beside:
+                task.cancel()
             if serving in done:
                 serving.result()
     if stopped.is_set():
@@ -59,4 +61,4 @@ def _operator(host: Host, agent: str | None) -> Caller:
 
 
 def _nothing() -> None:
-    """Have a signal that changes nothing here end nothing."""
+    """Here nothing depends on what was read."""

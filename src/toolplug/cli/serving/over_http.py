@@ -15,15 +15,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.options import operator
-from toolplug.cli.refusal import problems_in
 from toolplug.cli.serving.garbage import rarely_collected
 from toolplug.cli.serving.listener import bound, check_reach, port_of, url_of
+from toolplug.cli.serving.reloading import Reloading
 from toolplug.cli.serving.restart import replace_process, starts_again
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.cli.serving.stuck_connections import broken_off
 from toolplug.cli.serving.watching import Watched, changes, provider_packages
-from toolplug.errors import ToolplugError
 from toolplug.execution.watchdog import Watchdog
 from toolplug.host.file.config_files import ConfigFiles
 from toolplug.host.host import Host, open_host
@@ -55,7 +53,7 @@ class Service:
         self._host = host
         self._file = file
         self._server = _Server(config)
-        self._reload_wanted = asyncio.Event()
+        self._reloading = Reloading(host)
         self._restarting = False
         self._starting: asyncio.Timeout | None = None
         self._drain_s = 0.0
@@ -63,7 +61,7 @@ class Service:
     async def run(self, address: str, port: int, *, watch: bool, insecure_no_auth: bool) -> int:
         """Start the providers, listen, serve until a signal, drain."""
         async with AsyncExitStack() as life:
-            life.enter_context(signals(stop=self._stop, reload=self._reload_wanted.set, within_s=self._longest_end_s))
+            life.enter_context(signals(stop=self._stop, reload=self._reloading.want, within_s=self._longest_end_s))
             if not await self._started(life):
                 return 0
             has_auth = self._host.settings.auth is not None
@@ -74,7 +72,7 @@ class Service:
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(self._owners))
             async with asyncio.TaskGroup() as beside:
-                tasks = [beside.create_task(self._reload_when_wanted())]
+                tasks = [beside.create_task(self._reloading.run(self._note_drain))]
                 if watch:
                     tasks.append(beside.create_task(self._watch()))
                 await self._server.serve([listening])
@@ -118,27 +116,11 @@ class Service:
         """The provider of each package whose code may be met on the loop."""
         return {package: key for key, package in provider_packages(self._host.registry).items()}
 
-    async def _reload_when_wanted(self) -> None:
-        """Make what the file says now so, one time after another; a wrong file changes nothing."""
-        while True:
-            await self._reload_wanted.wait()
-            self._reload_wanted.clear()
-            try:
-                done = await self._host.reload(by=operator())
-            except (ToolplugError, OSError) as error:
-                for problem in problems_in(error):
-                    _LOG.error("the configuration was not read again: %s", problem)
-            except Exception:  # noqa: BLE001  a named boundary: what a package's own code raises ends nothing that runs
-                _LOG.exception("the configuration was not read again")
-            else:
-                self._note_drain()
-                _LOG.info("configuration read again: started %s, kept %s, stopped %s", *map(_names, done))
-
     async def _watch(self) -> None:
         """Follow the file and the code: a changed file is read again, changed code needs a new process."""
         async for changed in changes(self._file, lambda: provider_packages(self._host.registry).values()):
             if changed is Watched.FILE:
-                self._reload_wanted.set()
+                self._reloading.want()
             elif await starts_again(self._file):
                 _LOG.info("the code of a provider has changed: starting again")
                 self._restarting = True
@@ -176,7 +158,3 @@ def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
         ws="none",
         h11_max_incomplete_event_size=2 * MAX_HEADER_BYTES,
     )
-
-
-def _names(keys: tuple[str, ...]) -> str:
-    return ", ".join(keys) or "nothing"
