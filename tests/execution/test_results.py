@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, field_serializer
 from tests.execution.stage import Stage
 
-from toolplug.catalog.call import ToolResult, ToolStatus
-from toolplug.execution.results import rounded
+from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
+from toolplug.execution.results import rounded, timed_out
 from toolplug.signatures.values import as_json
 
 pytestmark = pytest.mark.anyio
@@ -248,3 +248,9 @@ async def test_a_returned_results_pause_is_one_that_can_be_waited(stage: Stage) 
 )
 def test_what_a_deadline_has_lost_until_it_is_looked_at_is_not_shown(seconds: float, shown: str) -> None:
     assert rounded(seconds) == shown
+
+
+@pytest.mark.requirement("C-3-timeout")
+@pytest.mark.parametrize(("seconds", "shown"), [(0.20031, "0.2"), (0.19987, "0.2"), (0.0012, "0.001")])
+def test_a_clock_of_whole_milliseconds_makes_no_more_of_a_deadline(seconds: float, shown: str) -> None:
+    assert timed_out(ToolCall("c1", "tool"), seconds).output == f'tool "tool" timed out after {shown} s'

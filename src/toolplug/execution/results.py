@@ -117,7 +117,8 @@ def gone(call: ToolCall) -> ToolResult:
 
 def timed_out(call: ToolCall, seconds: float) -> ToolResult:
     """The deadline came before the tool's end."""
-    return ended(call, ToolStatus.TIMEOUT, f'tool "{call.name}" timed out after {rounded(seconds)} s')
+    # to the nearest: clocks that count whole milliseconds make a little more of the time that was set
+    return ended(call, ToolStatus.TIMEOUT, f'tool "{call.name}" timed out after {rounded(round(seconds, 3))} s')
 
 
 def denied(call: ToolCall, gate: str, reason: str, **metadata: object) -> ToolResult:
