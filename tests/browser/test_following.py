@@ -53,6 +53,25 @@ async def test_a_page_sees_the_tools_that_are_there_and_every_change(lender: Len
     assert seen["tools"][0]["name"] == "two"
 
 
+async def test_an_exception_of_the_pages_own_is_reported_and_breaks_no_connection(lender: Lender, host: str) -> None:
+    code = await lender.connect()
+    await lender.does(
+        f"""
+        window.states = [];
+        window.failures = [];
+        addEventListener("error", (event) => (failures.push(event.message), event.preventDefault()));
+        toolplug.follow({{ code: "{code}" }}, ({{ state, tools }}) => {{
+            states.push(state);
+            if (state === "connected") throw new Error(`mine ${{tools.length}}`);
+        }});
+        """
+    )
+    await lender.until("failures.length > 0")
+    await lender.lends("one", "() => 1")
+    await lender.until("failures.at(-1) === 'Uncaught Error: mine 1'")
+    assert await lender.does("return new Set(states.slice(states.indexOf('connected'))).size") == 1
+
+
 async def test_a_page_hears_that_the_application_went_away_and_came_back(
     lender: Lender, origin: str, host: str, caller: Caller
 ) -> None:

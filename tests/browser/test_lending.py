@@ -167,6 +167,25 @@ async def test_a_tool_that_the_host_refuses_does_not_hold_up_the_others(lender: 
     assert [tool["name"] for tool in (await caller.metadata(code))["tools"]] == ["better"]
 
 
+async def test_what_a_session_has_no_room_for_takes_no_other_tool_away_and_is_tried_again(
+    lender: Lender, caller: Caller
+) -> None:
+    code = await lender.connect()
+    full = await lender.does(
+        """
+        for (let number = 0; number < 256; number += 1) app.tool({name: `tool_${number}`}, () => number);
+        await app.settled();
+        app.tool({name: "more"}, () => 1);
+        return await app.settled();
+        """
+    )
+    assert full["refused"] == [{"name": "more", "error": "257 tools; a session may have 256"}]
+    assert len((await caller.metadata(code))["tools"]) == len(full["lent"]) == 256
+    settled = await lender.does("app.remove('tool_0'); return await app.settled()")
+    assert (settled["refused"], settled["lent"][-1]) == ([], "more")
+    assert (await caller.call(code, "more"))["output"] == "1"
+
+
 async def test_too_many_updates_wait_as_long_as_the_host_asks_and_then_go_as_one(
     lender: Lender, caller: Caller, host: str
 ) -> None:
@@ -296,6 +315,9 @@ async def test_a_browser_without_model_context_lends_nothing_of_it(lender: Lende
         ({"host": "nowhere"}, "invalid_host"),
         ({"host": "javascript:alert(1)"}, "invalid_host"),
         ({"host": "http://127.0.0.1:1"}, "unreachable"),
+        ({"host": "http://127.0.0.1:1/stranger"}, "invalid_host"),
+        ({"host": "http://127.0.0.1:1/stranger", "code": "ABCDEFGH", "token": "tps_1"}, "invalid_host"),
+        ({"host": "http://127.0.0.1:1/broken"}, "unknown"),
         ({"code": "ABCDEFGH"}, "token_required"),
         ({"code": "ABCDEFGH", "token": "tps_wrong"}, "authentication_required"),
         ({"ttlSeconds": 0}, "invalid_request"),
@@ -304,6 +326,9 @@ async def test_a_browser_without_model_context_lends_nothing_of_it(lender: Lende
 async def test_what_is_wrong_has_a_code_and_a_message(
     lender: Lender, host: str, options: dict[str, Any], code: str
 ) -> None:
+    headers = READABLE | {"Access-Control-Allow-Headers": "*"}
+    await lender.page.route("**/stranger/**", lambda route: route.fulfill(json={}, headers=headers))
+    await lender.page.route("**/broken/**", lambda route: route.fulfill(status=502, body="null", headers=headers))
     error = await lender.page.evaluate(
         """async ([module, options]) => {
             const { connect, ToolplugError } = await import(module);
@@ -325,6 +350,14 @@ async def test_an_ended_session_closes_the_application_and_says_so(lender: Lende
     assert "was ended" in await lender.does("return told.at(-1).error")
     assert await lender.does("return await app.settled().catch(({code}) => code)") == "session_ended"
     assert await lender.does("return sessionStorage.length") == 0
+
+
+async def test_a_page_that_ends_its_session_itself_is_told_of_no_error(lender: Lender, caller: Caller) -> None:
+    code = await lender.connect()
+    await lender.does("await app.end()")
+    await lender.until("app.state === 'closed'")
+    assert await lender.does("return told.at(-1)") == {"type": "state", "state": "closed", "error": None}
+    assert (await caller.metadata(code))["error"]["code"] == "session_ended"
 
 
 async def test_nothing_is_kept_unless_the_page_asks_and_no_url_holds_a_credential(lender: Lender) -> None:

@@ -144,7 +144,11 @@ export function follow({ host: url, code, apiKey }, onChange) {
   let view = { state: "connecting", tools: [], revision: 0, pluginStatus: null, reason: null };
   const show = (/** @type {Partial<View>} */ change) => {
     view = Object.freeze({ ...view, ...change, tools: [...tools.values()] });
-    onChange(view);
+    try {
+      onChange(view);
+    } catch (error) {
+      reportError(error); // as of a listener: the page's own, and no fault of the connection
+    }
   };
   const stream = new Stream(host, code, apiKey, {
     state: (state, why) => show({ state, error: undefined, retryInMs: undefined, ...why }),
@@ -216,6 +220,7 @@ class Application extends EventTarget {
   #host;
   #token;
   #forget;
+  #ending = false;
   #alarm = new Alarm();
   #lending;
   #calls;
@@ -299,7 +304,13 @@ class Application extends EventTarget {
 
   /** End the session, for everybody and for good; takes the API key where the host asks for one. */
   async end() {
-    await this.#host.request("DELETE", `/api/sessions/${this.code}`);
+    this.#ending = true;
+    try {
+      await this.#host.request("DELETE", `/api/sessions/${this.code}`);
+    } catch (error) {
+      this.#ending = false;
+      throw error;
+    }
     this.#forget();
     this.close();
   }
@@ -344,7 +355,7 @@ class Application extends EventTarget {
     this.#lending.close(error);
     this.#calls.close();
     if (error) this.#forget();
-    this.#enter("closed", { error });
+    this.#enter("closed", { error: this.#ending ? undefined : error });
   }
 
   /** @param {string} type @param {object} detail */
@@ -368,6 +379,8 @@ class Lending {
   #revision = 0;
   #outdated = false; // the host has something else than `#held` says
   #whole = false; // register everything: the answer says tool by tool what is wrong
+  /** @type {ToolplugError | null} why the last change was refused as a whole; the next one is tried with it */
+  #givenUp = null;
   /** @type {Promise<{ lent: string[], refused: Refused[] }> | null} */
   #settling = null;
   /** @type {ToolplugError | null} */
@@ -450,6 +463,7 @@ class Lending {
   async #settle() {
     try {
       await null; // everything that the page does in one go
+      this.#givenUp = null;
       let tries = 0;
       for (let change = this.#change(); change; change = this.#change()) {
         if (this.#closed) throw this.#closed;
@@ -458,6 +472,7 @@ class Lending {
           if (await this.#send(change)) tries = 0;
         } catch (error) {
           await this.#recover(error, change, tries);
+          if (this.#givenUp) break;
         }
       }
       this.#reasons.clear();
@@ -467,11 +482,13 @@ class Lending {
     }
   }
 
+  #wanted() {
+    return [...new Map([...this.borrowed, ...this.own]).values()].filter((lent) => !this.#isRefused(lent));
+  }
+
   /** What the host must be told; null where it has everything. `all`: register it, else tell the difference. */
   #change() {
-    const wanted = [...new Map([...this.borrowed, ...this.own]).values()].filter(
-      ({ definition, text }) => this.#refused.get(definition.name)?.text !== text,
-    );
+    const wanted = this.#wanted();
     const held = this.#held;
     if (!held) return wanted.length ? { all: true, added: wanted, modified: [], removed: [] } : null;
     const names = new Set(wanted.map(({ definition }) => definition.name));
@@ -526,8 +543,8 @@ class Lending {
     } else if (!change.all && change.added.length + change.modified.length) {
       this.#whole = true;
     } else {
-      const blamed = error.failedTools.length ? error.failedTools : change.added.map(blame(error));
-      if (!this.#refuse(blamed)) throw error;
+      if (!error.failedTools.length) this.#givenUp = error;
+      else if (!this.#refuse(error.failedTools)) throw error;
       this.#whole = false;
       this.#heard.taken(this.#report());
     }
@@ -549,7 +566,11 @@ class Lending {
 
   #report() {
     const refused = [...this.#refused].filter(([name, { text }]) => this.find(name)?.text === text);
-    return { lent: this.names, refused: refused.map(([name, { error }]) => ({ name, error })) };
+    const named = refused.map(([name, { error }]) => ({ name, error }));
+    const error = this.#givenUp?.message;
+    if (error === undefined) return { lent: this.names, refused: named };
+    const kept = this.#wanted().filter(({ definition, text }) => this.#held?.get(definition.name) !== text);
+    return { lent: this.names, refused: [...named, ...kept.map(({ definition }) => ({ name: definition.name, error }))] };
   }
 }
 
@@ -655,7 +676,7 @@ class Report {
 
   /** @type {Call["progress"]} */
   progress = (progress, total, message) => {
-    this.#next = { id: this.#id, progress, total, message: message?.slice(0, MAX_MESSAGE) };
+    this.#next = { id: this.#id, progress, total, message: message && `${message}`.slice(0, MAX_MESSAGE) };
     this.#sending ??= this.#send();
   };
 
@@ -832,14 +853,20 @@ class Host {
       referrerPolicy: "no-referrer",
     }).catch((cause) => Promise.reject(this.#unreachable(cause)));
     if (response.ok) return response;
-    const { error = {}, failedTools } = await response.json().catch(() => ({}));
+    const said = await response.json().catch(() => null);
+    const { error, failedTools } = said ?? {};
     const seconds = Number.parseFloat(response.headers.get("Retry-After") ?? "");
-    throw new ToolplugError(error.code ?? "unknown", error.message ?? `the host answered ${response.status}`, {
+    throw new ToolplugError(error?.code ?? "unknown", error?.message ?? `the host answered ${response.status}`, {
       status: response.status,
-      param: error.param,
+      param: error?.param,
       retryAfterMs: seconds >= 0 ? seconds * 1000 : undefined,
       failedTools,
     });
+  }
+
+  /** What answers as no host would. */
+  stranger() {
+    return new ToolplugError("invalid_host", `what answers at ${this.url} is no toolplug host`);
   }
 
   /** @param {unknown} cause */
@@ -875,14 +902,17 @@ class Alarm {
 /** @typedef {Credentials & Snapshot} Joined */
 /** @param {Host} host @param {{ pluginType: string, ttlSeconds?: number }} body @returns {Promise<Joined>} */
 async function create(host, body) {
-  const { code, pluginToken } = await host.request("POST", "/api/sessions", { body });
+  const { code, pluginToken } = (await host.request("POST", "/api/sessions", { body })) ?? {};
+  if (!code || !pluginToken) throw host.stranger();
   return { code, token: pluginToken, revision: 0, registered: false, tools: [] };
 }
 
 /** @param {Host} host @param {Credentials} credentials @returns {Promise<Joined>} */
 async function join(host, { code, token }) {
   const path = `/api/sessions/${encodeURIComponent(code)}/metadata`;
-  return { ...(await host.request("GET", path, { bearer: token })), code, token };
+  const found = await host.request("GET", path, { bearer: token });
+  if (!found?.tools) throw host.stranger();
+  return { ...found, code, token };
 }
 
 /**
@@ -959,9 +989,6 @@ function finite(_, part) {
 
 /** @param {Lent[]} lent */
 const definitions = (lent) => lent.map(({ definition }) => definition);
-
-/** @param {ToolplugError} error */
-const blame = (error) => (/** @type {Lent} */ lent) => ({ toolName: lent.definition.name, error: error.message });
 
 /** Half a second, twice as long each time; spread, so that pages do not come back as one. @param {number} tries */
 const backoff = (tries) => Math.min(MAX_PAUSE_MS, 500 * 2 ** (tries - 1)) * (0.5 + Math.random() / 2);
