@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from traceback import extract_tb
 from typing import Any
 
 GRACE_S = 1.0
-"""How long tasks that are left may take to end once they are cancelled."""
+"""How long tasks that are left may take to end once they are cancelled; then how long threads of `to_thread` may."""
+
+_LOG = logging.getLogger("toolplug.cli")
 
 
 def run_to_end(
@@ -18,12 +22,13 @@ def run_to_end(
     """Run the command's coroutine and return its exit code.
 
     A tool that was abandoned and will not go keeps nobody waiting: the process then ends at once, with that code.
-    (`asyncio.run` would wait for it without end.)
+    (`asyncio.run` would wait for it without end.) A `SystemExit` of a task or callback that a provider left running
+    ends nothing but itself.
     """
     runner = asyncio.Runner(loop_factory=loop_factory)
     code: int | None = None
     try:
-        code = runner.run(main)
+        code = _carried_on(runner, main)
         return code
     finally:
         if runner.get_loop().run_until_complete(_settled()):
@@ -39,12 +44,45 @@ def leave_now(code: int) -> None:
     os._exit(code)
 
 
+def _carried_on(runner: asyncio.Runner, main: Coroutine[Any, Any, int]) -> int:
+    task = runner.get_loop().create_task(main)
+    while not task.done():
+        try:
+            runner.run(_ended(task))
+        except SystemExit as error:  # asyncio hands it through the loop, whoever's task it was
+            if not task.done():
+                _LOG.error("a task or callback that was left running raised SystemExit at %s", _place(error))
+    return task.result()
+
+
+async def _ended(task: asyncio.Task[int]) -> None:
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        raise
+
+
+def _place(error: BaseException) -> str:
+    innermost = extract_tb(error.__traceback__)[-1]
+    return f"{innermost.filename}:{innermost.lineno}; the rest goes on"
+
+
 async def _settled() -> bool:
-    """Cancel what is left; has it ended within its grace."""
+    """Cancel what is left; has it ended within its grace, with the threads that `asyncio.to_thread` made."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
-    if not left:
+    return await _in_time(left) and await _in_time({asyncio.create_task(_threads_joined())})
+
+
+async def _in_time(tasks: set[asyncio.Task[Any]]) -> bool:
+    if not tasks:
         return True
-    _, pending = await asyncio.wait(left, timeout=GRACE_S)
+    _, pending = await asyncio.wait(tasks, timeout=GRACE_S)
     return not pending
+
+
+async def _threads_joined() -> None:
+    await asyncio.get_running_loop().shutdown_default_executor()

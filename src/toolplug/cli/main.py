@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -14,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from toolplug.cli.left_threads import bound_exit
 from toolplug.cli.refusal import print_problems, problems_in
 from toolplug.errors import Problem, ToolplugError
 
@@ -49,7 +51,13 @@ _COMPLETION = "_TOOLPLUG_COMPLETE"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (that of the process, where none is given) and return its exit code."""
-    given = _with_list(list(sys.argv[1:] if arguments is None else arguments))
+    before = threading.enumerate()
+    code = _code_of(_with_list(list(sys.argv[1:] if arguments is None else arguments)))
+    bound_exit(before, code)
+    return code
+
+
+def _code_of(given: Sequence[str]) -> int:
     as_json = "--json" in given
     try:
         code: object = _application(given)(given, prog_name="toolplug", standalone_mode=False)

@@ -50,23 +50,42 @@ class _Handler:
         self._reload = reload
         self._within_s = within_s
         self._guard: threading.Timer | None = None
+        self._stopping = False
+        self._process = os.getpid()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if number not in STOPPING:
+        if os.getpid() != self._process:
+            _die_of(number)
+        elif number not in STOPPING:
             self._loop.call_soon_threadsafe(self._reload)
-        elif self._guard is not None:
+        elif self._stopping:
             os._exit(BROKEN_OFF)
         else:
-            within_s = self._within_s()
-            self._guard = threading.Timer(within_s, _give_up, (within_s,))
-            self._guard.daemon = True
-            self._guard.start()
+            self._stopping = True
             self._loop.call_soon_threadsafe(self._stop)
+            self._bound(self._within_s())
+
+    def _bound(self, within_s: float) -> None:
+        """Have a thread end the process if the loop has not; without one, where there can be no more threads."""
+        guard = threading.Timer(within_s, _give_up, (within_s,))
+        guard.daemon = True
+        try:
+            guard.start()
+        except RuntimeError as error:
+            _LOG.warning("%s: only a second signal will end this process if a tool blocks the loop", error)
+        else:
+            self._guard = guard
 
     def finished(self) -> None:
         """Everything has ended by itself."""
         if self._guard is not None:
             self._guard.cancel()
+
+
+def _die_of(number: int) -> None:
+    """Do in a process that a provider has forked what the signal does in any other."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 def _give_up(after_s: float) -> None:
