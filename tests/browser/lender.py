@@ -25,11 +25,11 @@ class Lender:
 
     def __init__(self, page: Page, host: str) -> None:
         self.page = page
-        self._host = host
+        self.host = host
 
     async def connect(self, *, kept: bool = False, **options: object) -> str:
         """Connect; the session's code."""
-        return await self.page.evaluate(_CONNECT, [f"{self._host}/toolplug.js", options, kept])
+        return await self.page.evaluate(_CONNECT, [f"{self.host}/toolplug.js", options, kept])
 
     async def does(self, script: str) -> Any:
         """Run statements in the page; what they return."""

@@ -273,6 +273,24 @@ async def test_two_pages_with_one_token_end_in_what_the_last_one_said(
     assert {tool["name"] for tool in (await caller.metadata(code))["tools"]} == {"one", "three"}
 
 
+async def test_a_page_that_outlives_a_second_one_puts_its_tools_right_when_it_is_called(
+    lender: Lender, caller: Caller
+) -> None:
+    code = await lender.connect(kept=True)
+    await lender.lends("one", "() => 1")
+    token = await lender.does("return JSON.parse(Object.values({...sessionStorage})[0]).token")
+    other = Lender(await lender.page.context.new_page(), lender.host)
+    await other.page.goto(lender.page.url)
+    await other.connect(code=code, token=token)
+    await other.lends("two", "() => 2")
+    async with caller.following(code) as following:
+        await other.page.close()
+        assert (await caller.call(code, "two"))["output"] == 'this page has no tool "two"'
+        updates = (await following.next("tool-availability-update"))["updates"]
+    assert ([tool["name"] for tool in updates["added"]], updates["removed"]) == (["one"], ["two"])
+    assert (await caller.call(code, "one"))["output"] == "1"
+
+
 @pytest.mark.requirement("I3-5-model-context")
 async def test_what_the_page_registers_with_the_browser_is_lent_while_it_is_registered(
     lender: Lender, caller: Caller

@@ -344,7 +344,7 @@ class Application extends EventTarget {
   #hear(event, data) {
     if (event === "connected") this.#lending.snapshot(data);
     else if (event === "tool-availability-update") this.#lending.update(data);
-    else if (event === "tool-request") this.#calls.take(data);
+    else if (event === "tool-request") (this.#lending.asked(), this.#calls.take(data));
     else if (event === "tool-cancelled") this.#calls.cancel(data);
   }
 
@@ -437,6 +437,11 @@ class Lending {
   snapshot(data) {
     if (!data.resumed && data.revision > this.#revision) this.#read(data);
     this.#start();
+  }
+
+  /** Calls come to the page that connected last: what another page of the session said before it went is put right. */
+  asked() {
+    if (!this.#givenUp && this.#change()) this.#start();
   }
 
   /** @param {{ revision: number, updates: Updates }} data */
