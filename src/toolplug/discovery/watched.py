@@ -239,7 +239,8 @@ class Watched:
 
     async def _listed(self) -> Listing | str:
         """The list that the server gives within its time, or why there is none."""
-        task, now = self._started(), asyncio.get_running_loop().time
+        task = self._started()
+        now = asyncio.get_running_loop().time
         until = now() + self.server.timeout_s
         try:
             while await _runs_on(task, min(until - now(), SIGN_S)) and now() < until:

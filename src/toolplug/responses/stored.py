@@ -19,13 +19,15 @@ from toolplug.stores.store import Store
 
 MAX_CHAIN = 1_000
 """Responses of one conversation."""
-LOOKED_S = 5.0
+LOOK_S = 5.0
 """So often who waits for the events of a response looks whether its process still lives."""
 
 _ID = re.compile(r"resp_[0-9a-f]{32}")
 _ITEM_ID = re.compile(r"[a-z0-9_]+_([0-9a-f]{32})(i?[0-9a-f]{3,})")
 
 _NOTHING = b"[]"
+_NEWS = (b"-",)
+"""Wakes who waits for a record; what is new stands in the record."""
 
 
 class Kept(NamedTuple):
@@ -115,7 +117,7 @@ class StoredResponses:
 
     async def keep_events(self, tenant: str, response: str, events: Sequence[Mapping[str, object]]) -> None:
         """Write what was told of a response that has ended; nothing yet of one that is made."""
-        await self._store.commit(_events_key(tenant, response), orjson.dumps(events), ttl_s=self.ttl_s, events=[b"-"])
+        await self._store.commit(_events_key(tenant, response), orjson.dumps(events), ttl_s=self.ttl_s, events=_NEWS)
 
     async def events(self, tenant: str, response: str) -> list[dict[str, object]] | None:
         """What was told of a response: nothing while it is made, None where nobody could listen to it."""
@@ -127,7 +129,7 @@ class StoredResponses:
         key = _events_key(tenant, response)
         record = await self._store.read(key)
         if record is not None and record.value == _NOTHING:
-            await self._store.events(key, record.position, wait_s=LOOKED_S)
+            await self._store.events(key, record.position, wait_s=LOOK_S)
 
     async def _find(self, tenant: str, response: str) -> Kept | None:
         if not _ID.fullmatch(response):

@@ -11,7 +11,6 @@ from toolplug.catalog.counted import counted
 from toolplug.errors import FailedTool, GoneState, SessionGone, SessionRefused, StoreConflict
 from toolplug.execution.limits import Rate
 from toolplug.execution.live import LiveCatalog
-from toolplug.sessions.code import is_token_of
 from toolplug.sessions.event_data import connected_data, status_data, update_data
 from toolplug.sessions.feed import Feed
 from toolplug.sessions.lending import Lending
@@ -123,10 +122,6 @@ class Session:
     def now(self) -> float:
         """The store's time."""
         return self._shared.store.now()
-
-    def holds(self, token: str) -> bool:
-        """Is this the token of the session's plugin."""
-        return is_token_of(self.state.token_digest, token)
 
     def check(self) -> None:
         """Raise `SessionGone` where the session is over."""

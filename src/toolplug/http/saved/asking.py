@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 
 from toolplug.host.host import Host
+from toolplug.http.asked_session import asked_session
 from toolplug.http.exchange import Exchange
 from toolplug.toolsets.saved.owner import Caller
 from toolplug.toolsets.saved.shown import ShownToolset
@@ -14,11 +15,8 @@ PRIVATE = ((b"cache-control", b"private, no-cache"),)
 
 async def asking(host: Host, exchange: Exchange) -> Caller:
     """Who asks, through the agent and the session of the query. Raises `AccessError` and `StoreError`."""
-    query = exchange.query()
-    session = query.get("session") or None
-    if session is not None:
-        await host.sessions.find(session, exchange.principal.tenant)
-    return Caller(exchange.principal, query.get("agent") or None, session, exchange.request_id)
+    session = await asked_session(host, exchange)
+    return Caller(exchange.principal, exchange.query().get("agent") or None, session, exchange.request_id)
 
 
 async def answer_toolset(exchange: Exchange, shown: ShownToolset, *, status: int = 200) -> None:

@@ -60,8 +60,10 @@ async def answer_call(
 
 
 def call_id(given: str | None, context: CallContext) -> str:
-    """The client's own id of a call, or a new one: the same for all calls of a caller under one idempotency key, so
-    that a repetition gets the first answer to the letter."""
+    """The client's own id of a call, or a new one.
+
+    A caller's calls under one idempotency key have the same: a repetition gets the first answer to the letter.
+    """
     if given or context.idempotency_key is None:
         return given or f"call_{token_hex(8)}"
     owner = ascii((context.principal.tenant, context.principal.subject, context.idempotency_key))

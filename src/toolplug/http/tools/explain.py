@@ -7,6 +7,7 @@ from dataclasses import asdict
 import orjson
 
 from toolplug.host.host import Host
+from toolplug.http.asked_session import asked_session
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import invalid_request
 
@@ -17,9 +18,7 @@ async def explain(host: Host, exchange: Exchange) -> None:
     tool = query.get("tool")
     if not tool:
         raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
-    session = query.get("session") or None
-    if session is not None:
-        await host.sessions.find(session, exchange.principal.tenant)
+    session = await asked_session(host, exchange)
     found = host.explain(tool, exchange.principal, agent=query.get("agent") or None, session=session)
     body = {
         "name": found.name,
