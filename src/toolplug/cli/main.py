@@ -50,9 +50,11 @@ _COMPLETION = "_TOOLPLUG_COMPLETE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (that of the process, where none is given) and return its exit code."""
+    """Run one command line and return its exit code; that of the process, where none is given, which ends with it."""
+    if arguments is not None:
+        return _code_of(_with_list(list(arguments)))
     before = threading.enumerate()
-    code = _code_of(_with_list(list(sys.argv[1:] if arguments is None else arguments)))
+    code = _code_of(_with_list(sys.argv[1:]))
     bound_exit(before, code)
     return code
 
