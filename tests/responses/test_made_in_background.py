@@ -1,4 +1,4 @@
-"""Responses in the background while the store cannot be written."""
+"""How responses in the background are kept and told: by two processes of one store, and by one that fails."""
 
 from __future__ import annotations
 
@@ -131,3 +131,34 @@ async def test_what_cannot_be_begun_is_refused_and_asks_no_model(refused: str) -
         )
         assert not model.asked.is_set()
         await responses.aclose()
+
+
+@pytest.mark.requirement("I6-2-background", "H-store-disk-full")
+async def test_events_that_cannot_be_kept_are_told_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    async with Failing() as store:
+        model = Model()
+        responses = served(store, model)
+        begun = str((await responses.begin(REQUEST, TENANT, asker))["id"])
+        listening = asyncio.create_task(heard(responses, begun))
+        await model.asked.wait()
+        store.refused = "response-events/"
+        model.let.set()
+        assert (await listening)[-1]["type"] == "response.completed"
+        await responses.aclose()
+        assert "a response in the background ended: on purpose" in caplog.messages
+
+
+@pytest.mark.requirement("I6-2-background")
+async def test_who_listens_in_another_process_waits_for_the_end() -> None:
+    async with Failing() as store:
+        model = Model()
+        maker, other = served(store, model), served(store, model)
+        begun = str((await maker.begin(REQUEST, TENANT, asker))["id"])
+        here, there = (asyncio.create_task(heard(responses, begun)) for responses in (maker, other))
+        await model.asked.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not there.done()
+        model.let.set()
+        assert await there == await here
+        await maker.aclose()
