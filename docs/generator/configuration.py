@@ -20,6 +20,7 @@ from toolplug.execution.knobs import (
     Limits,
 )
 from toolplug.execution.tool_rule import DEFAULT_POLICY, ToolRule
+from toolplug.host.file.http_settings import Http
 from toolplug.host.file.mcp_settings import McpServerSettings, OAuthSettings
 from toolplug.host.file.responses_settings import BackendSettings, ResponsesSettings
 from toolplug.host.file.session_settings import SessionSettings
@@ -28,7 +29,6 @@ from toolplug.host.file.settings import (
     ApiKey,
     Auth,
     EgressSettings,
-    Http,
     Jwt,
     Metrics,
     ProviderSettings,

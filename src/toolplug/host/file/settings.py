@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from hashlib import sha256
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self
@@ -11,12 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 from pydantic_core import PydanticCustomError
 
 from toolplug.config.shape_error import shape_error
-from toolplug.config.units import Size
 from toolplug.errors import StoreMisused
 from toolplug.execution.egress import Egress
 from toolplug.execution.knobs import NO_LIMITS, Limits
 from toolplug.execution.metrics import DEFAULT_NAMESPACE
 from toolplug.execution.tool_rule import Policy, ToolRule
+from toolplug.host.file.http_settings import Http
 from toolplug.host.file.part import Part
 from toolplug.host.file.responses_settings import ResponsesSettings
 from toolplug.host.file.session_settings import SessionSettings
@@ -30,8 +29,6 @@ RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_route
 DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
 _PEM = "-----BEGIN PUBLIC KEY-----"
-_HOST = re.compile(r"[0-9A-Fa-f:]+|(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@]+)(:[0-9]{1,5})?")
-_ORIGIN = re.compile(r"null|[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?/?")
 Offer = Literal["always", "on_request"]
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 
@@ -143,33 +140,6 @@ class Auth(Part):
         if not self.api_keys and self.jwt is None:
             raise PydanticCustomError("empty_auth", "must have api_keys or jwt; leave auth out to serve loopback only")
         return self
-
-
-def _host_name(text: str) -> str:
-    if not _HOST.fullmatch(text):
-        raise shape_error("a host name as it stands in the Host header, such as tools.example.org, without wildcards")
-    return text
-
-
-def _origin(text: str) -> str:
-    """Refuse what no browser sends: it would let nobody in, and nobody would know why."""
-    if not _ORIGIN.fullmatch(text):
-        raise shape_error("an origin as browsers send it, such as https://app.example.org, without path and wildcards")
-    return text
-
-
-class Http(Part):
-    """What the HTTP face lets in."""
-
-    allowed_hosts: Annotated[
-        tuple[Annotated[str, AfterValidator(_host_name)], ...],
-        Field(strict=False, description="Host names besides the bound one"),
-    ] = ()
-    allowed_origins: Annotated[
-        tuple[Annotated[str, AfterValidator(_origin)], ...],
-        Field(strict=False, description="browser origins that may call"),
-    ] = ()
-    max_body: Annotated[Size, Field(ge=1)] = 1024 * 1024
 
 
 def _given_auth(value: object) -> object:
