@@ -18,6 +18,7 @@ async ([module, code]) => {
     window.following = follow({ code }, (view) => views.push(view));
 }
 """
+STREAM = {"Content-Type": "text/event-stream", "Access-Control-Allow-Origin": "*"}
 NAMES = "views.at(-1).tools.map(({ name }) => name).join()"
 
 
@@ -105,6 +106,17 @@ async def test_a_stream_that_breaks_off_goes_on_where_it_was(
     assert states == ["connecting", "connected", "waiting"]
 
 
+async def test_a_stream_that_ends_as_soon_as_it_is_open_is_opened_later_and_later(lender: Lender) -> None:
+    snapshot = '{"revision": 1, "registered": true, "pluginStatus": "attached", "tools": []}'
+
+    async def short(route: Route) -> None:
+        await route.fulfill(body=f"id: 1\nevent: connected\ndata: {snapshot}\n\n", headers=STREAM)
+
+    await lender.page.context.route("**/stream", short)
+    await lender.connect()
+    await lender.until("told.some(({ retryInMs }) => retryInMs >= 1000)")
+
+
 async def test_a_stream_that_says_nothing_for_too_long_is_opened_again(lender: Lender, origin: str, host: str) -> None:
     await lender.page.clock.install()
     await lender.connect()
@@ -116,8 +128,11 @@ async def test_a_stream_that_says_nothing_for_too_long_is_opened_again(lender: L
     await lender.until("app.state === 'connected'")
 
 
-async def test_an_event_that_is_no_json_is_made_up_for_by_a_new_snapshot(
-    lender: Lender, origin: str, host: str
+@pytest.mark.parametrize(
+    "event", ["event: plugin-status\ndata: {oops", 'event: tool-availability-update\ndata: {"revision": 9}']
+)
+async def test_an_event_that_cannot_be_read_is_made_up_for_by_a_new_snapshot(
+    lender: Lender, origin: str, host: str, event: str
 ) -> None:
     code = await lender.connect()
     await lender.lends("one", "() => 1")
@@ -126,8 +141,7 @@ async def test_an_event_that_is_no_json_is_made_up_for_by_a_new_snapshot(
     asked: list[str | None] = []
 
     async def garbled(route: Route) -> None:
-        headers = {"Content-Type": "text/event-stream", "Access-Control-Allow-Origin": "*"}
-        await route.fulfill(body="id: 1\nevent: plugin-status\ndata: {oops\n\n", headers=headers)
+        await route.fulfill(body=f"id: 0\nevent: heartbeat\ndata: {{}}\n\nid: 1\n{event}\n\n", headers=STREAM)
 
     page.on("request", lambda request: asked.append(request.headers.get("last-event-id")))
     await page.route("**/stream", garbled, times=1)

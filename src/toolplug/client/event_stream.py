@@ -54,11 +54,13 @@ class EventStream(Generic[Event]):
         """Every event once, in order, or a new snapshot where that cannot be. Whoever leaves it closes it.
 
         `first`: a connection that is `opened` already. Raises `SessionOver`, or `HostRefused` where asking again is no
-        use; never ends otherwise.
+        use; never ends otherwise. A connection that breaks as soon as it is open is opened again later and later.
         """
+        clock = asyncio.get_running_loop().time
+        pause_s = 0.0
         while True:
             response = first or await self._pace.insist(self.opened)
-            first = None
+            first, opened_at = None, clock()
             async with aclosing(response):
                 try:
                     async for sent in EventSource(response, MAX_EVENT_BYTES):
@@ -72,7 +74,9 @@ class EventStream(Generic[Event]):
                 except _Unreadable as error:
                     self._last_id = ""
                     _LOG.warning("%s; asking for a snapshot", error)
-            await asyncio.sleep(random.uniform(0, self._pace.first_s))
+            brief = clock() - opened_at < pause_s
+            pause_s = min(pause_s * 2, self._pace.longest_s) if brief else self._pace.first_s
+            await asyncio.sleep(random.uniform(0, pause_s))
 
     async def opened(self) -> Response:
         """One connection, which goes on after the last event that was taken."""

@@ -736,9 +736,12 @@ class Stream {
     const away = this.#watchPage();
     try {
       for (let failures = 0; !this.#closed; ) {
-        const error = await this.#readOnce(() => (failures = 0));
+        let openedAt = Infinity;
+        const error = await this.#readOnce(() => (openedAt = performance.now()));
         if (this.#closed) return;
         if (!error.temporary) throw error;
+        // one that breaks off as soon as it is open is no better than one that cannot be opened
+        if (performance.now() - openedAt >= pause(failures)) failures = 0;
         const retryInMs = Math.max(backoff((failures += 1)), error.retryAfterMs ?? 0);
         this.#heard.state("waiting", { error, retryInMs });
         await this.#alarm.wait(retryInMs);
@@ -775,15 +778,15 @@ class Stream {
 
   /** @param {string} event @param {string} text @param {() => void} opened */
   #take(event, text, opened) {
-    let data;
     try {
-      data = JSON.parse(text);
+      const data = JSON.parse(text);
+      if (event === "error") throw new ToolplugError(data.code, data.message);
+      this.#heard.event(event, data);
     } catch (cause) {
+      if (cause instanceof ToolplugError) throw cause;
       this.#lastId = ""; // a new snapshot makes up for what could not be read
-      throw new ToolplugError("bad_event", `${this.#host.url} sent an event that is not JSON`, { cause });
+      throw new ToolplugError("bad_event", `${this.#host.url} sent an event "${event}" that cannot be read`, { cause });
     }
-    if (event === "error") throw new ToolplugError(data.code, data.message);
-    this.#heard.event(event, data);
     if (event !== "connected") return;
     opened();
     this.#heard.state("connected");
@@ -995,8 +998,11 @@ function finite(_, part) {
 /** @param {Lent[]} lent */
 const definitions = (lent) => lent.map(({ definition }) => definition);
 
-/** Half a second, twice as long each time; spread, so that pages do not come back as one. @param {number} tries */
-const backoff = (tries) => Math.min(MAX_PAUSE_MS, 500 * 2 ** (tries - 1)) * (0.5 + Math.random() / 2);
+/** Half a second, twice as long each time. @param {number} tries */
+const pause = (tries) => Math.min(MAX_PAUSE_MS, 500 * 2 ** (tries - 1));
+
+/** The same, spread, so that pages do not come back as one. @param {number} tries */
+const backoff = (tries) => pause(tries) * (0.5 + Math.random() / 2);
 
 /** @param {Map<string, Lent>} map @param {Lent[]} lent */
 function replaceAll(map, lent) {
