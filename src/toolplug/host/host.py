@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Self
 
@@ -19,6 +20,7 @@ from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.audit import audit
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.own_thread import in_own_thread
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.config_files import Source
 from toolplug.host.file.configuration import Configuration, read_configuration
@@ -328,7 +330,7 @@ class Host:
             opened = self._entered()
             before = opened.registry.running()
             try:
-                configuration = await asyncio.to_thread(self._read)
+                configuration = await in_own_thread(self._read)
                 check_unchangeable(opened.configuration, configuration)
                 await opened.registry.apply(wanted_providers(configuration, {}))
             except ConfigError:
@@ -348,7 +350,7 @@ class Host:
             opened = self._entered()
             try:
                 overrides = MappingProxyType({**self._overrides, key: on})
-                wanted = await asyncio.to_thread(wanted_providers, opened.configuration, overrides)
+                wanted = await in_own_thread(partial(wanted_providers, opened.configuration, overrides))
                 await opened.registry.apply(wanted)
             except Exception:
                 audit(event, "refused", by, key, request_id)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import cast
 
+from toolplug.execution.own_thread import in_own_thread
 from toolplug.host.conversations import Conversations
 from toolplug.host.file.responses_settings import BackendSettings, ResponsesSettings
 from toolplug.responses.backend import Backend
@@ -53,7 +55,8 @@ class ResponsesDesk:
         if self._loading is None:
             settings = self._settings
             assert settings is not None, "only a host with a model's server makes responses"
-            self._loading = asyncio.ensure_future(asyncio.to_thread(_client, settings.backend))  # it takes a second
+            make = partial(_client, settings.backend)  # it takes a second
+            self._loading = asyncio.ensure_future(in_own_thread(make))
         return await asyncio.shield(self._loading)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from toolplug.execution.own_thread import in_own_thread
 from toolplug.mcp.changes import Announcer
 from toolplug.mcp.handshakes import Handshake, Handshakes
 from toolplug.mcp.speaker import Speaker
@@ -25,7 +26,7 @@ class Serving:
     async def speaker(self) -> Speaker:
         """What speaks the protocol; loaded once, in a thread, as that takes a second. Raises `ModuleNotFoundError`."""
         if self._speaker is None:
-            self._speaker = asyncio.ensure_future(asyncio.to_thread(self._load))
+            self._speaker = asyncio.ensure_future(in_own_thread(self._load))
         loading = self._speaker
         try:
             return await asyncio.shield(loading)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from starlette.authentication import AuthenticationError
 from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import ANONYMOUS, Principal
+from toolplug.execution.own_thread import in_own_thread
 from toolplug.host.file.settings import DEFAULT_SCOPES, Jwt
 from toolplug.http.auth.credentials import bearer
 
@@ -60,7 +62,7 @@ class KeySet:
             if monotonic() < self._down_until:
                 raise KeySetDown("the key set could not be fetched a moment ago")
             try:
-                return await asyncio.to_thread(self._client.get_signing_key, key_id)
+                return await in_own_thread(partial(self._client.get_signing_key, key_id))
             except (jwt.PyJWTError, ValueError, OSError) as error:
                 if isinstance(error, jwt.PyJWKClientConnectionError) or self._key_set() is None:
                     self._down_until = monotonic() + PAUSE_S

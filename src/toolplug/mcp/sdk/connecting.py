@@ -5,7 +5,6 @@ Connector → Life (a task) → Wire → JSONRPCDispatcher → RawListing → Cl
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 import httpx2
 
 from toolplug.execution.egress import Egress, Resolve, resolved
+from toolplug.execution.own_thread import in_own_thread
 from toolplug.mcp.child import secrets_of
 from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
 from toolplug.mcp.sdk.life import Life
@@ -68,7 +68,7 @@ class _Connector:
         if url.scheme not in _PORTS or not url.host:
             raise ConnectionFailed("the URL is neither http nor https")
         if self._tls is None and (url.scheme == "https" or endpoint.oauth is not None):
-            self._tls = await asyncio.to_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
+            self._tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
         network = CheckedNetwork(self._egress, self._resolve, _trusted(endpoint))
         async with over_http(endpoint, network, self._tls, self._auth(endpoint), gone) as wire:
             yield wire
