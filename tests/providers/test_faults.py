@@ -7,11 +7,12 @@ from threading import Event
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, Site, ToolCall, ToolDefinition, ToolStatus, tool
 from toolplug.errors import ConfigError
+from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.providers.entry import ProviderEntry, Wanted
 from toolplug.providers.state import ProviderState
 from toolplug.testing.faulty import FaultyProvider, Step
@@ -271,3 +272,24 @@ async def test_a_collector_that_raises_loses_only_its_own_lines() -> None:
     assert "fine_total 0.0" in first
     assert 'antwort_builtin_collector_errors_total{provider="measured"} 1.0' in first
     assert 'antwort_builtin_collector_errors_total{provider="measured"} 2.0' in second
+
+
+@pytest.mark.requirement("H-provider-fails-collectors")
+def test_a_collector_that_hangs_loses_only_its_own_lines_and_is_not_asked_again_meanwhile() -> None:
+    release, asked = Event(), list[str]()
+
+    class Hanging(Collector):
+        def collect(self) -> list[Metric]:
+            asked.append("asked")
+            release.wait()
+            return [CounterMetricFamily("late", "Late.", value=1)]
+
+    active = [Collected("slow", False, [Hanging(), Counter("fine", "Fine.", registry=None)])]
+    metrics = CollectorRegistry()
+    metrics.register(ProviderCollectors(lambda: active, "antwort", within_s=0.01))
+    first, second = generate_latest(metrics).decode(), generate_latest(metrics).decode()
+    release.set()
+    assert asked == ["asked"]
+    assert "fine_total 0.0" in first
+    assert "late_total" not in second
+    assert 'antwort_builtin_collector_errors_total{provider="slow"} 2.0' in second

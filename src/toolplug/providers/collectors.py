@@ -1,10 +1,12 @@
-"""The providers' own collectors at `/metrics`, each guarded: one that raises loses only its own lines."""
+"""The providers' own collectors at `/metrics`, each guarded: one that raises or hangs loses only its own lines."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily
@@ -13,6 +15,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 _LOG = logging.getLogger("toolplug.providers")
+
+COLLECT_S = 2.0
+"""How long one collector may take; a scraper waits for 10 s as a rule."""
 
 
 class Collected(NamedTuple):
@@ -30,10 +35,14 @@ class ProviderCollectors(Collector):
     A family under the host's own names is left out.
     """
 
-    def __init__(self, active: Callable[[], Iterable[Collected]], namespace: str) -> None:
+    def __init__(
+        self, active: Callable[[], Iterable[Collected]], namespace: str, *, within_s: float = COLLECT_S
+    ) -> None:
         self._active = active
         self._namespace = namespace
+        self._within_s = within_s
         self._errors: Counter[str] = Counter()
+        self._asked: dict[int, Future[list[Metric]]] = {}  # by the collector's id; its thread keeps it alive
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: a name that a provider will give is not known before it is active."""
@@ -61,11 +70,36 @@ class ProviderCollectors(Collector):
     def _families(self, key: str, collector: Collector) -> list[Metric]:
         own = f"{self._namespace}_builtin_"
         try:
-            return [family for family in collector.collect() if not family.name.startswith(own)]
+            return [family for family in self._asked_in_time(collector) if not family.name.startswith(own)]
         except BaseException as error:  # noqa: BLE001  one collector never costs the scrape
             self._errors[key] += 1
-            _LOG.error("a collector of provider %r raised %s; its lines are left out", key, type(error).__name__)
+            said = f"has not ended after {self._within_s:g} s" if id(collector) in self._asked else _raised(error)
+            _LOG.error("a collector of provider %r %s; its lines are left out", key, said)
             return []
+
+    def _asked_in_time(self, collector: Collector) -> list[Metric]:
+        """What it gives. One that still hangs since an earlier scrape is waited for and not asked again."""
+        asked = self._asked.get(id(collector))
+        if asked is None or asked.done():
+            asked = Future[list[Metric]]()
+            threading.Thread(target=_ask, args=(collector, asked), name="toolplug-collect", daemon=True).start()
+            self._asked[id(collector)] = asked
+        try:
+            return asked.result(self._within_s)
+        finally:
+            if asked.done():
+                self._asked.pop(id(collector), None)
+
+
+def _ask(collector: Collector, asked: Future[list[Metric]]) -> None:
+    try:
+        asked.set_result(list(collector.collect()))
+    except BaseException as error:  # noqa: BLE001  raised again in the scrape
+        asked.set_exception(error)
+
+
+def _raised(error: BaseException) -> str:
+    return f"raised {type(error).__name__}"
 
 
 def _merge(families: dict[str, Metric], family: Metric, labels: Mapping[str, str]) -> None:
