@@ -142,7 +142,7 @@ class Records:
         return self._entries.setdefault(record_key(name), _Entry(name))
 
     def _gives_way(self, entry: _Entry) -> bool:
-        """What could not be saved here is no longer to be: the store's record counts, or that there is none."""
+        """Is what could not be saved no longer wanted: then the store's record counts, or that there is none."""
         return entry.unsaved and not self._wanted(entry.name, entry.kept)
 
     def _put(self, entry: _Entry, kept: Kept) -> None:

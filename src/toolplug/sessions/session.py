@@ -209,7 +209,9 @@ class Session:
         default = None if state.registered else self._shared.neighbours.default_tools(self.tenant)
         if default is not None:
             return default_tool_list(default.catalog)
-        reason = "disabled" if self._shared.planner.hides else None if self.reachable else "plugin_gone"
+        reason = None if self.reachable else "plugin_gone"
+        if self._shared.planner.hides:
+            reason = "disabled"
         return tool_list(state.tools, reason, lambda name: self._shared.neighbours.taken(self.tenant, name) is not None)
 
     def replanned(self) -> None:
