@@ -333,3 +333,22 @@ async def test_a_cancelled_close_fails_the_commits_that_wait(tmp_path: Path) -> 
         record = await store.read("key")
     assert record is not None
     assert (record.value, record.revision) == (b"hanging", 1)
+
+
+@pytest.mark.requirement("H-store-503", "H-store-sigkill")
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_file_that_is_taken_away_while_it_is_open_acknowledges_nothing_more(
+    tmp_path: Path, replaced: bool
+) -> None:
+    file, aside = tmp_path / "state.db", tmp_path / "aside.db"
+    async with SqliteStore(file) as store:
+        await store.commit("kept", b"1")
+        file.rename(aside)
+        if replaced:
+            file.write_bytes(b"")
+        with pytest.raises(StoreUnavailable, match=r"state\.db: deleted or replaced while it was open; put it back"):
+            await store.commit("lost", b"1")
+        aside.rename(file)
+        await store.commit("kept too", b"1")
+    async with SqliteStore(file) as store:
+        assert await store.keys() == ["kept", "kept too"]

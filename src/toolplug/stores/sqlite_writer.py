@@ -48,6 +48,8 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._path = path
+        self._place = path.absolute()
+        self._file = _file_at(self._place)
         self._clock = clock
         self._kept_events = kept_events
         self._committed = committed
@@ -98,7 +100,7 @@ class Writer:
             return
         changes = [asked.change for asked in batch]
         try:
-            write = partial(write_batch, changes=changes, now=self._clock(), kept_events=self._kept_events)
+            write = partial(self._written, changes=changes, now=self._clock())
             settlement = await self._connection.run(write)
         except sqlite3.Error as error:
             self._failed(batch, error)
@@ -110,6 +112,12 @@ class Writer:
             self._committed(settlement)
             _answer_all(batch, settlement)
 
+    def _written(self, connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> Settlement:
+        """Write into the file that is there: SQLite writes as well into one that was deleted, and all of it is lost."""
+        if _file_at(self._place) != self._file:
+            raise sqlite3.OperationalError("deleted or replaced while it was open; put it back, or start again")
+        return write_batch(connection, changes, now=now, kept_events=self._kept_events)
+
     def _failed(self, batch: Sequence[_Asked], error: sqlite3.Error) -> None:
         """Fail the batch; where another process holds the lock, only those whose patience is over."""
         now = asyncio.get_running_loop().time()
@@ -120,6 +128,14 @@ class Writer:
             told = store_error(error, self._path)
             self._outage.failed(told)
             _fail_all(failed, told)
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _fail_all(batch: Iterable[_Asked], error: StoreError) -> None:
