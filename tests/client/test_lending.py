@@ -286,6 +286,24 @@ async def test_a_change_after_the_end_is_told_to_whoever_waits_for_it(host: Scri
             await app.settled()
 
 
+async def test_a_function_in_a_thread_that_changes_the_tools_is_told_how_to_and_changes_nothing(
+    host: ScriptedHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = application(host)
+
+    @app.tool
+    def clear() -> None:
+        """Remove all rows."""
+        app.remove("clear")
+
+    async with entered(app, host) as stream:
+        await stream.request("r1", "clear")
+        assert await host.result() == {"id": "r1", "error": 'internal error: tool "clear" failed'}
+        assert list(app.tools) == ["clear"]
+    (failure,) = [record for record in caplog.records if record.exc_info]
+    assert "make this one `async def`" in str(failure.exc_info[1] if failure.exc_info else "")
+
+
 def test_removing_what_is_not_lent_is_a_mistake() -> None:
     app = Application("http://127.0.0.1", plugin_type="table")
     with pytest.raises(KeyError):

@@ -43,7 +43,8 @@ class Application:
     Entering creates a session (or joins one: `joining`) and registers the tools; raises `HostError` where that fails.
     From then on calls are answered in the background, over as many connections as it takes. Leaving cancels what runs
     and ends the session that was created, unless it is to be kept. Where the session was over before that and nobody
-    was told by `serve`, leaving raises why. It may be entered again. All methods belong to the event loop's thread.
+    was told by `serve`, leaving raises why. It may be entered again. While it is entered, all methods belong to the
+    event loop's thread: `add`, `remove` and `replace` raise `RuntimeError` elsewhere, and nothing changes.
     """
 
     def __init__(
@@ -178,6 +179,7 @@ class Application:
 
     def add(self, tool: Tool | Function, *, reason: str | None = None) -> None:
         """Lend one more tool, or another one of the same name."""
+        self._belongs_here()
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         lent = _lent(tool, around)
         self._tools[lent.name] = lent
@@ -185,11 +187,13 @@ class Application:
 
     def remove(self, name: str, *, reason: str | None = None) -> None:
         """Lend this tool no more; calls of it that run go on. Raises `KeyError` where it is not lent."""
+        self._belongs_here()
         del self._tools[name]
         self._changed(reason or f"{name} was removed")
 
     def replace(self, tools: Iterable[Tool | Function], *, reason: str | None = None) -> None:
         """Lend these tools and no others; what is equal to what the host has is not sent."""
+        self._belongs_here()
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         lent = [_lent(tool, around) for tool in tools]
         self._tools.clear()
@@ -260,6 +264,18 @@ class Application:
     async def _created(self, host: HostRequests) -> _Address:
         created = await create(host, self._introduction.plugin_type, self._ttl_s)
         return _Address(created.code, created.plugin_token)
+
+    def _belongs_here(self) -> None:
+        if self._entered is None:
+            return
+        here = None
+        with suppress(RuntimeError):
+            here = asyncio.get_running_loop()
+        if here is not self._entered.running.get_loop():
+            raise RuntimeError(
+                "tools change in the event loop's thread, and functions without `async` run in others; "
+                "make this one `async def`, or use `loop.call_soon_threadsafe`"
+            )
 
     def _changed(self, reason: str) -> None:
         if self._entered is not None:
