@@ -14,6 +14,7 @@ from tests.providers.fake_distribution import install, provides
 LEAVING = """
     import asyncio
     import multiprocessing
+    import signal
     import sys
     import threading
     import time
@@ -47,6 +48,10 @@ LEAVING = """
         @tool
         async def takes_all_threads(self) -> None:
             threading.stack_size(1 << 45)
+
+        @tool
+        async def takes_the_signals(self) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
         @tool
         async def exits_in_a_task(self) -> None:
@@ -132,3 +137,12 @@ def test_a_process_that_a_provider_has_forked_dies_of_a_signal_as_any_other(tmp_
     with serving(folder=tmp_path, site=site) as service:
         assert service.call("forks_and_terminates").json()["structured"] == -signal.SIGTERM
         assert service.call("works").json()["output"] == "fine"
+
+
+@pytest.mark.requirement("C-10-signals", "H-fact-serve-shutdown")
+def test_a_signal_that_a_provider_has_taken_is_taken_back_with_a_word(tmp_path: Path, site: Path) -> None:
+    with serving(folder=tmp_path, site=site) as service:
+        service.call("takes_the_signals")
+        assert "SIGTERM was given to" in service.wait_for("taken back")
+        service.send(signal.SIGTERM)
+        assert service.end() == 0

@@ -7,7 +7,7 @@ import logging
 import math
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
@@ -61,7 +61,9 @@ class Service:
     async def run(self, address: str, port: int, *, watch: bool, insecure_no_auth: bool) -> int:
         """Start the providers, listen, serve until a signal, drain."""
         async with AsyncExitStack() as life:
-            life.enter_context(signals(stop=self._stop, reload=self._reloading.want, within_s=self._longest_end_s))
+            self._server.take_signals_back = life.enter_context(
+                signals(stop=self._stop, reload=self._reloading.want, within_s=self._longest_end_s)
+            )
             if not await self._started(life):
                 return 0
             has_auth = self._host.settings.auth is not None
@@ -129,6 +131,13 @@ class Service:
 
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers of its own, and with the line that says where it listens."""
+
+    take_signals_back: Callable[[], None]
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: a library that a provider loads may take the signals at any time."""
+        self.take_signals_back()
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -21,16 +21,20 @@ _LOG = logging.getLogger("toolplug.cli.serve")
 
 
 @contextmanager
-def signals(*, stop: Callable[[], None], reload: Callable[[], None], within_s: Callable[[], float]) -> Generator[None]:
+def signals(
+    *, stop: Callable[[], None], reload: Callable[[], None], within_s: Callable[[], float]
+) -> Generator[Callable[[], None]]:
     """Call `stop` at the first SIGTERM or SIGINT, and `reload` at each SIGHUP, in the loop.
 
     From the first signal on the process ends within `within_s()` seconds whatever its tools do: a loop that one of them
     blocks can neither drain nor end itself, so a thread does it then, with exit code 0.
+
+    Gives what takes the signals back where a provider, or a library that it loads, has taken them.
     """
     handler = _Handler(asyncio.get_running_loop(), stop, reload, within_s)
     before = {number: signal.signal(number, handler) for number in (*STOPPING, signal.SIGHUP)}
     try:
-        yield
+        yield handler.take_back
     finally:
         for number, old in before.items():
             signal.signal(number, old)
@@ -75,6 +79,15 @@ class _Handler:
             _LOG.warning("%s: only a second signal will end this process if a tool blocks the loop", error)
         else:
             self._guard = guard
+
+    def take_back(self) -> None:
+        """Be asked again at every signal that has got another handler meanwhile."""
+        for number in (*STOPPING, signal.SIGHUP):
+            other = signal.getsignal(number)
+            if other is not self:
+                signal.signal(number, self)
+                name = signal.Signals(number).name
+                _LOG.warning("%s was given to %s by a provider or a library of it; it is taken back", name, other)
 
     def finished(self) -> None:
         """Everything has ended by itself."""
