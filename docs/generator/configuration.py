@@ -20,16 +20,14 @@ from toolplug.execution.knobs import (
     Limits,
 )
 from toolplug.execution.tool_rule import DEFAULT_POLICY, ToolRule
+from toolplug.host.file.auth_settings import ApiKey, Auth, Jwt
 from toolplug.host.file.http_settings import Http
 from toolplug.host.file.mcp_settings import McpServerSettings, OAuthSettings
 from toolplug.host.file.responses_settings import BackendSettings, ResponsesSettings
 from toolplug.host.file.session_settings import SessionSettings
 from toolplug.host.file.settings import (
     DEFAULT_STORE,
-    ApiKey,
-    Auth,
     EgressSettings,
-    Jwt,
     Metrics,
     ProviderSettings,
 )

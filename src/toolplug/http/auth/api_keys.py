@@ -7,7 +7,7 @@ from hashlib import sha256
 from hmac import compare_digest
 
 from toolplug.catalog.call import Principal
-from toolplug.host.file.settings import ApiKey
+from toolplug.host.file.auth_settings import ApiKey
 from toolplug.http.auth.credentials import bearer
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import cast
 
-from toolplug.host.file.settings import Auth, Jwt
+from toolplug.host.file.auth_settings import Auth, Jwt
 from toolplug.http.auth.api_keys import ApiKeys
 from toolplug.http.auth.authenticator import Authenticator
 from toolplug.http.auth.chain import Chain, Gatekeeper, OpenDoor, ShutDoor
