@@ -322,6 +322,25 @@ async def test_what_the_page_registers_with_the_browser_is_lent_while_it_is_regi
     assert update["updates"]["removed"] == ["double"]
 
 
+async def test_a_model_context_that_fails_is_reported_and_leaves_what_was_lent(lender: Lender) -> None:
+    await lender.connect()
+    await lender.does(
+        """
+        window.failures = [];
+        addEventListener("error", (event) => (failures.push(event.message), event.preventDefault()));
+        const tools = [{ name: "one", window, description: "First." }];
+        window.context = new EventTarget();
+        context.executeTool = async () => "1";
+        context.getTools = async () => { if (!tools.length) throw new Error("mine"); return tools.splice(0); };
+        await app.lendModelContext(context);
+        await app.settled();
+        context.dispatchEvent(new Event("toolchange"));
+        """
+    )
+    await lender.until("failures.length === 1")
+    assert await lender.does("return [failures[0], app.tools]") == ["Uncaught Error: mine", ["one"]]
+
+
 async def test_a_browser_without_model_context_lends_nothing_of_it(lender: Lender) -> None:
     await lender.connect()
     assert await lender.does("await app.lendModelContext(undefined ?? {}); return app.tools") == []

@@ -329,7 +329,7 @@ class Application extends EventTarget {
       replaceAll(this.#lending.borrowed, registered.map((tool) => borrowed(context, tool)));
       this.#lending.changed("the page's model context has changed");
     };
-    context.addEventListener("toolchange", () => this.state === "closed" || read());
+    context.addEventListener("toolchange", () => this.state === "closed" || read().catch(reportError));
     await read();
   }
 
