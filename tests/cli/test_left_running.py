@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
+import httpx2
 import pytest
 from tests.cli.process import serving, toolplug
 from tests.providers.fake_distribution import install, provides
@@ -20,7 +21,8 @@ LEAVING = """
     import time
     from concurrent.futures import ThreadPoolExecutor
 
-    from toolplug import FunctionProvider, tool
+    from starlette.responses import StreamingResponse
+    from toolplug import FunctionProvider, route, tool
 
     HUNG_S = 3600
 
@@ -63,6 +65,14 @@ LEAVING = """
         @tool
         async def exits_in_a_callback(self) -> None:
             asyncio.get_running_loop().call_soon(sys.exit, 5)
+
+        @route("GET", "/v1/parts")
+        async def parts(self, request):
+            async def exits():
+                yield b"one part"
+                sys.exit(3)
+
+            return StreamingResponse(exits())
 
         @tool
         async def forks_and_terminates(self) -> int:
@@ -130,6 +140,14 @@ def test_what_a_provider_left_running_may_exit_and_the_host_goes_on(tmp_path: Pa
         assert service.call("works").json()["output"] == "fine"
         service.send(signal.SIGTERM)
         assert service.end() == 0
+
+
+@pytest.mark.requirement("H-provider-exits", "H-provider-next-call")
+def test_a_stream_of_a_route_that_exits_is_broken_off_and_the_host_goes_on(tmp_path: Path, site: Path) -> None:
+    with serving(folder=tmp_path, site=site) as service:
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(f"{service.url}/v1/parts")
+        assert service.call("works").json()["output"] == "fine"
 
 
 @pytest.mark.requirement("H-provider-exits")
