@@ -167,6 +167,21 @@ async def test_a_tool_that_the_host_refuses_does_not_hold_up_the_others(lender: 
     assert [tool["name"] for tool in (await caller.metadata(code))["tools"]] == ["better"]
 
 
+async def test_a_refused_tool_that_was_removed_is_tried_again_when_it_is_lent_again(
+    lender: Lender, caller: Caller
+) -> None:
+    await lender.connect()
+    await lender.lends("hello", "() => 1")
+    assert (await lender.does("return (await app.settled()).refused"))[0]["name"] == "hello"
+    assert (await caller.send("POST", "/v1/providers/hello/disable")).status_code == 200
+    try:
+        await lender.does("app.remove('hello'); await app.settled()")
+        await lender.lends("hello", "() => 1")
+        assert await lender.does("return await app.settled()") == {"lent": ["hello"], "refused": []}
+    finally:
+        assert (await caller.send("POST", "/v1/providers/hello/enable")).status_code == 200
+
+
 async def test_what_a_session_has_no_room_for_takes_no_other_tool_away_and_is_tried_again(
     lender: Lender, caller: Caller
 ) -> None:

@@ -469,6 +469,7 @@ class Lending {
     try {
       await null; // everything that the page does in one go
       this.#givenUp = null;
+      for (const name of this.#refused.keys()) if (!this.find(name)) this.#refused.delete(name);
       let tries = 0;
       for (let change = this.#change(); change; change = this.#change()) {
         if (this.#closed) throw this.#closed;
