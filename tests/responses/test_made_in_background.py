@@ -24,9 +24,10 @@ REQUEST = ResponseRequest(model="one", input="Go", background=True, stream=True)
 
 
 class Failing(MemoryStore):
-    """Takes no record whose key begins with `refused`."""
+    """Takes no record whose key begins with `refused`, and takes what begins with `denied` without saying so."""
 
     refused = "nothing"
+    denied = "nothing"
 
     async def commit(
         self,
@@ -39,7 +40,10 @@ class Failing(MemoryStore):
     ) -> int:
         if key.startswith(self.refused):
             raise StoreUnavailable("on purpose")
-        return await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        revision = await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        if key.startswith(self.denied):
+            raise StoreUnavailable("on purpose, and too late")
+        return revision
 
 
 class Model:
@@ -96,6 +100,37 @@ async def test_a_response_goes_on_while_its_progress_cannot_be_kept() -> None:
         ]
         kept = await responses.read(TENANT, begun)
         assert (kept.response["status"], kept.response["error"]) == ("completed", None)
+        await responses.aclose()
+
+
+@pytest.mark.requirement("I6-2-background")
+async def test_a_write_that_is_done_though_it_failed_stops_no_response() -> None:
+    async with Failing() as store:
+        model = Model()
+        responses = served(store, model)
+        begun = str((await responses.begin(REQUEST, TENANT, asker))["id"])
+        store.denied = "response/"
+        await model.asked.wait()
+        store.denied = "nothing"
+        model.let.set()
+        events = await heard(responses, begun)
+        assert events[-1]["type"] == "response.completed"
+        assert (await responses.read(TENANT, begun)).response["status"] == "completed"
+        await responses.aclose()
+
+
+@pytest.mark.requirement("I6-2-background")
+async def test_a_cancel_leaves_an_end_that_is_written_at_the_same_moment() -> None:
+    async with Failing() as store:
+        model = Model()
+        responses, other = served(store, model), served(store, model)
+        begun = str((await responses.begin(REQUEST, TENANT, asker))["id"])
+        await model.asked.wait()
+        cancelled = asyncio.create_task(other.cancel(TENANT, begun))
+        model.let.set()
+        await heard(responses, begun)
+        seen = (await cancelled)["status"]
+        assert (await responses.read(TENANT, begun)).response["status"] == seen
         await responses.aclose()
 
 

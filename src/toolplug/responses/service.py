@@ -88,15 +88,10 @@ class Responses:
     async def read(self, tenant: str, response: str) -> Kept:
         """A response as it is now; one whose process has died has failed. Raises `ResponseRefused` and `StoreError`."""
         kept = await self.stored.read(tenant, response)
-        if kept.response["status"] in FINAL or await self._background.lives(response):
-            return kept
-        kept = await self.stored.read(tenant, response)  # it may have ended between both looks
-        if kept.response["status"] in FINAL:
+        if kept.is_over or await self._background.lives(response):
             return kept
         error = {"code": "server_error", "message": "the process that made the response has ended"}
-        ended = kept._replace(response={**kept.response, "status": "failed", "error": error})
-        await self.stored.keep(tenant, ended)
-        return ended
+        return await self.stored.end(tenant, response, {"status": "failed", "error": error})
 
     async def cancel(self, tenant: str, response: str) -> Mapping[str, object]:
         """Stop a response that is made in the background; what has ended stays as it is.
@@ -107,13 +102,8 @@ class Responses:
         if not kept.response["background"]:
             message = "only a response with background: true can be cancelled; hang up on any other"
             raise ResponseRefused("not_background", message, param="id")
-        if await self._background.stop(tenant, response):
-            kept = await self.stored.read(tenant, response)
-        if kept.response["status"] in FINAL:
-            return kept.response
-        ended = {**kept.response, "status": "cancelled"}
-        await self.stored.keep(tenant, kept._replace(response=ended))
-        return ended
+        await self._background.stop(tenant, response)
+        return (await self.stored.end(tenant, response, {"status": "cancelled"})).response
 
     async def delete(self, tenant: str, response: str) -> None:
         """Stop and forget a response. Raises `ResponseRefused` and `StoreError`."""
@@ -126,7 +116,7 @@ class Responses:
 
     async def _continued(self, request: ResponseRequest, tenant: str) -> list[Kept]:
         chain = await self.stored.conversation(tenant, request.previous_response_id or "")
-        if chain[-1].response["status"] not in FINAL:
+        if not chain[-1].is_over:
             message = "the response to continue is still made; wait for its end, or cancel it"
             raise ResponseRefused("invalid_request", message, param="previous_response_id")
         return chain

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, cast
 
 import orjson
 
 from toolplug.catalog.definition import HostedItem
-from toolplug.errors import ResponseRefused
+from toolplug.errors import ResponseRefused, StoreConflict
 from toolplug.providers.json_object import as_object
-from toolplug.responses.draft import response_id
+from toolplug.responses.draft import FINAL, response_id
 from toolplug.responses.hosted import shown
 from toolplug.responses.input_items import Item, parts_of
 from toolplug.stores.store import Store
@@ -55,9 +56,19 @@ class Kept(NamedTuple):
         return shown(whole, shape, include)
 
     @property
+    def is_over(self) -> bool:
+        """Has it ended."""
+        return self.response["status"] in FINAL
+
+    @property
     def items(self) -> list[Item]:
         """What was said, by both sides."""
         return [*self.sent, *cast("list[Item]", self.response["output"])]
+
+
+class _Found(NamedTuple):
+    kept: Kept
+    revision: int
 
 
 class StoredResponses:
@@ -77,10 +88,26 @@ class StoredResponses:
 
     async def read(self, tenant: str, response: str) -> Kept:
         """Read a response. Raises `ResponseRefused` where the tenant has none of this id."""
-        kept = await self._find(tenant, response)
-        if kept is None:
-            raise ResponseRefused("response_not_found", "no such response, or it has expired", param="id")
-        return kept
+        return (await self._there(tenant, response)).kept
+
+    async def unfinished(self, tenant: str, response: str) -> int | None:
+        """The revision of a response that has not ended; None where it has, or is not there."""
+        found = await self._find(tenant, response)
+        return None if found is None or found.kept.is_over else found.revision
+
+    async def end(self, tenant: str, response: str, how: Mapping[str, object]) -> Kept:
+        """End a response with these fields, unless it has ended meanwhile: what is kept of it then.
+
+        Raises `ResponseRefused` where the tenant has none of this id.
+        """
+        while True:
+            found = await self._there(tenant, response)
+            if found.kept.is_over:
+                return found.kept
+            ended = found.kept._replace(response={**found.kept.response, **how})
+            with suppress(StoreConflict):
+                await self.keep(tenant, ended, expected=found.revision)
+                return ended
 
     async def delete(self, tenant: str, response: str) -> None:
         """Forget a response. Raises `ResponseRefused` where the tenant has none of this id."""
@@ -96,11 +123,11 @@ class StoredResponses:
         chain: list[Kept] = []
         wanted: object = previous
         while isinstance(wanted, str) and len(chain) < MAX_CHAIN:
-            kept = await self._find(tenant, wanted)
-            if kept is None:
+            found = await self._find(tenant, wanted)
+            if found is None:
                 break
-            chain.append(kept)
-            wanted = kept.response["previous_response_id"]
+            chain.append(found.kept)
+            wanted = found.kept.response["previous_response_id"]
         if not chain:
             message = f"there is no response {previous!r} to continue, or it has expired"
             raise ResponseRefused("previous_response_not_found", message, param="previous_response_id")
@@ -109,8 +136,8 @@ class StoredResponses:
     async def item(self, tenant: str, item_id: str, at: str) -> Item:
         """The item of this id in the response that it names. Raises `ResponseRefused` where there is none."""
         match = _ITEM_ID.fullmatch(item_id)
-        kept = None if match is None else await self._find(tenant, response_id(match[1]))
-        for item in kept.items if kept else ():
+        found = None if match is None else await self._find(tenant, response_id(match[1]))
+        for item in found.kept.items if found else ():
             if item.get("id") == item_id:
                 return item
         raise ResponseRefused("item_not_found", f"{at}: no stored item has the id {item_id!r}", param=at)
@@ -131,13 +158,19 @@ class StoredResponses:
         if record is not None and record.value == _NOTHING:
             await self._store.events(key, record.position, wait_s=LOOK_S)
 
-    async def _find(self, tenant: str, response: str) -> Kept | None:
+    async def _there(self, tenant: str, response: str) -> _Found:
+        found = await self._find(tenant, response)
+        if found is None:
+            raise ResponseRefused("response_not_found", "no such response, or it has expired", param="id")
+        return found
+
+    async def _find(self, tenant: str, response: str) -> _Found | None:
         if not _ID.fullmatch(response):
             return None
         record = await self._store.read(_key(tenant, response))
         if record is None:
             return None
-        return Kept(**orjson.loads(record.value))
+        return _Found(Kept(**orjson.loads(record.value)), record.revision)
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:
