@@ -61,8 +61,8 @@ STEPS: list[Step] = [
     ("replay", {"replay": Remembering()}, "replayed"),
     ("abandoned", {"full": True}, "abandoned calls"),
     ("breaker", {"limiters": (broken(),)}, "its breaker is open after"),
-    ("rate", {"limiters": (Rate(1, 3600, "plays"),)}, "takes 1 calls"),
-    ("concurrency", {"limiters": (Permits(0, 0, "plays"),)}, "run already"),
+    ("rate", {"limiters": (Rate(1, 3600, "plays"),)}, "takes 1 call"),
+    ("concurrency", {"limiters": (Permits(0, 0, "plays"),)}, "running already"),
     ("target", {}, "ran"),
 ]
 
@@ -122,7 +122,7 @@ async def test_what_a_refused_call_took_is_given_back(stage: Stage) -> None:
         return "ran"
 
     for _ in range(3):
-        assert "other run already" in (await stage.call(tool, limiters=(breaker, permits, full))).output
+        assert "other running already" in (await stage.call(tool, limiters=(breaker, permits, full))).output
     assert (await stage.call(tool, limiters=(breaker, permits))).output == "ran"
 
 

@@ -15,6 +15,8 @@ from tests.virtual_time import VirtualLoop
 from toolplug.execution.limits import Permits
 
 PLACES = 2
+HURRIED_S, PATIENT_S = 10.0, 3600.0
+"""In virtual time; a call also sees how much real time has passed since it began, which is next to nothing beside."""
 
 
 class CallsOverPermits(RuleBasedStateMachine):
@@ -64,7 +66,7 @@ class CallsOverPermits(RuleBasedStateMachine):
     @precondition(lambda self: len(self.callers) < 6)
     @rule(manner=st.sampled_from(["waits", "clings", "raises at once", "returns at once"]), hurried=st.booleans())
     def call(self, manner: str, hurried: bool) -> None:
-        timeout_s = 0.001 if hurried else 3600.0
+        timeout_s = HURRIED_S if hurried else PATIENT_S
 
         async def begin() -> None:
             made = self.stage.call(self.tool, {"manner": manner}, limiters=(self.permits,), timeout_s=timeout_s)

@@ -200,7 +200,7 @@ async def test_what_a_server_sends_is_in_no_log(connect: Connect, url: str, capl
                 with pytest.raises(Exception) if mode != "some-garbage" else pytest.MonkeyPatch.context():
                     await connection.call("echo", {}, None)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "a server sent an event that is no message: 1 bytes",
+        "a server sent an event that is no message: 1 byte",
         "a server sent an event that is no message: 90 bytes",
-        "a server sent an event that is no message: 1 bytes",
+        "a server sent an event that is no message: 1 byte",
     ]

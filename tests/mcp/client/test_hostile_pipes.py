@@ -11,6 +11,7 @@ import pytest
 from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import FRAME
 
+from toolplug.catalog.counted import counted
 from toolplug.mcp.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 
 pytestmark = pytest.mark.anyio
@@ -174,7 +175,7 @@ async def test_garbage_is_logged_a_few_times_and_never_shown(
                 await connection.call("echo", {}, None)
     told = [record.getMessage() for record in caplog.records if record.name == "toolplug.mcp.child"]
     assert [line.rpartition(" sent ")[2] for line in told] == [
-        f"a line that is no message: {size} bytes" for size in (1, 4, 2, 2, 1, 4, 2, 2, 1, 4)
+        f"a line that is no message: {counted(size, 'byte')}" for size in (1, 4, 2, 2, 1, 4, 2, 2, 1, 4)
     ]
     assert all("hostile.py some garbage' sent" in line for line in told), "several servers may run the same program"
 
