@@ -221,13 +221,16 @@ async def test_a_long_result_is_kept_whole_where_artifacts_are_on(config: Write)
         assert list(host.registry.catalog) == ["hello"]
 
 
-@pytest.mark.requirement("C-12-open-host-settings", "C-2-expand-quoted")
-async def test_text_of_a_mapping_stays_text_whatever_its_variables_hold() -> None:
-    providers = {"hello": {"enabled": True, "greeting": "${WORD}"}}
-    async with open_host({"store": "memory://", "providers": providers}, environ={"WORD": "007"}) as host:
-        call = ToolCall("1", "hello", {"name": "everybody"})
-        said = await host.registry.execute(call, CallContext(principal=ADMIN))
-        assert said.output == "007, everybody!"
+@pytest.mark.requirement("C-12-open-host-settings", "C-2-expand-unquoted")
+@pytest.mark.parametrize(("word", "active"), [("true", True), ("false", False)])
+async def test_a_reference_in_a_mapping_means_what_it_means_unquoted_in_a_file(word: str, active: bool) -> None:
+    settings = {
+        "store": "memory://",
+        "providers": {"hello": {"enabled": "${ON}"}},
+        "sessions": {"max_sessions": "${N}"},
+    }
+    async with open_host(settings, environ={"ON": word, "N": "5"}) as host:
+        assert ("hello" in host.registry.catalog, host.settings.sessions.max_sessions) == (active, 5)
 
 
 @pytest.mark.requirement("C-3-artifact-ttl")

@@ -32,16 +32,6 @@ _BY_ENTRY = frozenset({"toolsets", "agents"})
 """Sections whose entries are judged one by one."""
 
 
-class _Quoting(yaml.SafeDumper):
-    """Writes text in quotes, since it is text: what a reference in it stands for is not read as a number."""
-
-    def represent_text(self, text: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style='"')  # pyright: ignore[reportUnknownMemberType]  # untyped in its stubs
-
-
-_Quoting.add_representer(str, _Quoting.represent_text)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """One reading of the configuration, without a problem but for those of its `servers`."""
@@ -129,7 +119,7 @@ def document_of(source: Source, problems: list[Problem] | None = None) -> Docume
     if not isinstance(source, Mapping):
         return read_document(source, problems)
     try:
-        text = yaml.dump(dict(source), Dumper=_Quoting, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(dict(source), sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
         reason = str(error).split("\n", 1)[0]
         raise ConfigError([Problem(code="not_plain", message=f"the settings are not plain data: {reason}")]) from None
