@@ -185,8 +185,8 @@ async def test_a_flood_on_stderr_costs_ten_lines(hostile_server: Opened, caplog:
     with caplog.at_level(logging.INFO, logger="toolplug.mcp.child"):
         async with hostile_server("floods stderr") as connection:
             assert await connection.call("echo", {}, None) == said("{}")
-    assert len(caplog.records) == 10
-    assert all(len(record.getMessage()) < 600 for record in caplog.records)
+    said_of = [record.getMessage().partition(" floods stderr': ")[2] for record in caplog.records]
+    assert [len(text) for text in said_of] == [500, *[1] * 9]
 
 
 @pytest.mark.requirement("H-mcp-garbage")
