@@ -74,20 +74,21 @@ class DaemonThreads:
                 break
             if work is None:
                 break
-            _perform(*work)
+            self._perform(*work)
             del work
-            with self._lock:
-                self._idle += 1
         self._threads.discard(threading.current_thread())
 
-
-def _perform(job: Job, context: Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
-    value, error = None, None
-    try:
-        value = context.run(function)
-    except BaseException as raised:  # noqa: BLE001  the tool's own end: `run` decides what becomes of it
-        error = raised
-    try:
-        loop.call_soon_threadsafe(job.finish, value, error)
-    except RuntimeError:  # the loop was closed while the tool ran: nobody waits any more
-        return
+    def _perform(
+        self, job: Job, context: Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        value, error = None, None
+        try:
+            value = context.run(function)
+        except BaseException as raised:  # noqa: BLE001  the tool's own end: `run` decides what becomes of it
+            error = raised
+        with self._lock:
+            self._idle += 1  # before its caller hears of the end: whoever calls again at once needs no other thread
+        try:
+            loop.call_soon_threadsafe(job.finish, value, error)
+        except RuntimeError:  # the loop was closed while the tool ran: nobody waits any more
+            return
