@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def url(sample_package: None) -> Iterator[str]:
     """A served host with the sample provider and API keys."""
-    host = open_host(settings(sessions={"grace": "200ms"}), environ={})
+    host = open_host(settings(), environ={})
     with served(host, create_app(host)) as port:
         yield f"http://127.0.0.1:{port}"
 

@@ -30,7 +30,6 @@ def settings(**sections: object) -> dict[str, object]:
         "store": "memory://",
         "providers": {"speaking": {"enabled": True}},
         "auth": KEYS,
-        "sessions": {"grace": "200ms"},
         **sections,
     }
 

@@ -13,7 +13,7 @@ from mcp.client.client import Client
 from mcp.client.subscriptions import ToolsListChanged
 from mcp_types import ToolListChangedNotification
 from tests.http.conftest import ALICE, ROOT
-from tests.mcp.conftest import Opened, application
+from tests.mcp.conftest import Opened, application, settings
 from tests.mcp.test_sessions import path_of
 from tests.mcp.test_tools import WAIT_S
 
@@ -87,16 +87,18 @@ async def test_a_client_hears_when_an_application_registers_and_changes_its_tool
         await until(heard, lambda now: now[-1] == "two" and "one" not in now)
 
 
+@pytest.mark.parametrize("configured", [settings(sessions={"grace": "50ms"})])
 async def test_a_client_hears_when_an_application_is_gone_for_longer_than_its_grace(
     url: str, opened: Opened, era: str
 ) -> None:
-    async with AsyncClient(base_url=url, headers=ALICE) as alice:
+    async with AsyncClient(base_url=url, headers=ALICE, timeout=WAIT_S) as alice:
         created = (await alice.post("/api/sessions")).json()
-        plugin = {"Authorization": f"Bearer {created['pluginToken']}"}
+        place, plugin = f"/api/sessions/{created['code']}", {"Authorization": f"Bearer {created['pluginToken']}"}
         body = {"pluginType": "table", "tools": [{"name": "lent", "inputSchema": {"type": "object"}}]}
         async with following(opened, era, path_of(created["code"])) as heard:
-            await alice.post(f"/api/sessions/{created['code']}/register-tools", json=body, headers=plugin)
-            await until(heard, lambda now: now[-1] == "lent")
+            async with alice.stream("GET", f"{place}/stream", headers=plugin):
+                await alice.post(f"{place}/register-tools", json=body, headers=plugin)
+                await until(heard, lambda now: now[-1] == "lent")
             await until(heard, lambda now: "lent" not in now)
 
 
