@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import httpx2
 import pytest
-from tests.cli.process import serving, toolplug
+from tests.cli.process import PATIENCE_S, serving, toolplug
 from tests.providers.fake_distribution import install, provides
 
 LEAVING = """
@@ -146,7 +146,7 @@ def test_what_a_provider_left_running_may_exit_and_the_host_goes_on(tmp_path: Pa
 def test_a_stream_of_a_route_that_exits_is_broken_off_and_the_host_goes_on(tmp_path: Path, site: Path) -> None:
     with serving(folder=tmp_path, site=site) as service:
         with pytest.raises(httpx2.TransportError):
-            httpx2.get(f"{service.url}/v1/parts")
+            httpx2.get(f"{service.url}/v1/parts", timeout=PATIENCE_S)
         assert service.call("works").json()["output"] == "fine"
 
 

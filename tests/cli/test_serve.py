@@ -13,13 +13,14 @@ from threading import Event
 
 import httpx2
 import pytest
-from tests.cli.process import Serving, serving, toolplug
+from tests.cli.process import PATIENCE_S, Serving, serving, toolplug
 from tests.providers.fake_distribution import install, provides
 
 HELLO = "providers: {hello: {enabled: true}}"
 
 STUBBORN = """
     import asyncio
+    import sys
     import threading
     import time
     from pathlib import Path
@@ -47,6 +48,7 @@ STUBBORN = """
 
         @tool
         async def blocks(self, seconds: float) -> str:
+            print("blocks now", file=sys.stderr, flush=True)
             time.sleep(seconds)
             return "done"
 """
@@ -84,7 +86,8 @@ def test_it_says_that_everybody_may_come_in_before_it_listens(tmp_path: Path, wr
         logged = [json.loads(line) for line in service.lines if line.startswith("{")]
         service.send(signal.SIGTERM)
         assert service.end() == 0
-    assert [line["message"] for line in logged if line["level"] == "warning"] == [
+    warned = [line["message"] for line in logged if line["level"] == "warning"]
+    assert [message for message in warned if "holds up the event loop" not in message] == [
         "no auth is configured: every caller is anonymous and may do everything; only this machine is served"
     ]
 
@@ -135,13 +138,14 @@ def test_a_tool_that_blocks_the_loop_is_named_once_with_its_stack(
 ) -> None:
     write("providers: {stubborn: {enabled: true}}")
     with serving(folder=tmp_path, site=site) as service:
-        for _ in range(2):
+        blamed = "provider 'stubborn' holds up the event loop"
+        while not any(blamed in each for each in service.lines):  # a busy machine may have held it up before the tool
             assert service.call("blocks", seconds=0.6).json()["output"] == "done"
-        line = service.wait_for("holds up the event loop")
-        assert "provider 'stubborn'" in line
+        assert service.call("blocks", seconds=0.6).json()["output"] == "done"
+        line = service.wait_for(blamed)
         assert "blocks (" in line
         assert "stubborn_mod.py:" in line
-        assert sum("holds up" in each for each in service.lines) == 1
+        assert sum(blamed in each for each in service.lines) == 1
 
 
 @pytest.mark.requirement("C-10-signals", "H-provider-blocks-loop")
@@ -149,7 +153,7 @@ def test_a_blocked_loop_does_not_keep_the_process(tmp_path: Path, write: Callabl
     write("providers: {stubborn: {enabled: true, limits: {drain: 0}}}")
     with serving(folder=tmp_path, site=site) as service, ThreadPoolExecutor(1) as caller:
         answer = caller.submit(service.call, "blocks", seconds=600)
-        service.wait_for("holds up the event loop")
+        service.wait_for("blocks now")
         service.send(signal.SIGTERM)
         assert service.end() == 0
         assert isinstance(answer.exception(), httpx2.TransportError)
@@ -315,7 +319,7 @@ def test_logs_off_a_terminal_are_one_json_object_a_line(tmp_path: Path, write: C
 
 
 def _call_until(url: str, enough: Event) -> list[str]:
-    with httpx2.Client(timeout=30) as client:
+    with httpx2.Client(timeout=PATIENCE_S) as client:
         outputs: list[str] = []
         while not enough.is_set():
             outputs.append(_hello(client, url))
@@ -330,7 +334,7 @@ def _hello(client: httpx2.Client, url: str) -> str:
 
 
 def _until_in_flight(service: Serving, name: str) -> None:
-    with httpx2.Client(timeout=30) as client:
+    with httpx2.Client(timeout=PATIENCE_S) as client:
         for _ in range(2000):
             lines = client.get(f"{service.url}/metrics").text.splitlines()
             if any("in_flight" in line and f'"{name}"' in line and line.endswith(" 1.0") for line in lines):
@@ -342,7 +346,7 @@ def _until_refused(service: Serving) -> None:
     """Wait until no new connection is taken: the drain has begun."""
     for _ in range(2000):
         try:
-            httpx2.get(f"{service.url}/healthz", timeout=30)
+            httpx2.get(f"{service.url}/healthz", timeout=PATIENCE_S)
         except httpx2.TransportError:
             return
     pytest.fail("connections are still taken")
@@ -356,7 +360,7 @@ def test_open_streams_and_calls_on_their_way_to_an_application_keep_no_signal_wa
     write(f"providers: {providers}")
     with (
         serving(folder=tmp_path) as service,
-        httpx2.Client(base_url=service.url) as client,
+        httpx2.Client(base_url=service.url, timeout=PATIENCE_S) as client,
         ThreadPoolExecutor(1) as caller,
     ):
         created = client.post("/api/sessions").json()
@@ -371,7 +375,7 @@ def test_open_streams_and_calls_on_their_way_to_an_application_keep_no_signal_wa
             events = stream.iter_lines()
             assert next(line for line in events if line.startswith("event:")) == "event: connected"
             call = {"tool": "add", "id": "c1"}
-            answer = caller.submit(httpx2.post, f"{service.url}{place}/tool-calls", json=call)
+            answer = caller.submit(httpx2.post, f"{service.url}{place}/tool-calls", json=call, timeout=PATIENCE_S)
             assert next(line for line in events if line == "event: tool-request")
             service.send(signal.SIGTERM)
             assert answer.result().json()["metadata"] == {"code": "host_stopping"}
@@ -385,7 +389,7 @@ def test_open_streams_and_calls_on_their_way_to_an_application_keep_no_signal_wa
 @pytest.mark.requirement("C-10-signals", "H-stream-slow")
 def test_a_client_that_takes_nothing_keeps_no_signal_waiting(tmp_path: Path, write: Callable[..., Path]) -> None:
     write("providers: {hello: {enabled: true}}\nlimits: {drain: 60s}")
-    with serving(folder=tmp_path) as service, httpx2.Client(base_url=service.url) as client:
+    with serving(folder=tmp_path) as service, httpx2.Client(base_url=service.url, timeout=PATIENCE_S) as client:
         created = client.post("/api/sessions").json()
         place = f"/api/sessions/{created['code']}"
         token = {"Authorization": f"Bearer {created['pluginToken']}"}

@@ -23,7 +23,7 @@ from toolplug.sessions.negotiation import ToolChanges
 
 Write = Callable[..., Path]
 
-FILE = "providers: {}\nstore: sqlite:///./state.db\nsessions: {grace: 50ms}\n"
+FILE = "providers: {}\nstore: sqlite:///./state.db\n"
 CHANGES = [ToolChanges(added=[READ]), ToolChanges(removed=["write"], modified=[{**READ, "description": "Read."}])]
 ENDED = "the session was ended; create a new one with POST /api/sessions"
 
@@ -109,7 +109,7 @@ async def test_events_are_told_as_they_come_until_the_session_ends(config: Path,
         assert (await line_of(process)).endswith(" attached")
         diary.application.remove("fails", reason="it never works")
         assert (await line_of(process)).endswith("revision 2: -fails (it never works)")
-        async with httpx2.AsyncClient(base_url=diary.url) as client:
+        async with httpx2.AsyncClient(base_url=diary.url, timeout=PATIENCE_S) as client:
             body = {"tool": "diary.write", "arguments": {"text": "a secret"}}
             assert (await client.post(f"/api/sessions/{diary.code}/tool-calls", json=body)).status_code == 200
             request = await line_of(process)
