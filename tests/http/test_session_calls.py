@@ -13,6 +13,7 @@ from httpx2 import Response
 from tests.http.conftest import ALICE, BOB, as_holder
 from tests.http.conversation import Conversation
 from tests.http.event_talk import EventTalk, Told, talking
+from tests.http.jumping_loop import Jump, on_jumping_loop
 from tests.http.session_plugin import Json, Plugin, Served, new_plugin, refusal, sessions_host, tool
 
 pytestmark = pytest.mark.anyio
@@ -208,15 +209,19 @@ async def test_forged_foreign_and_doubled_answers_are_refused_and_the_call_is_un
 
 
 @pytest.mark.requirement("C-6-result-errors", "H-relay-wrong-answers", "C-5-calls-timeout")
-async def test_a_late_answer_is_410_and_its_plugin_was_told_that_nobody_waits() -> None:
-    async with attached() as it:
-        calling = it.calling(timeoutMs=50)
-        request = await it.request()
-        cancelled = await it.stream.until("tool-cancelled")
-        answer = (await calling).json()
-        assert answer["status"] == "timeout"
-        assert cancelled.data == {"id": request.data["id"], "reason": "timeout"}
-        assert refusal(await it.plugin.answer(request.data["id"], result=1)) == (410, "too_late", None)
+def test_a_late_answer_is_410_and_its_plugin_was_told_that_nobody_waits() -> None:
+    async def scenario(jump: Jump) -> None:
+        async with attached() as it:
+            calling = it.calling(timeoutMs=60_000)
+            request = await it.request()
+            jump(60)
+            cancelled = await it.stream.until("tool-cancelled")
+            answer = (await calling).json()
+            assert answer["status"] == "timeout"
+            assert cancelled.data == {"id": request.data["id"], "reason": "timeout"}
+            assert refusal(await it.plugin.answer(request.data["id"], result=1)) == (410, "too_late", None)
+
+    on_jumping_loop(scenario)
 
 
 @pytest.mark.requirement("C-6-result-errors", "I3-4-cancelled")

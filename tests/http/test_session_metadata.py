@@ -96,11 +96,12 @@ async def test_a_version_that_is_not_spoken_is_406(accepted: str, status: int) -
 @pytest.mark.requirement("C-6-detached", "C-6-grace", "DYN-UX-errors", "DYN-UX-live", "C-3-unavailable")
 async def test_the_tools_of_a_plugin_that_does_not_come_back_stay_in_metadata_and_leave_the_listings() -> None:
     async with sessions_host(sessions={"grace": "50ms"}) as (_, app, client):
-        plugin = await new_plugin(client, tool("add"))
+        plugin = await new_plugin(client)
         listing = f"/v1/tools?format=mcp&session={plugin.code}"
         async with talking(app, f"{plugin.place}/stream", ALICE) as reader:
             async with talking(app, f"{plugin.place}/stream", plugin.headers):
                 attached = await reader.until("plugin-status")
+                await plugin.register(tool("add"))
                 listed = (await client.get(listing, headers=ALICE)).json()["tools"]
             detached = await reader.until("plugin-status")
             shown = await plugin.metadata()

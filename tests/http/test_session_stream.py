@@ -57,9 +57,13 @@ async def test_client_and_plugin_each_get_their_own_events() -> None:
         plugin = await new_plugin(client, tool("add"))
         place = f"{plugin.place}/stream"
         async with talking(app, place, ALICE) as reader, talking(app, place, plugin.headers) as stream:
-            body = {"tool": "add", "timeoutMs": 50}
-            await client.post(f"{plugin.place}/tool-calls", headers=ALICE, json=body)
+            calling = asyncio.create_task(
+                client.post(f"{plugin.place}/tool-calls", headers=ALICE, json={"tool": "add"})
+            )
+            await stream.until("tool-request")
+            calling.cancel()
             await stream.until("tool-cancelled")
+            await asyncio.wait({calling})
             await plugin.update(removed=["add"])
             seen = [await reader.next() for _ in range(3)]
             assert [shape(told)[0] for told in seen] == ["connected", "plugin-status", "tool-availability-update"]
