@@ -20,6 +20,7 @@ from toolplug import Host, open_host
 from toolplug.http import create_app
 
 MODEL = "scripted"
+PATIENCE_S = 30.0
 Prepare = Callable[[Host], None]
 
 
@@ -93,7 +94,9 @@ async def staged(
     async with (
         host,
         serving(create_app(host)) as url,
-        httpx2.AsyncClient(transport=judged, base_url=url, headers={"Authorization": "Bearer alice-key"}) as http,
+        httpx2.AsyncClient(
+            transport=judged, base_url=url, headers={"Authorization": "Bearer alice-key"}, timeout=PATIENCE_S
+        ) as http,
         AsyncOpenAI(base_url=f"{url}/v1", api_key="alice-key", max_retries=0, http_client=http) as client,
     ):
         yield Stage(host=host, url=url, backend=backend, board=written_on, judged=judged, client=client, http=http)

@@ -15,6 +15,7 @@ from tests.responses.backend.script import Call, Refused, Turn, calls, says
 from tests.responses.backend.scripted import ScriptedBackend
 from tests.responses.judges.judged import Judged
 from tests.responses.serving import serving
+from tests.responses.stage import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ async def served(backend: ScriptedBackend) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient() as opened:
+    async with httpx2.AsyncClient(timeout=PATIENCE_S) as opened:
         yield opened
 
 

@@ -7,7 +7,7 @@ from httpx2 import AsyncClient
 from tests.http.conftest import ALICE
 from tests.responses.backend.script import Call, Turn, Usage, calls, says
 from tests.responses.conftest import Staging
-from tests.responses.stage import MODEL, Stage
+from tests.responses.stage import MODEL, PATIENCE_S, Stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
 
@@ -96,7 +96,7 @@ async def test_what_the_client_asks_of_the_model_reaches_the_backend(stage: Stag
 @pytest.mark.parametrize("effort", ["minimal", "max"])
 async def test_an_effort_that_only_the_openai_client_knows_is_sent_on(stage: Stage, effort: str) -> None:
     stage.backend.plays(says("Hello"))
-    async with AsyncClient(base_url=stage.url, headers=ALICE) as unjudged:
+    async with AsyncClient(base_url=stage.url, headers=ALICE, timeout=PATIENCE_S) as unjudged:
         answer = await unjudged.post("/v1/responses", json={"input": "Hi", "reasoning": {"effort": effort}})
     assert answer.json()["reasoning"]["effort"] == effort
     assert stage.backend.asked[0].body["reasoning_effort"] == effort

@@ -148,7 +148,8 @@ class Deaf(FunctionProvider):
     async def greet(self, name: str) -> str:
         """Greet, and listen to nobody who cancels."""
         try:
-            await asyncio.sleep(0.001)
+            for _ in range(10):
+                await asyncio.sleep(0)
         except asyncio.CancelledError:
             await self.released.wait()
         return name
@@ -277,9 +278,14 @@ ROWS = [
 ]  # fmt: skip
 
 
+NEVER_ENDING = (LeavesThread, Deaf, RouteHangs)
+"""Waited for until the time is over; the others take none of it, however busy the machine is."""
+
+
 async def broken_by(make: type[FunctionProvider], calls: Calls) -> list[tuple[str, str]]:
+    within_s = 0.5 if make in NEVER_ENDING else 20.0
     with pytest.raises(ContractBroken) as caught:
-        await check_provider(make, calls=calls, within_s=0.5)
+        await check_provider(make, calls=calls, within_s=within_s)
     assert all(item.what and item.fix for item in caught.value.broken)
     return [(item.rule, item.where) for item in caught.value.broken]
 
@@ -332,8 +338,8 @@ async def test_a_route_that_asks_nobody_who_he_is_is_told() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await JSONResponse({})(scope, receive, send)
 
-    broken = await answered_rules(app, [BoundRoute("GET", "/v1/open", open_to_all)], within_s=1)
+    broken = await answered_rules(app, [BoundRoute("GET", "/v1/open", open_to_all)], within_s=20)
     assert [(item.rule, item.what) for item in broken] == [("route-auth", "answers 200 without credentials, not 401")]
     public = BoundRoute("GET", "/v1/open", open_to_all, public=True)
-    assert await answered_rules(app, [public], within_s=1) == []
+    assert await answered_rules(app, [public], within_s=20) == []
     assert TOKEN not in str(broken)
