@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import leaks, not_run
@@ -16,6 +18,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is no failure: no property is judged by the clock.
     settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("toolplug")
+    # A shell's job in the background ignores an interrupt, and so would every process that a test starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
