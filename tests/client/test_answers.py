@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from tests.client.scripted_host import CODE, WAIT_S, ScriptedHost
 from tests.client.stage import QUICK, Row, application, entered, waited
+from tests.http.jumping_loop import Jump, on_jumping_loop
 
 from toolplug import CallContext, ToolError
 
@@ -140,25 +141,34 @@ async def test_a_result_whose_own_code_fails_is_masked(host: ScriptedHost) -> No
         assert await host.result() == {"id": "r1", "error": 'internal error: tool "broken" failed'}
 
 
-async def test_a_call_that_nobody_can_wait_for_any_more_is_given_up(host: ScriptedHost) -> None:
-    app, cancelled = application(host, pace=replace(QUICK, call_s=0.05)), asyncio.Event()
+def test_a_call_that_nobody_can_wait_for_any_more_is_given_up() -> None:
+    pace = replace(QUICK, silence_s=2 * QUICK.call_s)
 
-    @app.tool
-    async def wait() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
+    async def scenario(jump: Jump) -> None:
+        async with ScriptedHost().listening() as host:
+            app, began, cancelled = application(host, pace=pace), asyncio.Event(), asyncio.Event()
 
-    @app.tool
-    async def ping() -> str:
-        return "pong"
+            @app.tool
+            async def wait() -> None:
+                began.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.set()
 
-    async with entered(app, host) as stream:
-        await stream.request("r1", "wait")
-        await waited(cancelled)
-        await stream.request("r2", "ping")
-        assert await host.result() == {"id": "r2", "result": "pong"}
+            @app.tool
+            async def ping() -> str:
+                return "pong"
+
+            async with entered(app, host) as stream:
+                await stream.request("r1", "wait")
+                await waited(began)
+                jump(pace.call_s)
+                await waited(cancelled)
+                await stream.request("r2", "ping")
+                assert await host.result() == {"id": "r2", "result": "pong"}
+
+    on_jumping_loop(scenario)
 
 
 @pytest.mark.requirement("DYN-OQ-3")
