@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 from tests.execution.stage import Stage, at_rest, cancelled, turns
+from tests.virtual_time import VIRTUAL
 
 from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Retry
@@ -76,6 +77,7 @@ async def test_nothing_else_is_tried_again(stage: Stage, end: object, status: To
     assert (result.status, len(tool.arguments)) == (status, 1)
 
 
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL], ids=["virtual"])
 async def test_a_timeout_is_never_tried_again(stage: Stage) -> None:
     began: list[int] = []
 
@@ -83,7 +85,7 @@ async def test_a_timeout_is_never_tried_again(stage: Stage) -> None:
         began.append(1)
         await asyncio.Event().wait()
 
-    result = await stage.call(tool, retry=Retry(5), timeout_s=0.01)
+    result = await stage.call(tool, retry=Retry(5), timeout_s=10.0)
 
     assert (result.status, began) == (ToolStatus.TIMEOUT, [1])
     await at_rest(stage)

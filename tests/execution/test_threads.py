@@ -66,7 +66,7 @@ async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thr
         return "late"
 
     rules = {"carrier": stage.threads, "limiters": (permits,)}
-    first = await stage.call(tool, timeout_s=0.01, **rules)
+    first = await stage.call(tool, timeout_s=0.5, **rules)
     second = await stage.call(tool, **rules)
     assert (first.status, second.status) == (ToolStatus.TIMEOUT, ToolStatus.LIMITED)
     assert stage.idle() == (1, 1, 1)
