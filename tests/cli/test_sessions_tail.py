@@ -48,13 +48,6 @@ async def tailing(folder: Path, *arguments: str) -> AsyncIterator[Process]:
         await process.communicate()
 
 
-@asynccontextmanager
-async def ended_by_others() -> AsyncIterator[None]:
-    """The application hears that its session is over."""
-    with pytest.raises(SessionOver):
-        yield
-
-
 async def line_of(process: Process) -> str:
     assert process.stdout is not None
     return (await process.stdout.readline()).decode().rstrip("\n")
@@ -104,7 +97,7 @@ def test_a_position_that_the_log_does_not_hold_is_said(run: Run, config: Path) -
 @pytest.mark.anyio
 @pytest.mark.requirement("C-10-sessions", "I3-6-cli", "DYN-UX-debug")
 async def test_events_are_told_as_they_come_until_the_session_ends(config: Path, tmp_path: Path) -> None:
-    async with ended_by_others(), lending(config) as diary, tailing(tmp_path, diary.code) as process:
+    async with lending(config) as diary, tailing(tmp_path, diary.code) as process:
         assert "+diary.write +fails (registered)" in await line_of(process)
         assert (await line_of(process)).endswith(" attached")
         diary.application.remove("fails", reason="it never works")
@@ -117,6 +110,8 @@ async def test_events_are_told_as_they_come_until_the_session_ends(config: Path,
             assert "diary.write, until 20" in request
             assert "secret" not in request
             assert (await client.delete(f"/api/sessions/{diary.code}")).status_code == 204
+        with pytest.raises(SessionOver):
+            await diary.application.serve()
         out, err = await process.communicate()
         assert (process.returncode, out, err.decode()) == (0, b"", f"{ENDED}\n")
 
