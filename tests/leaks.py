@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
@@ -21,6 +22,8 @@ TURNS = 20
 
 GRACE_S = 2.0
 """How long a thread or process that was told to end may still take."""
+
+POLL_S = 0.01
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,7 +82,9 @@ def _fail_on_threads(new: set[threading.Thread]) -> None:
 
 
 def _fail_on_processes(new: set[int]) -> None:
-    left = new & children()
+    ends = monotonic() + GRACE_S
+    while (left := new & children()) and monotonic() < ends:
+        sleep(POLL_S)
     if left:
         pytest.fail("child processes left behind: " + ", ".join(_command(pid) for pid in sorted(left)), pytrace=False)
 
