@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from playwright.async_api import Browser, Page, async_playwright
-from tests.browser.host import Caller
+from playwright.async_api import Browser, Page, async_playwright, expect
+from tests.browser.host import PATIENCE_S, Caller
 from tests.cli.process import serving
 from tests.requirement_table import ROOT
 
@@ -27,13 +27,15 @@ ARGUMENTS = [
     "--disable-sync",
     "--enable-features=WebMCP",
 ]
-GRACE = "1s"
+GRACE = "5s"
+"""Short for the tests that wait for its end, and long enough for a page on a busy machine to come back in it."""
 TABLE = ROOT / "examples" / "data_table"
 
 
 @pytest.fixture(scope="module")
 async def chromium(anyio_backend: str) -> AsyncIterator[Browser]:
     """The machine's own Chromium."""
+    expect.set_options(timeout=1000 * PATIENCE_S)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         yield browser
