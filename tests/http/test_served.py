@@ -69,7 +69,7 @@ def test_a_body_in_chunks_is_cut_off_at_the_limit(sample_package: None, parser: 
 @pytest.mark.requirement("C-5-loopback-only", "C-5-no-auth-bind")
 def test_a_host_without_auth_refuses_a_peer_that_a_proxy_names(sample_package: None) -> None:
     host = open_host(settings(auth=None), environ={})
-    with served(host, create_app(host)) as port, Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with served(host, create_app(host)) as port, Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
         assert client.get("/v1/tools").status_code == 200
         assert client.get("/v1/tools", headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 403
 
@@ -77,7 +77,7 @@ def test_a_host_without_auth_refuses_a_peer_that_a_proxy_names(sample_package: N
 @pytest.mark.requirement("C-5-calls-stream", "I2-4-progress")
 def test_progress_is_there_before_the_tool_has_ended(sample_package: None) -> None:
     host = open_host(settings(), environ={})
-    with served(host, create_app(host)) as port, Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with served(host, create_app(host)) as port, Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
         body: dict[str, Any] = {"name": "waits_after_report", "timeoutMs": 20_000}
         headers = {**ALICE, "Accept": "text/event-stream"}
         with client.stream("POST", "/v1/tool-calls", headers=headers, json=body) as answer:
@@ -93,7 +93,10 @@ def test_progress_is_there_before_the_tool_has_ended(sample_package: None) -> No
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 def test_a_client_that_hangs_up_cancels_its_call(sample_package: None, parser: Parser, accept: str) -> None:
     host = open_host(settings(), environ={})
-    with served(host, create_app(host), http=parser) as port, Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with (
+        served(host, create_app(host), http=parser) as port,
+        Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
         body = b'{"name": "waits"}'
         head = [
             b"POST /v1/tool-calls HTTP/1.1",

@@ -177,7 +177,7 @@ async def test_an_ended_session_is_gone_for_everybody_and_remembered_as_ended() 
 @pytest.mark.requirement("C-6-code-expired", "C-6-expiry", "C-6-stream-errors")
 async def test_a_session_expires_after_its_plugins_last_sign_and_a_reader_is_no_such_sign() -> None:
     async with sessions_host() as (_, app, client):
-        plugin = await new_plugin(client, ttlSeconds=1)
+        plugin = await new_plugin(client, ttlSeconds=2)
         async with talking(app, f"{plugin.place}/stream", ALICE) as reader:
             told = await reader.rest()
         assert [(event.event, event.data.get("code")) for event in told] == [

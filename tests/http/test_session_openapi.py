@@ -67,7 +67,7 @@ async def test_every_session_route_says_who_may_use_it_and_what_it_answers(clien
 def test_whatever_an_application_sends_is_answered_as_the_document_says(sample_package: None) -> None:
     limits = {"max_updates_per_minute": 100_000, "max_sessions": 100_000, "grace": "1ms"}
     host = open_host(settings(sessions=limits), environ={})
-    with served(host, create_app(host)) as port, Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with served(host, create_app(host)) as port, Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
         created = client.post("/api/sessions", headers=ROOT).json()
         token = {"Authorization": f"Bearer {created['pluginToken']}"}
         place = f"/api/sessions/{created['code']}"
