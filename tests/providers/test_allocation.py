@@ -27,20 +27,27 @@ class Many(FunctionProvider):
 
 
 async def peak_of_one_call(count: int) -> int:
-    """The most bytes that are held at once for one call, above what is held before it."""
+    """The most bytes that are held at once for one call, above what is held before it.
+
+    The least of several: a thread that another test has left may hold something meanwhile.
+    """
     call, context = ToolCall("c1", f"tool_{count - 1}"), CallContext()
+    peaks: list[int] = []
     async with FunctionRegistry({"many": Many(count)}) as registry:
         for _ in range(3):
             await registry.execute(call, context)
         tracemalloc.start()
         try:
-            before, _ = tracemalloc.get_traced_memory()
-            result = await registry.execute(call, context)
-            _, peak = tracemalloc.get_traced_memory()
+            for _ in range(5):
+                tracemalloc.reset_peak()
+                before, _ = tracemalloc.get_traced_memory()
+                result = await registry.execute(call, context)
+                _, peak = tracemalloc.get_traced_memory()
+                peaks.append(peak - before)
+                assert result.status == "success"
         finally:
             tracemalloc.stop()
-    assert result.status == "success"
-    return peak - before
+    return min(peaks)
 
 
 @pytest.mark.anyio
