@@ -106,10 +106,10 @@ def shown(host: Host, name: str, knob: str) -> list[tuple[str, str]]:
 
 @pytest.mark.requirement("C-2-limit-timeout", "C-2-retry-never-timeout")
 async def test_timeout_ends_the_wait_and_is_not_retried(config: Write) -> None:
-    async with open_host(config("providers: {knobs: {enabled: true, limits: {timeout: 30ms, retries: 3}}}")) as host:
-        assert (await run(host, "hangs")).output == 'tool "hangs" timed out after 0.03 s'
+    async with open_host(config("providers: {knobs: {enabled: true, limits: {timeout: 300ms, retries: 3}}}")) as host:
+        assert (await run(host, "hangs")).output == 'tool "hangs" timed out after 0.3 s'
         assert provider().calls == 1
-        assert shown(host, "hangs", "timeout") == [("30ms", "providers.yaml:1")]
+        assert shown(host, "hangs", "timeout") == [("300ms", "providers.yaml:1")]
 
 
 @pytest.mark.requirement("C-2-request-narrows", "C-12-deadline", "H-time-deadlines")
@@ -236,7 +236,7 @@ async def test_a_breaker_opens_after_panics_and_timeouts_only_and_closes_again(c
         providers:
           knobs:
             enabled: true
-            limits: {timeout: 20ms, breaker: {failures: 2, open_for: 1s}}
+            limits: {timeout: 500ms, breaker: {failures: 2, open_for: 1s}}
     """
     async with open_host(config(text)) as host:
         for name in ("refuses", "refuses", "refuses", "unsafe", "hangs"):
@@ -255,7 +255,7 @@ async def test_a_breaker_opens_after_panics_and_timeouts_only_and_closes_again(c
 
 @pytest.mark.requirement("C-2-breaker-abandoned", "C-2-sync-bulkhead-default", "C-2-defaults")
 async def test_sixteen_abandoned_calls_open_a_providers_breaker_though_none_is_set(config: Write) -> None:
-    text = "providers: {knobs: {enabled: true, tools: {blocks: {limits: {timeout: 20ms}}}}}"
+    text = "providers: {knobs: {enabled: true, tools: {blocks: {limits: {timeout: 500ms}}}}}"
     async with open_host(config(text)) as host:
         results = await asyncio.gather(*(run(host, "blocks") for _ in range(16)))
         assert {result.status for result in results} == {"timeout"}
