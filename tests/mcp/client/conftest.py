@@ -35,6 +35,7 @@ def hostile_server(connect: Connect) -> Opened:
     def opened(
         mode: str, *rest: str, on_change: Callable[[], None] = nobody
     ) -> AbstractAsyncContextManager[ServerConnection]:
-        return connect(Command(command=sys.executable, args=(hostile.__file__, mode, *rest)), on_change)
+        script = Path(hostile.__file__)  # by its name alone: a log cuts a long command line
+        return connect(Command(command=sys.executable, args=(script.name, mode, *rest), cwd=script.parent), on_change)
 
     return opened
