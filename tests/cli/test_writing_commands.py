@@ -171,7 +171,7 @@ def test_a_new_package_passes_its_own_tests_at_once(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.judge
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.requirement("C-10-new-provider", "I2-done-wheel-listed")
 def test_a_new_package_installs_into_a_fresh_environment_and_is_found_there(run: Run, tmp_path: Path) -> None:
     run("new-provider", "weather")

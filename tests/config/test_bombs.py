@@ -12,8 +12,8 @@ from toolplug.config.document import parse_document
 from toolplug.config.source_text import MAX_DOCUMENT_BYTES
 from toolplug.errors import ConfigError
 
-# The watchdog of the whole suite is a minute; work that is not bounded ends here long before.
-pytestmark = pytest.mark.timeout(5)
+# The watchdog of the whole suite is three minutes; work that is not bounded ends here long before.
+pytestmark = pytest.mark.timeout(20)
 
 
 def codes(text: str) -> list[str]:

@@ -20,7 +20,7 @@ WITH_EXAMPLES = [page for page in PAGES if any(fences((ROOT / page).read_text("u
 
 @pytest.mark.requirement("I2-10-examples-run")
 @pytest.mark.needs("curl", "jq")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", WITH_EXAMPLES)
 def test_every_example_of_a_page_runs(page: str, tmp_path: Path) -> None:
     with model() as environ, Reader(tmp_path, environ) as reader:

@@ -21,7 +21,7 @@ from toolplug.execution.replay import Replays
 from toolplug.execution.run import run
 from toolplug.stores.memory import MemoryStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(1200)]
 
 SOAK_S = 20.0
 CALLERS = 20

@@ -10,7 +10,7 @@ from tests.requirement_table import ROOT
 
 
 @pytest.mark.judge
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.requirement("I2-1-setup")
 def test_a_fresh_clone_is_set_up_by_one_command_and_a_second_one_does_nothing(tmp_path: Path) -> None:
     clone = tmp_path / "clone"

@@ -94,7 +94,7 @@ BOUNDS = bounds(max_examples=60, deadline=None, database=None, suppress_health_c
 
 
 @pytest.mark.judge
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.requirement("C-5-openapi", "C-5-calls-4xx")
 def test_whatever_is_sent_is_answered_as_the_document_says(sample_package: None) -> None:
     host = open_host(settings(), environ={})

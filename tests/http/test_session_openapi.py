@@ -63,7 +63,7 @@ async def test_every_session_route_says_who_may_use_it_and_what_it_answers(clien
 
 
 @pytest.mark.judge
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_whatever_an_application_sends_is_answered_as_the_document_says(sample_package: None) -> None:
     limits = {"max_updates_per_minute": 100_000, "max_sessions": 100_000, "grace": "1ms"}
     host = open_host(settings(sessions=limits), environ={})

@@ -15,7 +15,7 @@ from tests.responses.stage import Stage
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.judge,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(1200),
     pytest.mark.requirement("I6-5-ai-sdk", "C-9-judges"),
 ]
 

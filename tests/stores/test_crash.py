@@ -94,7 +94,7 @@ async def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
 
 
 @pytest.mark.judge
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.requirement("LAW-7", "H-store-sigkill")
 async def test_what_was_acknowledged_survives_many_sigkills(tmp_path: Path) -> None:
     await _kill_at_random_moments(tmp_path / "state.db", rounds=60, seed=11)
@@ -118,7 +118,7 @@ async def test_a_process_killed_before_a_statement_leaves_both_or_neither(tmp_pa
 
 
 @pytest.mark.judge
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.requirement("LAW-7", "H-store-sigkill")
 async def test_a_process_killed_before_any_statement_leaves_both_or_neither(tmp_path: Path) -> None:
     at = 1

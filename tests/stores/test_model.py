@@ -173,7 +173,7 @@ class TestTwoStores(TwoStores.TestCase):
 
 
 @pytest.mark.judge
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.requirement("I2-2a-laws")
 class TestTwoStoresAtLength(TwoStores.TestCase):
     settings = settings(

@@ -33,7 +33,7 @@ async def test_a_kill_in_the_middle_of_an_ingest_leaves_all_of_it_or_nothing(
     async with serve() as served:
         files = [await served.one.upload(f"{number}.txt", text) for number in range(2)]
     command = [sys.executable, str(CHILD), str(tmp_path / INDEX), *files, str(moment)]
-    child = await to_thread(subprocess.run, command, check=False, timeout=30)
+    child = await to_thread(subprocess.run, command, check=False, timeout=150)
     assert child.returncode == (0 if survives else -signal.SIGKILL)
     async with serve() as served:
         assert (len(await served.one.found("river")) > 0) is survives

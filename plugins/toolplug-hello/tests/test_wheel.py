@@ -24,7 +24,7 @@ def test_the_wheel_holds_the_provider_and_names_it(tmp_path: Path) -> None:
     (points,) = site.glob("*.dist-info/entry_points.txt")
     assert points.read_text().split() == ["[toolplug.providers]", "hello", "=", "toolplug_hello.provider:Hello"]
     done = subprocess.run(
-        [sys.executable, "-c", TELLS], cwd=site, capture_output=True, text=True, check=True, timeout=50
+        [sys.executable, "-c", TELLS], cwd=site, capture_output=True, text=True, check=True, timeout=150
     )
     file, tool = done.stdout.split()
     assert (Path(file).is_relative_to(site), tool) == (True, "hello")
