@@ -32,7 +32,7 @@ EXAMPLES = ROOT / "examples"
 _EXPORT = re.compile(r"export (\w+)=.+")
 _SERVER = re.compile(r"\b(toolplug serve|uvicorn) ")
 _LISTENING = re.compile(r"(?:toolplug listening|Uvicorn running) on http://[^:]+:(\d+)")
-WITHIN_S = 50
+WITHIN_S = 150
 
 
 class Untrue(AssertionError):
