@@ -64,7 +64,7 @@ def installed(found: Iterable[Distribution] | None = None, *, running: str | Non
     outcomes: list[InstalledProvider | Problem] = []
     for distribution in distributions() if found is None else found:
         try:
-            name = canonicalize_name(distribution.name or "")
+            name = canonicalize_name(_stated(distribution, "Name"))
             if name not in seen:
                 outcomes += [_outcome(distribution, point, ours) for point in _points(distribution)]
                 seen.update((name,) if name else ())
@@ -84,10 +84,15 @@ def _points(distribution: Distribution) -> Iterable[EntryPoint]:
     return distribution.entry_points.select(group=GROUP) if mentioned else ()
 
 
+def _stated(distribution: Distribution, field: str) -> str:
+    """A field of its metadata; empty where there is none, of which `Distribution.name` warns since Python 3.12."""
+    return next(iter(distribution.metadata.get_all(field, ())), "")
+
+
 def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> InstalledProvider | Problem:
-    if not (distribution.name and distribution.version):
+    name, release = _stated(distribution, "Name"), _stated(distribution, "Version")
+    if not (name and release):
         raise ValueError("it has no name or no version")
-    package = f"{distribution.name} {distribution.version}"
     if not _TYPE.fullmatch(point.name):
         wrong = "its name is not made of lower-case letters, digits and underscores"
     elif not EntryPoint.pattern.match(point.value):
@@ -96,13 +101,13 @@ def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> Instal
         return InstalledProvider(
             type=point.name,
             entry_point=point,
-            distribution=distribution.name,
-            version=distribution.version,
+            distribution=name,
+            version=release,
             excluded_by=_excluding(distribution.requires or (), ours),
         )
     return Problem(
         code="entry_point_invalid",
-        message=f"{package}: the entry point {point.name!r} cannot be used: {wrong}",
+        message=f"{name} {release}: the entry point {point.name!r} cannot be used: {wrong}",
         hint=f"its author must write `[{GROUP}]` and below it `name = module:Class`",
     )
 
