@@ -18,6 +18,7 @@ from tests.browser.conftest import TABLE, configuration, static_server
 from tests.browser.host import Caller
 from tests.browser.lender import Lender
 from tests.cli.process import Serving, serving
+from tests.kept_port import kept_port
 from tests.requirement_table import ROOT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium")]
@@ -56,24 +57,25 @@ async def test_a_page_lives_through_a_host_that_is_killed_and_started_again(
     page: Page, origin: str, tmp_path: Path
 ) -> None:
     file = configuration(tmp_path, origin)
-    with serving("-c", str(file), folder=tmp_path) as service:
-        host = service.url
-        await page.goto(f"{origin}/?host={host}")
-        await expect(page.locator("#tools li")).to_have_count(1)
-        code = await page.locator("#code").inner_text()
-        service.send(signal.SIGKILL)
-        service.process.wait()
-        await expect(page.locator("#state")).to_have_text("reconnecting")
-        await expect(page.get_by_role("alert")).to_contain_text("Trying again in")
-    port = host.rpartition(":")[2]
-    with serving("-c", str(file), "--port", port, folder=tmp_path) as service:
-        assert service.url == host
-        await page.get_by_role("button", name="Try now").click()
-        await expect(page.locator("#state")).to_have_text("connected")
-        await expect(page.locator("#code")).to_have_text(code)
-        async with Caller(host) as caller:
-            added = await caller.call(code, "add_rows", rows=[{"label": "Otters", "value": 1}])
-            assert added["structured"] == {"rows": 1}
+    with kept_port() as port:
+        host = f"http://127.0.0.1:{port}"
+        with serving("-c", str(file), "--port", str(port), folder=tmp_path) as service:
+            assert service.url == host
+            await page.goto(f"{origin}/?host={host}")
+            await expect(page.locator("#tools li")).to_have_count(1)
+            code = await page.locator("#code").inner_text()
+            service.send(signal.SIGKILL)
+            service.process.wait()
+            await expect(page.locator("#state")).to_have_text("reconnecting")
+            await expect(page.get_by_role("alert")).to_contain_text("Trying again in")
+        with serving("-c", str(file), "--port", str(port), folder=tmp_path) as service:
+            assert service.url == host
+            await page.get_by_role("button", name="Try now").click()
+            await expect(page.locator("#state")).to_have_text("connected")
+            await expect(page.locator("#code")).to_have_text(code)
+            async with Caller(host) as caller:
+                added = await caller.call(code, "add_rows", rows=[{"label": "Otters", "value": 1}])
+                assert added["structured"] == {"rows": 1}
 
 
 @pytest.mark.judge

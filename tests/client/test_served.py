@@ -14,6 +14,7 @@ from tests.client.scripted_host import WAIT_S
 from tests.client.stage import QUICK, Row, waited
 from tests.http.conftest import ALICE, BOB, config, package, sample_package, settings
 from tests.http.served import served
+from tests.kept_port import kept_port
 
 from toolplug import CallContext, open_host
 from toolplug.client import (
@@ -249,13 +250,14 @@ async def test_a_session_that_somebody_ends_is_over_for_its_application(url: str
 async def test_a_host_that_restarts_finds_its_applications_again_and_they_find_it(tmp_path: Path) -> None:
     kept = {"store": f"sqlite:///{tmp_path}/state.db", "providers": {}}
 
-    def host(port: int = 0) -> AbstractContextManager[int]:
+    def host(port: int) -> AbstractContextManager[int]:
         opened = open_host(kept, environ={})
         return served(opened, create_app(opened), port=port)
 
     async with AsyncExitStack() as stack:
-        with host() as port:
-            url = f"http://127.0.0.1:{port}"
+        port = stack.enter_context(kept_port())
+        url = f"http://127.0.0.1:{port}"
+        with host(port):
             app = table(url, api_key=None)
             app.tool(name="ping")(ping)
             await stack.enter_async_context(app)

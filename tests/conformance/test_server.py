@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import yaml
 from tests.cli.process import serving
 from tests.conformance.baseline import expected, judged
 from tests.conformance.suite import REVISIONS, server_checks
+from tests.kept_port import kept_port
 
 pytestmark = [pytest.mark.judge, pytest.mark.requirement("C-5-mcp", "C-5-session-mcp", "I5-5-conformance-server")]
 
@@ -28,14 +28,13 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolplug-conformance\nVersion: 1.0\n")
     points = "conformance = toolplug_conformance:Conformance\nspare = toolplug_conformance:Spare\n"
     (info / "entry_points.txt").write_text(f"[toolplug.providers]\n{points}")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    providers = {"conformance": {"enabled": True, "host": f"http://127.0.0.1:{port}"}, "spare": {"enabled": True}}
-    (folder / "providers.yaml").write_text(yaml.safe_dump({"store": "memory://", "providers": providers}))
-    with serving("--port", port, folder=folder, site=site) as service:
-        yield service.url
-        service.process.terminate()
-        assert service.end() == 0, service.lines
+    with kept_port() as port:
+        providers = {"conformance": {"enabled": True, "host": f"http://127.0.0.1:{port}"}, "spare": {"enabled": True}}
+        (folder / "providers.yaml").write_text(yaml.safe_dump({"store": "memory://", "providers": providers}))
+        with serving("--port", str(port), folder=folder, site=site) as service:
+            yield service.url
+            service.process.terminate()
+            assert service.end() == 0, service.lines
 
 
 @pytest.fixture(params=["/mcp", "a session"])

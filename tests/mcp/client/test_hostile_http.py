@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.kept_port import kept_port
 from tests.mcp.client.conftest import nobody
 from tests.mcp.client.hostile_http import FRAME, HostileHttp
 from tests.mcp.client.serving import dying, serving
@@ -154,9 +154,7 @@ async def test_a_session_that_the_server_forgot_ends_the_connection(connect: Con
 
 @pytest.mark.requirement("H-mcp-dies")
 async def test_a_server_that_is_not_there_is_said_to_be(connect: Connect) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    with pytest.raises(ConnectionFailed, match=f"cannot connect to 127.0.0.1:{port}"):
+    with kept_port() as port, pytest.raises(ConnectionFailed, match=f"cannot connect to 127.0.0.1:{port}"):
         async with connect(Endpoint(url=f"http://127.0.0.1:{port}/mcp"), nobody):
             pass
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.kept_port import kept_port
 from tests.mcp.reference.servers import Entry, everything_over_http, of_folder
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, open_host
@@ -125,9 +125,7 @@ async def test_a_server_that_does_not_start_says_why_and_costs_the_others_nothin
 
 
 async def test_everything_over_http_is_one_of_the_older_era() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with everything_over_http(port) as url:
+    with kept_port() as port, everything_over_http(port) as url:
         async with hosting(remote={"url": url}) as host:
             assert "echo" in await listed(host, "remote")
             echoes = [called(host, "remote.echo", message=str(number)) for number in range(5)]
