@@ -104,7 +104,7 @@ async def test_a_revocation_by_another_process_lets_running_calls_finish_and_hol
             await patient.entered.wait()
             done = await asyncio.to_thread(toolplug, "agents", "revoke", "b", "own", folder=tmp_path)
             assert done.code == 0
-            await asyncio.wait_for(changed.wait(), 10)
+            await asyncio.wait_for(changed.wait(), 60)
             assert await called(agent) == "Toolset not found for own.wait"
             assert refused(host) == ["agent 'b' may not use toolset 'own'", "toolplug agents (b) by operator"]
             patient.go.set()

@@ -162,7 +162,7 @@ def test_a_new_package_passes_its_own_tests_at_once(run: Run, tmp_path: Path) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
+        timeout=150,
     )
     assert tests.returncode == 0, tests.stdout
     assert "4 passed" in tests.stdout

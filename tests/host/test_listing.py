@@ -29,7 +29,7 @@ async def main():
     global LISTENS
     async with open_host(settings, environ={}) as host:
         app = create_app(host)
-        await requested(app, "GET", "/healthz", within_s=5)
+        await requested(app, "GET", "/healthz", within_s=60)
         for generation in host.registry.running().values():
             kind = type(generation.provider)
             kind.tools = kind.can_execute = lambda self, *names: ASKED.append(kind)
@@ -38,7 +38,7 @@ async def main():
         sizes = [len(catalog.render(dialect)) for dialect in ("chat", "responses", "anthropic", "mcp")]
         expanded = expand_builtin_tools([{"type": "file_search"}], host.registry).tools
         records = host.records()
-        answer = await requested(app, "GET", "/v1/tools", within_s=5)
+        answer = await requested(app, "GET", "/v1/tools", within_s=60)
         LISTENS = False
     print(list(catalog), all(sizes), len(expanded), len(records) >= 2, answer.status, DONE, ASKED)
 
@@ -50,6 +50,6 @@ asyncio.run(main())
 def test_listing_opens_starts_imports_and_asks_nothing(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/state.db"
     done = subprocess.run(
-        [sys.executable, "-c", LISTING, store], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", LISTING, store], capture_output=True, text=True, check=False, timeout=150
     )
     assert done.stdout == "['hello', 'file_search', 'list_files'] True 1 True 200 [] []\n", done.stderr

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin"}))
 OTHER = Principal(subject="bob", tenant="t2", scopes=frozenset({"admin"}))
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

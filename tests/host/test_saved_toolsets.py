@@ -207,7 +207,7 @@ async def test_two_hosts_on_one_store_hear_of_each_others_changes(config: Write,
         heard = asyncio.Event()
         executor.subscribe(lambda diff: heard.set())
         await one.saved_toolsets.equip(ANN, "mine")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await heard.wait()
         assert list(executor.catalog) == ["write"]
         heard.clear()

@@ -32,6 +32,10 @@ asyncio.run(main())
 def test_a_server_is_asked_while_the_first_client_is_answered(tmp_path: Path) -> None:
     entry = PlainServer(tmp_path / "plain", "fetch").entry
     done = subprocess.run(
-        [sys.executable, "-c", BOTH_AT_ONCE, json.dumps(entry)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", BOTH_AT_ONCE, json.dumps(entry)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "success None\n"), done.stderr

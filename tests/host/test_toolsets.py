@@ -198,7 +198,7 @@ async def test_what_one_host_changes_another_on_the_same_store_follows(config: W
         agent.subscribe(lambda diff: changed.set())
         await one.toolsets.bind("mine", Binding("mine", "provider:more"), by=ADMIN, request_id="r")
         await one.toolsets.allow("writer", ("mine",), by=ADMIN, request_id="r")
-        await asyncio.wait_for(changed.wait(), 10)
+        await asyncio.wait_for(changed.wait(), 60)
         assert list(agent.catalog) == list(one.executor_for(ADMIN, agent="writer").catalog) == ["mine.read"]
         assert other.toolsets.allowlist("default", "writer") == one.toolsets.allowlist("default", "writer")
 

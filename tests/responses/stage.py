@@ -20,7 +20,7 @@ from toolplug import Host, open_host
 from toolplug.http import create_app
 
 MODEL = "scripted"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 Prepare = Callable[[Host], None]
 
 
