@@ -18,6 +18,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.providers.site import Site
 from toolplug.signatures.class_function import class_function
+from toolplug.signatures.unread import unread_signature
 
 PROJECT = "toolplug"
 
@@ -129,7 +130,7 @@ def _problem(kind: type, name: str, hook: _Hook) -> str | None:
         return f"{place} is no method; {right}"
     by_place = hook.by_name_only or own.takes(*hook.arguments)
     if not (by_place and own.takes(*hook.arguments, by_name=True)):
-        return f"{place}{inspect.signature(own.function)} does not take what a host gives it; {right}"
+        return f"{place}{unread_signature(own.function)} does not take what a host gives it; {right}"
     if hook.waits is not None and hook.waits is not own.is_async:
         return f"{place} must {'' if hook.waits else 'not '}be async; {right}"
     return None

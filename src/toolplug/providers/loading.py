@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.provider import FunctionProvider, built
 from toolplug.providers.state import ProviderState
+from toolplug.signatures.unread import unread_signature
 
 IMPORT_S = 10.0
 
@@ -120,7 +120,7 @@ def _made(
 
 def _takes_two(function: Callable[..., object]) -> bool:
     try:
-        inspect.signature(function).bind("key", None)
+        unread_signature(function).bind("key", None)
     except (TypeError, ValueError):
         return False
     return True

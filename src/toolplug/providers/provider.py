@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.site import Site
 from toolplug.providers.started import remember_start
 from toolplug.signatures.scope import names_around
+from toolplug.signatures.unread import unread_signature
 from toolplug.signatures.values import decoded
 
 
@@ -113,7 +113,7 @@ def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionPro
     provider.key = key
     if config is not None:
         provider.config = config
-    named = inspect.signature(kind.__init__).parameters
+    named = unread_signature(kind.__init__).parameters
     given: dict[str, Any] = {"config": config, "key": key}
     provider.__init__(**{name: value for name, value in given.items() if name in named})
     return provider

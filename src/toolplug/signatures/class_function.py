@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
+from toolplug.signatures.unread import unread_signature
+
 
 class ClassFunction(NamedTuple):
     """`bound`: called on an instance, it gets the instance or the class as its first argument."""
@@ -21,7 +23,7 @@ class ClassFunction(NamedTuple):
     def takes(self, *arguments: str, by_name: bool = False) -> bool:
         """Can it be called on an instance with these arguments, in this order or by these names."""
         first = ("self",) if self.bound else ()
-        signature = inspect.signature(self.function)
+        signature = unread_signature(self.function)
         try:
             if by_name:
                 signature.bind(*first, **dict.fromkeys(arguments))

@@ -6,7 +6,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Union, cast, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
@@ -20,6 +20,7 @@ from toolplug.signatures.docstrings import described
 from toolplug.signatures.native import is_native, is_whole
 from toolplug.signatures.scope import Names, Unresolved, UnresolvedAnnotation, resolved
 from toolplug.signatures.terse_schema import TerseSchema
+from toolplug.signatures.unread import unread_signature
 
 _UNIONS = (Union, types.UnionType)
 _NO_KEYWORD = {
@@ -62,7 +63,7 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
             meanings[name] = resolved(_annotation(parameter), function, owner, around)
         except Unresolved as error:
             raise UnresolvedAnnotation(
-                f"{place}: the annotation {parameter.annotation!r} of parameter {name!r} cannot be resolved ({error}); "
+                f"{place}: the annotation {_written(parameter)!r} of parameter {name!r} cannot be resolved ({error}); "
                 "import or define the name in the module, or where the class is made"
             ) from None
     contexts = [name for name, meaning in meanings.items() if _is_context(meaning)]
@@ -81,7 +82,7 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
 
 
 def _parameters(method: ClassFunction, place: str) -> dict[str, inspect.Parameter]:
-    parameters = dict(inspect.signature(method.function).parameters)
+    parameters = dict(unread_signature(method.function).parameters)
     if method.bound:
         if not parameters:
             raise InvalidDefinition(f"{place} takes no self; write it as a method, or as a @staticmethod")
@@ -94,6 +95,12 @@ def _parameters(method: ClassFunction, place: str) -> dict[str, inspect.Paramete
 
 def _annotation(parameter: inspect.Parameter) -> object:
     return Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
+
+
+def _written(parameter: inspect.Parameter) -> object:
+    """The annotation as its author wrote it, also where Python did not keep it as text."""
+    annotation: object = parameter.annotation
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
 
 
 def _is_context(meaning: object) -> bool:
@@ -116,7 +123,7 @@ def _convert(own: Parameters, made: DescribedArguments) -> Convert | None:
 
 
 def _output(function: Callable[..., object], owner: type | None, around: Names) -> Mapping[str, object] | None:
-    annotation = inspect.signature(function).return_annotation
+    annotation = unread_signature(function).return_annotation
     try:
         meaning = resolved(annotation, function, owner, around)
     except Unresolved:
