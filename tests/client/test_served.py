@@ -46,7 +46,7 @@ def url(sample_package: None) -> Iterator[str]:
 
 @pytest.fixture
 async def alice(url: str) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(base_url=url, headers=ALICE) as client:
+    async with AsyncClient(base_url=url, headers=ALICE, timeout=WAIT_S) as client:
         yield client
 
 
@@ -282,7 +282,7 @@ async def ping() -> str:
 
 @pytest.mark.requirement("DYN-US-isolated", "DYN-AC-10")
 async def test_another_tenant_sees_nothing_of_it(url: str) -> None:
-    async with table(url) as app, AsyncClient(base_url=url, headers=BOB) as bob:
+    async with table(url) as app, AsyncClient(base_url=url, headers=BOB, timeout=WAIT_S) as bob:
         assert (await bob.get("/v1/tools", params={"session": app.code})).status_code == 404
         with pytest.raises(SessionOver):
             await anext(watch(url, app.code, api_key="bob-key", pace=QUICK))

@@ -127,7 +127,7 @@ class Conformance(FunctionProvider):
     async def test_trigger_tool_change(self) -> str:
         """Have the operator switch another provider off, or on again."""
         verb = "disable" if self.spare_is_there else "enable"
-        async with AsyncClient(base_url=self.config.host) as operator:
+        async with AsyncClient(base_url=self.config.host, timeout=30) as operator:
             done = await operator.post(f"/v1/providers/spare/{verb}")
             done.raise_for_status()
         self.spare_is_there = not self.spare_is_there

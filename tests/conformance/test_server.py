@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import yaml
-from tests.cli.process import serving
+from tests.cli.process import PATIENCE_S, serving
 from tests.conformance.baseline import expected, judged
 from tests.conformance.suite import REVISIONS, server_checks
 from tests.kept_port import kept_port
@@ -41,7 +41,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def endpoint(request: pytest.FixtureRequest, host: str) -> str:
     if request.param == "/mcp":
         return f"{host}/mcp"
-    return httpx2.post(f"{host}/api/sessions").json()["mcpUrl"]
+    return httpx2.post(f"{host}/api/sessions", timeout=PATIENCE_S).json()["mcpUrl"]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -56,6 +56,6 @@ def test_what_the_baseline_calls_not_offered_is_not_advertised(endpoint: str) ->
         "clientInfo": {"name": "judge", "version": "1"},
     }
     initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": introduction}
-    offered = httpx2.post(endpoint, json=initialize).json()["result"]["capabilities"]
+    offered = httpx2.post(endpoint, json=initialize, timeout=PATIENCE_S).json()["result"]["capabilities"]
     assert offered == {"tools": {"listChanged": True}}
     assert not set(offered) & {row.capability for row in expected("server")}

@@ -103,7 +103,7 @@ async def test_a_client_hears_when_an_application_is_gone_for_longer_than_its_gr
 
 
 async def test_a_client_hears_when_a_provider_goes_and_comes(url: str, opened: Opened, era: str) -> None:
-    async with AsyncClient(base_url=url, headers=ROOT) as root, following(opened, era, "/mcp") as heard:
+    async with AsyncClient(base_url=url, headers=ROOT, timeout=WAIT_S) as root, following(opened, era, "/mcp") as heard:
         await root.post("/v1/providers/speaking/disable")
         await until(heard, lambda now: now == [])
         await root.post("/v1/providers/speaking/enable")
@@ -139,7 +139,7 @@ async def test_a_listener_that_wants_other_news_is_told_what_it_gets(opened: Ope
 
 @pytest.mark.parametrize("era", ["2026-07-28"], indirect=True)
 async def test_listening_ends_with_the_session(url: str, opened: Opened) -> None:
-    async with AsyncClient(base_url=url, headers=ALICE) as alice:
+    async with AsyncClient(base_url=url, headers=ALICE, timeout=WAIT_S) as alice:
         code = (await alice.post("/api/sessions")).json()["code"]
         async with opened(path_of(code)) as client, client.listen(tools_list_changed=True) as subscription:
             await alice.delete(f"/api/sessions/{code}")

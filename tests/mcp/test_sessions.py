@@ -114,7 +114,7 @@ async def test_what_an_application_reports_reaches_the_client_and_its_cancellati
 async def test_a_session_of_another_tenant_an_unknown_one_and_an_ended_one_are_told_apart_only_by_their_own_tenant(
     url: str,
 ) -> None:
-    async with AsyncClient(base_url=url, headers=ALICE) as alice:
+    async with AsyncClient(base_url=url, headers=ALICE, timeout=WAIT_S) as alice:
         code = (await alice.post("/api/sessions")).json()["code"]
         answers = {}
         for name, key, path in (
@@ -139,7 +139,7 @@ def key_(key: str) -> dict[str, str]:
 
 
 async def test_a_plugins_token_opens_neither_endpoint(url: str) -> None:
-    async with AsyncClient(base_url=url, headers=ALICE) as alice:
+    async with AsyncClient(base_url=url, headers=ALICE, timeout=WAIT_S) as alice:
         created = (await alice.post("/api/sessions")).json()
         for path in ("/mcp", path_of(created["code"])):
             for method in ("POST", "GET", "DELETE"):

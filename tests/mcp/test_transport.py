@@ -118,7 +118,7 @@ async def test_a_client_of_the_older_era_must_have_introduced_itself(alice: Asyn
     assert (await alice.post("/mcp", json=listing, headers=known)).status_code == 200
     assert error(await alice.post("/mcp", json=listing, headers={"Mcp-Session-Id": "nobody"})) == (404, -32600)
     assert error(await alice.post("/mcp?agent=other", json=listing, headers=known)) == (404, -32600)
-    async with AsyncClient(base_url=url, headers=BOB) as bob:
+    async with AsyncClient(base_url=url, headers=BOB, timeout=WAIT_S) as bob:
         assert error(await bob.post("/mcp", json=listing, headers=known)) == (404, -32600)
 
 
@@ -188,7 +188,8 @@ async def test_the_doors_are_those_of_every_route(alice: AsyncClient, url: str) 
     assert (await alice.post("/mcp", **said)).json()["error"]["code"] == "origin_not_allowed"
     for key, status in ((None, 401), ("wrong", 401), ("reader-key", 403)):
         said = modern("tools/call", **SAY)
-        async with AsyncClient(base_url=url, headers={} if key is None else {"X-API-Key": key}) as caller:
+        headers = {} if key is None else {"X-API-Key": key}
+        async with AsyncClient(base_url=url, headers=headers, timeout=WAIT_S) as caller:
             assert (await caller.post("/mcp", **said)).status_code == status
 
 
@@ -216,7 +217,7 @@ async def test_an_agent_is_named_by_the_query_or_a_header_and_one_that_may_not_b
     assert (await alice.post("/mcp?agent=nobody", **whose)).json()["result"]["tools"] == []
     whose["headers"]["X-Toolplug-Agent"] = "nobody"
     assert (await alice.post("/mcp", **whose)).json()["result"]["tools"] == []
-    async with AsyncClient(base_url=url, headers={"X-API-Key": "two-agents-key"}) as two:
+    async with AsyncClient(base_url=url, headers={"X-API-Key": "two-agents-key"}, timeout=WAIT_S) as two:
         refused = await two.post("/mcp", **modern("tools/list"))
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "agent_required")
 
