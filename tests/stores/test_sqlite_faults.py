@@ -161,8 +161,8 @@ async def test_a_commit_goes_on_when_the_lock_is_given_back(tmp_path: Path) -> N
     fuse = Fuse(at=0, blow=lambda sql: holder.close())
     async with SqliteStore(file, connection=burning(fuse)) as store:
         holder.execute("BEGIN IMMEDIATE")
-        # Given back when the lock is tried for the third time.
-        fuse.at = fuse.seen + 3
+        # Given back when the lock is tried for the second time.
+        fuse.at = fuse.seen + 2
         assert await asyncio.gather(*(store.commit("key", b"value", expected=n) for n in range(2))) == [1, 2]
 
 
@@ -173,8 +173,8 @@ async def test_a_start_goes_on_when_the_lock_is_given_back(tmp_path: Path) -> No
     holder = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
     holder.execute("PRAGMA locking_mode = EXCLUSIVE")
     holder.execute("BEGIN EXCLUSIVE")
-    # A try that meets the lock ends within three statements; the check is one, so this is at least the third.
-    fuse = Fuse(at=9, blow=lambda sql: holder.close())
+    # A try that meets the lock ends within three statements; the check is one, so this is at least the second.
+    fuse = Fuse(at=5, blow=lambda sql: holder.close())
     async with SqliteStore(file, connection=burning(fuse)) as store:
         assert len(await store.keys()) == 20
 
