@@ -27,7 +27,5 @@ def silent_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
 
 
-def dead_server() -> str:
-    """An address at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+DEAD_SERVER = "http://127.0.0.1:1/mcp"
+"""An address at which nobody listens."""

@@ -10,7 +10,7 @@ import pytest
 from httpx2 import AsyncClient
 from tests.host.plain_server import PlainServer
 from tests.http.conftest import ALICE, BOB, ROOT, as_holder, client_of, settings
-from tests.http.mcp_sources import dead_server, sample_server
+from tests.http.mcp_sources import DEAD_SERVER, sample_server
 from tests.http.session_plugin import Plugin
 from tests.http.session_plugin import tool as session_tool
 
@@ -61,7 +61,7 @@ async def host(source: str) -> AsyncIterator[Host]:
         "mcp_servers": {
             "docs": {"url": source, "tools": {"whoami": "deny"}},
             "loose": {"url": source},
-            "dead": {"url": dead_server()},
+            "dead": {"url": DEAD_SERVER},
         },
         "toolsets": {"web": {"prefix": "web", "from": "mcp:docs"}, "own": {"prefix": "own", "from": "provider:sample"}},
     }

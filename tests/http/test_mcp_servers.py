@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient, Response
 from tests.http.conftest import ALICE, KEYS, ROOT, as_holder, client_of, settings
-from tests.http.mcp_sources import dead_server, sample_server, silent_server
+from tests.http.mcp_sources import DEAD_SERVER, sample_server, silent_server
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
@@ -125,7 +125,7 @@ async def test_a_wait_ends_before_a_server_that_never_answers_does(client: Async
 @pytest.mark.requirement("C-8-wait")
 @pytest.mark.parametrize("wait", ["61s", "2m", "soon", "-1", "nan", "1e9"])
 async def test_a_wait_that_is_none_is_refused_before_anything_happens(client: AsyncClient, wait: str) -> None:
-    body = {"id": "new", "url": dead_server()}
+    body = {"id": "new", "url": DEAD_SERVER}
     assert code(await client.post(f"{PATH}?wait={wait}", json=body, headers=ROOT)) == (400, "invalid_request", "wait")
     assert code(await client.post(f"{PATH}/docs/discover?wait={wait}", headers=ROOT)) == (
         400,
@@ -137,7 +137,7 @@ async def test_a_wait_that_is_none_is_refused_before_anything_happens(client: As
 
 @pytest.mark.requirement("DISC-add-failed", "DISC-failure-graceful", "DISC-failure-recorded")
 async def test_a_server_that_cannot_be_reached_is_kept_with_its_failure(client: AsyncClient) -> None:
-    record = await added(client, "dead", dead_server(), query="?wait=true")
+    record = await added(client, "dead", DEAD_SERVER, query="?wait=true")
     assert (record["status"], record["tools"]) == ("failed", [])
     assert record["error"]
     assert record["nextRetry"].endswith("Z")
@@ -152,7 +152,7 @@ async def test_no_process_can_be_described_over_http(
 ) -> None:
     caplog.set_level(logging.INFO, "toolplug.audit")
     name = next(iter(part))
-    url = {"url": dead_server()}
+    url = {"url": DEAD_SERVER}
     bodies: list[Json] = [{"id": "own", **part}, {"id": "own", **url, **part}, {"id": "own", **url, name: None}]
     for body in bodies:
         assert code(await client.post(PATH, json=body, headers=ROOT)) == (403, "stdio_from_http", name)
@@ -164,7 +164,7 @@ async def test_no_process_can_be_described_over_http(
 
 @pytest.mark.requirement("H-trust-one-answer", "DISC-api-unknown", "C-8-add-http")
 async def test_another_tenants_server_is_answered_like_none(client: AsyncClient) -> None:
-    await added(client, "mine", dead_server())
+    await added(client, "mine", DEAD_SERVER)
     assert (await ids(client, ROOT), await ids(client, EVE)) == (["docs", "mine"], ["docs"])
     assert (await shown(client, "docs", EVE))["transport"]["headers"] == {"X-Token": "***"}
     requests: list[tuple[str, str, Json | None]] = [
@@ -212,7 +212,7 @@ async def test_readers_see_what_was_found_and_only_administrators_how_it_is_reac
 
 @pytest.mark.requirement("C-8-in-file")
 async def test_a_server_of_the_file_is_changed_in_its_rules_and_switched_and_nothing_else(client: AsyncClient) -> None:
-    parts: list[Json] = [{"url": dead_server()}, {"headers": {}}, {"policy": "deny"}, {"discoveryTimeoutMs": 5}]
+    parts: list[Json] = [{"url": DEAD_SERVER}, {"headers": {}}, {"policy": "deny"}, {"discoveryTimeoutMs": 5}]
     for part in parts:
         answer = await client.patch(f"{PATH}/docs", json={"enabled": False, **part}, headers=ROOT)
         assert code(answer) == (409, "in_file", "id")
@@ -228,7 +228,7 @@ async def test_a_server_of_the_file_is_changed_in_its_rules_and_switched_and_not
 
 @pytest.mark.requirement("DISC-on-change", "C-8-triggers", "C-8-add-http")
 async def test_a_server_that_was_added_is_changed_and_found_again(client: AsyncClient, source: str) -> None:
-    before = await added(client, "mine", dead_server(), query="?wait=true")
+    before = await added(client, "mine", DEAD_SERVER, query="?wait=true")
     changed = await client.patch(f"{PATH}/mine", json={"url": source, "policy": "allow"}, headers=ROOT)
     assert (changed.status_code, changed.json()["policy"]) == (200, "allow")
     assert changed.json()["configHash"] != before["configHash"]
@@ -294,7 +294,7 @@ async def test_each_change_is_one_line_of_the_audit_trail(
     client: AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "toolplug.audit")
-    await added(client, "mine", dead_server(), headers={"X-Key": "k3y"})
+    await added(client, "mine", DEAD_SERVER, headers={"X-Key": "k3y"})
     await client.patch(f"{PATH}/mine", json={"enabled": False}, headers=ROOT)
     await client.delete(f"{PATH}/mine", headers=ROOT)
     await client.delete(f"{PATH}/docs", headers=ROOT)
