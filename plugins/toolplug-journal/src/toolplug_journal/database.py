@@ -83,7 +83,11 @@ class Database:
     def connected(self) -> sqlite3.Connection:
         """A connection; its owner closes it. What is committed survives the death of the process."""
         connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            connection.execute("PRAGMA synchronous = NORMAL")  # reads the file, which may be no database
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def write(self, connection: sqlite3.Connection, entries: Sequence[Entry], now: float) -> None:
