@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.done import Done
 from tests.host.plain_server import PlainServer
-from tests.http.mcp_sources import dead_server
+from tests.http.mcp_sources import DEAD_SERVER
 
 Write = Callable[..., Path]
 Package = Callable[..., None]
@@ -53,7 +53,7 @@ def test_every_enabled_server_is_listed_and_one_that_fails_costs_the_others_noth
     run: Run, write: Write, web: PlainServer
 ) -> None:
     off = {"command": "no-such-program", "enabled": False}
-    write(config({"web": web.entry, "dead": {"url": dead_server()}, "off": off}))
+    write(config({"web": web.entry, "dead": {"url": DEAD_SERVER}, "off": off}))
     done = run("discover")
     assert done.code == 1
     header, *told = rows(done.out)
