@@ -25,6 +25,21 @@ def application(host: ScriptedHost, **options: Any) -> Application:
     return Application(host.url, **{"plugin_type": "table", "pace": QUICK, **options})
 
 
+def waiting(app: Application) -> tuple[asyncio.Event, asyncio.Event]:
+    """Lends `wait`, which never ends by itself. Set once it has begun; once it was cancelled."""
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    return began, cancelled
+
+
 @asynccontextmanager
 async def entered(app: Application, host: ScriptedHost) -> AsyncIterator[Stream]:
     """The application's first stream, while it is entered."""

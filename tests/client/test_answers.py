@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from tests.client.scripted_host import CODE, WAIT_S, ScriptedHost
-from tests.client.stage import QUICK, Row, application, entered, waited
+from tests.client.stage import QUICK, Row, application, entered, waited, waiting
 from tests.http.jumping_loop import Jump, on_jumping_loop
 
 from toolplug import CallContext, ToolError
@@ -146,15 +146,8 @@ def test_a_call_that_nobody_can_wait_for_any_more_is_given_up() -> None:
 
     async def scenario(jump: Jump) -> None:
         async with ScriptedHost().listening() as host:
-            app, began, cancelled = application(host, pace=pace), asyncio.Event(), asyncio.Event()
-
-            @app.tool
-            async def wait() -> None:
-                began.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    cancelled.set()
+            app = application(host, pace=pace)
+            began, cancelled = waiting(app)
 
             @app.tool
             async def ping() -> str:
@@ -231,15 +224,8 @@ async def test_a_function_reports_its_progress(host: ScriptedHost, blocking: boo
 
 
 async def test_a_cancelled_request_cancels_the_function_and_is_not_answered(host: ScriptedHost) -> None:
-    app, began, cancelled = application(host), asyncio.Event(), asyncio.Event()
-
-    @app.tool
-    async def wait() -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
+    app = application(host)
+    began, cancelled = waiting(app)
 
     @app.tool
     async def ping() -> str:

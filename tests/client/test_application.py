@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from tests.client.scripted_host import CODE, TOKEN, Said, ScriptedHost, refused
-from tests.client.stage import Row, application, entered, waited
+from tests.client.stage import Row, application, entered, waited, waiting
 
 from toolplug.client import Application, HostRefused, HostUnreachable, Pace, SessionOver
 
@@ -50,15 +48,8 @@ async def test_entering_creates_a_session_and_registers_functions_as_tools(host:
 
 
 async def test_the_end_of_the_session_cancels_what_runs(host: ScriptedHost) -> None:
-    app, began, cancelled = application(host), asyncio.Event(), asyncio.Event()
-
-    @app.tool
-    async def wait() -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
+    app = application(host)
+    began, cancelled = waiting(app)
 
     async with entered(app, host) as stream:
         await stream.request("r1", "wait")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 from tests.client.scripted_host import WAIT_S
-from tests.client.stage import QUICK, Row, waited
+from tests.client.stage import QUICK, Row, waited, waiting
 from tests.http.conftest import ALICE, BOB, config, package, sample_package, settings
 from tests.http.served import served
 from tests.kept_port import kept_port
@@ -164,15 +164,8 @@ async def test_an_application_that_comes_back_finds_its_session_as_it_left_it(ur
 
 @pytest.mark.requirement("I3-4-cancelled")
 async def test_a_call_that_is_given_up_cancels_the_function(url: str, alice: AsyncClient) -> None:
-    app, began, cancelled = table(url), asyncio.Event(), asyncio.Event()
-
-    @app.tool
-    async def wait() -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
+    app = table(url)
+    began, cancelled = waiting(app)
 
     async with app:
         while not began.is_set():  # a busy machine may need longer to hand it over
