@@ -18,16 +18,21 @@ T = TypeVar("T")
 
 
 async def in_own_thread(function: Callable[[], T]) -> T:
-    """Call it in a thread of its own, with the caller's context variables; what it raises is raised here.
+    """Call it in a thread of its own; what it raises is raised here.
 
     If the caller is cancelled, the thread runs on and its outcome is dropped. Raises `RuntimeError` where the process
     can have no more threads.
     """
+    return await asyncio.wrap_future(begun_in_own_thread(function))
+
+
+def begun_in_own_thread(function: Callable[[], T]) -> Future[T]:
+    """The same for who waits without a loop: it runs, with the caller's context variables, and cannot be cancelled."""
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()
     call = partial(copy_context().run, function)
     threading.Thread(target=_work, args=(outcome, call), name="toolplug-work", daemon=True).start()
-    return await asyncio.wrap_future(outcome)
+    return outcome
 
 
 def _work(outcome: Future[T], call: Callable[[], T]) -> None:

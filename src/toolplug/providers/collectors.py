@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -13,6 +12,8 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+
+from toolplug.execution.own_thread import begun_in_own_thread
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -81,21 +82,13 @@ class ProviderCollectors(Collector):
         """What it gives. One that still hangs since an earlier scrape is waited for and not asked again."""
         asked = self._asked.get(id(collector))
         if asked is None or asked.done():
-            asked = Future[list[Metric]]()
-            threading.Thread(target=_ask, args=(collector, asked), name="toolplug-collect", daemon=True).start()
+            asked = begun_in_own_thread(lambda: list(collector.collect()))
             self._asked[id(collector)] = asked
         try:
             return asked.result(self._within_s)
         finally:
             if asked.done():
                 self._asked.pop(id(collector), None)
-
-
-def _ask(collector: Collector, asked: Future[list[Metric]]) -> None:
-    try:
-        asked.set_result(list(collector.collect()))
-    except BaseException as error:  # noqa: BLE001  raised again in the scrape
-        asked.set_exception(error)
 
 
 def _raised(error: BaseException) -> str:
