@@ -6,6 +6,7 @@ again. Record only after reading the diff of a failing run: each line of it is a
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -22,6 +23,8 @@ FOLDER = Path(__file__).parent
 RECORD = "--record-golden"
 INSTALLED = {"toolplug", "toolplug-desk", "toolplug-hello"}
 """The only distributions with providers that a golden file may know of, whatever else is installed."""
+PATIENCE_S = 60
+"""After so long a scenario waits for what never comes."""
 
 KEYS = """
 store: memory://
@@ -96,7 +99,7 @@ def opened(site: Path, tmp_path: Path, golden: Golden) -> Opened:
         file.write_text("".join(yaml) or KEYS + DESK, "utf-8")
         transcript = Transcript()
         transcript.hide(str(tmp_path), "<folder>")
-        async with AsyncExitStack() as stack:
+        async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
             host = open_host(file, environ={})
             if entered:
                 await stack.enter_async_context(host)
