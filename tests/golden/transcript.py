@@ -31,6 +31,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"^(x-request-id: )[0-9a-f]{16}$", re.MULTILINE), r"\1<request_id>"),
     (re.compile(r'("request_id": ?")[0-9a-f]{16}"'), r'\1<request_id>"'),
     (re.compile(r'W/"(\d+)-[0-9a-f]{16}"'), r'W/"\1-<hash>"'),
+    (re.compile(r'("configHash": ?)"[0-9a-f]{64}"'), r'\1"<hash>"'),
     (re.compile(r'"call_[0-9a-f]{16}"'), '"call_<random>"'),
     (re.compile(r"^(\w+_created(?:\{.*\})?) [0-9.e+]+$", re.MULTILINE), r"\1 <seconds>"),
     (re.compile(r"^(\w+_sum\{.*\}) [0-9.e-]+$", re.MULTILINE), r"\1 <seconds>"),

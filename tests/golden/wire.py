@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 from tests.golden.transcript import Exchange, Transcript, request_body
@@ -178,7 +179,7 @@ def _scope(method: str, target: str, headers: Mapping[str, str], content: bytes,
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
         "root_path": "",
         "query_string": query.encode(),
