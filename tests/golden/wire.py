@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -136,6 +137,7 @@ class Wire:
         finally:
             talk.hung_up.set()
             await running
+            self._learn(talk.exchange.body)
 
     async def _run(self, talk: Talk) -> None:
         await self.app(talk.scope, talk.receive, talk.send)
@@ -153,6 +155,8 @@ class Wire:
         return Talk(exchange, _scope(method, target, shown, content, peer), content)
 
     def _learn(self, body: bytes) -> None:
+        for response in re.findall(rb'"resp_([0-9a-f]{32})"', body):
+            self.transcript.number(response.decode(), "response")
         try:
             answer = json.loads(body)
         except ValueError:
