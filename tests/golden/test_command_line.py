@@ -64,7 +64,7 @@ toolsets: {office: {prefix: office, from: provider:desk}}
 agents: {researcher: {toolsets: [office]}}
 """
 )
-RULES = "  desk: {enabled: true, limits: {timeout: 50ms}, tools: {fails: deny, move: ask, away: disable}}"
+RULES = "  desk: {enabled: true, tools: {fails: deny, move: ask, away: disable, waits: {limits: {timeout: 50ms}}}}"
 WRONG = """\
 providers:
   desk:

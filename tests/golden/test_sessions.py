@@ -191,7 +191,7 @@ async def test_limits_of_sessions(opened: Opened) -> None:
 
 
 async def test_a_session_that_expires(opened: Opened) -> None:
-    async with opened("session_expiry", KEYS + "sessions: {ttl: 1s}\n") as wire:
+    async with opened("session_expiry", KEYS + "sessions: {ttl: 2s}\n") as wire:
         session = await session_of(wire)
         await wire.get(f"{session.place}/stream", "alice-key")
         await wire.get(f"{session.place}/metadata", "alice-key")
@@ -221,7 +221,7 @@ async def test_the_streams_of_a_session(opened: Opened) -> None:
                 await session.update("more", added=[tool("sub")])
                 await client.until("tool-availability-update")
                 await application.until("tool-availability-update")
-                late = asyncio.create_task(session.call("slow", {"rows": 1}, timeoutMs=30))
+                late = asyncio.create_task(session.call("slow", {"rows": 1}, timeoutMs=300))
                 request = await application.until("tool-request", 2)
                 wire.transcript.number(request["id"], "request")
                 await late
