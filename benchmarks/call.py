@@ -16,7 +16,7 @@ from benchmarks.providers import Many, Tardy, Trivial
 from benchmarks.tools import SEARCH, TEXT
 from toolplug import CallContext, FunctionRegistry, ToolCall, ToolStatus
 from toolplug.catalog.definition import Note
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.live import joined
 
 DEADLINE_S = 0.02

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import NO_HINTS, Hosted, Note, ToolDefinition, ToolHints
 from toolplug.catalog.plan import Gate, Plan, Target, Tool
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
-from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.accounting import Ledger
+from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.task_runner import Lanes
 
 OBJECT: Mapping[str, object] = {"type": "object", "properties": {}}
 

@@ -9,21 +9,16 @@ from docs.generator.markdown import code, page, sentence, table
 from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
-from toolplug.discovery.known_server import ServerName
-from toolplug.discovery.record import NEVER, DiscoveryRecord, Status
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
-from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
-from toolplug.execution.series import BUCKETS
-from toolplug.host.servers.metrics import ServerMetrics
-from toolplug.host.servers.running import ADDED
+from toolplug.discovery.record import NEVER, DiscoveryRecord, ServerName, Status
+from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallMetrics, Ledger
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.task_runner import Lanes
+from toolplug.host.servers.running import ADDED, ServerMetrics
 from toolplug.providers.collectors import Collected, ProviderCollectors
-from toolplug.sessions.limits import SessionLimits
-from toolplug.sessions.metrics import SessionMetrics
 from toolplug.sessions.plans import Planner
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.vocabulary import PluginStatus, StreamRole
+from toolplug.sessions.service import SessionMetrics, Sessions
+from toolplug.sessions.session_tool import PluginStatus, StreamRole
+from toolplug.sessions.shared import SessionLimits
 from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from weakref import ref
 
-from toolplug.cli.serving.garbage import THRESHOLDS, rarely_collected
+from toolplug.cli.serving.over_http import THRESHOLDS, rarely_collected
 
 
 class Knot:

@@ -28,7 +28,7 @@ from toolplug.client import (
     ToolsChanged,
     watch,
 )
-from toolplug.client.watch import Change
+from toolplug.client.events import Change
 from toolplug.http import create_app
 
 __all__ = ["config", "package", "sample_package"]

@@ -21,7 +21,7 @@ from toolplug.client import (
     ToolUpdates,
     watch,
 )
-from toolplug.client.watch import Change
+from toolplug.client.events import Change
 
 pytestmark = pytest.mark.anyio
 

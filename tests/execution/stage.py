@@ -11,10 +11,10 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan, Tool
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
+from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.run import run
-from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.task_runner import Lanes
 from toolplug.execution.threads import DaemonThreads
 
 TURNS = 50

@@ -12,11 +12,11 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.errors import ApprovalRefused
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.approvals import LIFE_S, Approvals
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.task_runner import Lanes
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record
 from toolplug.testing import ManualClock

@@ -13,7 +13,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.execution.artifacts import Artifacts, read_result
 from toolplug.execution.live import LiveCatalog
 from toolplug.stores.memory import MemoryStore
-from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,8 @@ from tests.execution.stage import Stage, defined
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.gates import TenantsGate
-from toolplug.execution.live import LiveCatalog, joined
+from toolplug.execution.live import LiveCatalog, ToolExecutor, joined
+from toolplug.execution.policies import TenantsGate
 from toolplug.execution.results import unavailable
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 from tests.plain_tools import plain_tool
 
 from toolplug.catalog.catalog import Catalog, CatalogDiff
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.live import Joint, LiveCatalog
 
 pytestmark = pytest.mark.anyio

@@ -9,11 +9,10 @@ import anyio
 import pytest
 from tests.execution.stage import LOOPS, Stage, at_rest, called, cancelled, turns, until
 
-from toolplug.catalog.call import CallContext, Principal, ToolStatus
-from toolplug.catalog.current import current_tenant
-from toolplug.execution.lanes import Lanes
+from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
 from toolplug.execution.limits import Permits
 from toolplug.execution.run import MAX_DEPTH, run
+from toolplug.execution.task_runner import Lanes
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ import pytest
 from tests.execution.stage import Stage
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
-from toolplug.execution.gates import PolicyGate
-from toolplug.execution.ledger import Ledger, level_of
+from toolplug.execution.accounting import Ledger, level_of
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.policies import PolicyGate
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ import pytest
 from tests.execution.stage import Stage, cancelled, turns
 
 from toolplug.catalog.plan import Refusal
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.limits import Breaker, Permits, Rate
-from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 

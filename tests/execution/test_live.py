@@ -11,8 +11,7 @@ from tests.execution.stage import Stage, defined
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
-from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
-from toolplug.execution.live import LiveCatalog, joined
+from toolplug.execution.live import Listener, LiveCatalog, ToolExecutor, Unsubscribe, joined
 
 pytestmark = pytest.mark.anyio
 

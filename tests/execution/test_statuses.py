@@ -11,9 +11,9 @@ from tests.execution.stage import Stage, at_rest, called, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import InvalidArguments, ToolError
-from toolplug.execution.gates import PolicyGate, ScopeGate, TenantsGate
 from toolplug.execution.limits import Permits
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.policies import PolicyGate, ScopeGate, TenantsGate
 from toolplug.execution.run import run
 
 pytestmark = pytest.mark.anyio

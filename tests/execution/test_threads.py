@@ -10,8 +10,7 @@ from typing import NoReturn
 import pytest
 from tests.execution.stage import LOOPS, Stage, at_rest, cancelled, until
 
-from toolplug.catalog.call import CallContext, Principal, ToolStatus
-from toolplug.catalog.current import current_tenant
+from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
 from toolplug.execution.limits import Permits
 
 pytestmark = pytest.mark.anyio

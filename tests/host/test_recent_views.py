@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 from weakref import ref
 
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.live import LiveCatalog
-from toolplug.host.catalogs.recent_views import RecentViews
+from toolplug.host.views import RecentViews
 
 
 def view() -> LiveCatalog:

@@ -10,9 +10,9 @@ from tests.mcp.lists import catalog_of
 
 from toolplug import Catalog
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.live import LiveCatalog
-from toolplug.mcp.changes import LOOKED_AT, Announcer
+from toolplug.mcp.list_changed import LOOKED_AT, Announcer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-6-list-changed")]
 

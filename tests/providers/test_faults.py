@@ -13,8 +13,7 @@ from prometheus_client.registry import Collector
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, Site, ToolCall, ToolDefinition, ToolStatus, tool
 from toolplug.errors import ConfigError
 from toolplug.providers.collectors import Collected, ProviderCollectors
-from toolplug.providers.entry import ProviderEntry, Wanted
-from toolplug.providers.state import ProviderState
+from toolplug.providers.entry import ProviderEntry, ProviderState, Wanted
 from toolplug.testing.faulty import FaultyProvider, Step
 
 pytestmark = pytest.mark.anyio

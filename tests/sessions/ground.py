@@ -14,13 +14,13 @@ from tests.virtual_time import EPOCH, VirtualLoop
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import StoreError
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger as CallLedger
-from toolplug.sessions.life import latest_expiry
-from toolplug.sessions.limits import SessionLimits
+from toolplug.execution.accounting import Ledger as CallLedger
+from toolplug.execution.task_runner import Lanes
+from toolplug.sessions.expiry import latest_expiry
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
+from toolplug.sessions.shared import SessionLimits
 from toolplug.stores.store import Store
 
 TTL_S = 120.0

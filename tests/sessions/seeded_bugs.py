@@ -11,12 +11,11 @@ from tests.sessions.stage import turns
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Brake, Plan, Switch, Target, Tool
-from toolplug.sessions.feed import Feed
 from toolplug.sessions.plans import Planner
-from toolplug.sessions.reader import Reader
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
+from toolplug.sessions.stream import Feed, Reader
 
 
 class _OnePlanAName(Planner):

@@ -27,9 +27,9 @@ from tests.sessions.stage import (
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.live import LiveCatalog, joined
+from toolplug.execution.task_runner import Lanes
 from toolplug.sessions.plans import Planner, SessionPolicy
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session

@@ -20,9 +20,9 @@ from tests.sessions.stage import (
 )
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.wire import wire_name
+from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import FailedTool, SessionRefused
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.live import LiveCatalog
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session

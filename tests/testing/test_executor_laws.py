@@ -30,10 +30,10 @@ from toolplug.catalog.catalog import CatalogDiff
 from toolplug.catalog.definition import Note
 from toolplug.catalog.layers import layered
 from toolplug.catalog.plan import Tool
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.live import LiveCatalog, joined
 from toolplug.execution.results import unavailable
+from toolplug.execution.task_runner import Lanes
 from toolplug.testing import ContractBroken, check_executor, running
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Self
 
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, ToolCall, ToolDefinition, ToolResult, tool
-from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import Ledger
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Layer
+from toolplug.execution.task_runner import Lanes
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.allowlists import Allowlist
-from toolplug.toolsets.around import Around
+from toolplug.toolsets.declared import Around
 from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.registered import Allowlist
 from toolplug.toolsets.toolset import Factory, PerSession, Shared, Toolset
 
 AGENT = Choice("default", "a")

@@ -7,8 +7,8 @@ from tests.toolsets.desk import AGENT, Desk, Files, run, settled
 
 from toolplug import FunctionRegistry
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.knobs import Layer, Limits
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.resolved_limits import Layer, Limits
 from toolplug.toolsets.toolset import OnDemand, Toolset
 
 pytestmark = pytest.mark.anyio

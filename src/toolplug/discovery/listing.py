@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import orjson
 
-from toolplug.discovery.cuts import Cuts
-from toolplug.discovery.kept import Kept, Listing
 from toolplug.discovery.record import FoundTool
-from toolplug.discovery.record_bytes import body_of, same_object, tool_line
-from toolplug.discovery.sanitised import sanitised
-from toolplug.discovery.slices import in_slices
+from toolplug.discovery.record_bytes import body_of, in_slices, same_object, tool_line
+from toolplug.discovery.sanitise import Cuts, sanitised
+from toolplug.discovery.server_state import Kept, Listing
 from toolplug.errors import InvalidDefinition
 
 MAX_TOOLS = 10_000

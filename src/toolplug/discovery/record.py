@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
+
+
+class ServerName(NamedTuple):
+    """Which server. `tenant` is None for one of the operator's file, which every tenant has."""
+
+    id: str
+    tenant: str | None = None
+
+
+class ListingFailed(Exception):
+    """A server could not be asked, or gave no list of tools; the text is for the operator and holds no secret."""
+
+
+class KnownServer(NamedTuple):
+    """One server as it is configured now.
+
+    `config_hash` is equal for configurations that start the same server. `listing()` starts or reaches it, gives the
+    tools of every page as it sent them (JSON values, which may be anything), and leaves nothing behind; it raises
+    `ListingFailed`. `timeout_s` bounds it from outside. With `pin` a tool whose definition has changed is quarantined
+    until somebody accepts it.
+    """
+
+    name: ServerName
+    config_hash: str
+    listing: Callable[[], Awaitable[Sequence[object]]]
+    timeout_s: float = 30.0
+    pin: bool = False
+
 
 Status = Literal["never", "discovering", "success", "failed"]
 
@@ -50,3 +79,31 @@ class DiscoveryRecord:
 
 
 NEVER = DiscoveryRecord()
+
+
+class Changes(NamedTuple):
+    """Names of tools, in the order of the listing that has them. A definition has changed when its digest has."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    modified: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{len(names)} {kind}" for kind, names in self._asdict().items() if names) or "no change"
+
+
+NO_CHANGE = Changes((), (), ())
+
+
+def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Changes:
+    """From one listing to the next."""
+    before, after = tuple(before), tuple(after)
+    if before == after:
+        return NO_CHANGE
+    old = {tool.name: tool.definition.ref.digest for tool in before}
+    new = {tool.name: tool.definition.ref.digest for tool in after}
+    return Changes(
+        added=tuple(name for name in new if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        modified=tuple(name for name, digest in new.items() if old.get(name, digest) != digest),
+    )

@@ -5,20 +5,35 @@ Line by line, so that a long list is read in slices; and the lines of an unchang
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
-from typing import TypedDict, cast
+from typing import TypedDict, TypeVar, cast
 
 import orjson
 
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
-from toolplug.discovery.kept import Kept
-from toolplug.discovery.known_server import ServerName
-from toolplug.discovery.pins import quarantining
-from toolplug.discovery.record import DiscoveryRecord, FoundTool, Status
-from toolplug.discovery.sanitised import KIND
-from toolplug.discovery.slices import in_slices
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, ServerName, Status
+from toolplug.discovery.sanitise import KIND
+from toolplug.discovery.server_state import Kept, quarantining
 from toolplug.errors import InvalidDefinition, StoreRefused
+
+SLICE_S = 0.005
+
+T = TypeVar("T")
+
+
+async def in_slices(items: Iterable[T], *, slice_s: float = SLICE_S) -> list[T]:
+    """All that the iterable gives; after each few milliseconds everybody else has a turn."""
+    clock = asyncio.get_running_loop().time
+    done: list[T] = []
+    began = clock()
+    for item in items:
+        done.append(item)
+        if clock() - began > slice_s:
+            await asyncio.sleep(0)
+            began = clock()
+    return done
 
 
 class _Header(TypedDict):

@@ -12,8 +12,8 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Carrier, Plan, Tool
 from toolplug.errors import ToolError
-from toolplug.execution.ledger import Ledger
-from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.accounting import Ledger
+from toolplug.execution.limits import SourceSwitch
 from toolplug.stores.store import Store
 
 MAX_CHARACTERS = 100_000

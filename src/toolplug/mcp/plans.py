@@ -7,26 +7,52 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, no_report
+from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Approval, Gate, Plan, Series, Setting, Target, Tool
-from toolplug.discovery.known_server import ServerName
-from toolplug.discovery.record import FoundTool
-from toolplug.discovery.sanitised import KIND
+from toolplug.catalog.schema import Schema, compiled
+from toolplug.discovery.record import FoundTool, ServerName
+from toolplug.discovery.sanitise import KIND
 from toolplug.errors import ToolError
-from toolplug.execution.current_hooks import CurrentHooks
-from toolplug.execution.gates import TenantsGate
-from toolplug.execution.knobs import DEFAULT_DRAIN_S, Effective, Layer, effective
-from toolplug.execution.ledger import Ledger, Level
-from toolplug.execution.source_away import SourceAway
-from toolplug.execution.tool_rule import NO_RULE, Policy, ToolRule
-from toolplug.mcp.answers import result_of
-from toolplug.mcp.connection import BadAnswer, ServerRefused
-from toolplug.mcp.line import Line
-from toolplug.mcp.reach import Reach
+from toolplug.execution.accounting import Ledger, Level
+from toolplug.execution.policies import NO_RULE, CurrentHooks, Policy, TenantsGate, ToolRule
+from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, Effective, Layer, effective
+from toolplug.execution.results import SourceAway
+from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
+from toolplug.mcp.connection_strategies import Line, Reach
 from toolplug.mcp.server import Server
-from toolplug.toolsets.around import Around
+from toolplug.toolsets.declared import Around
+
+UNFIT = "structured content that does not fit the tool's output schema"
+
+
+def result_of(answer: Answer, output: Schema | None) -> ToolResult:
+    """The result: what is text as its output, a line each; every other block as a part.
+
+    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays.
+    """
+    text: list[str] = []
+    parts: list[Mapping[str, object]] = []
+    for block in answer.content:
+        words = block.get("text")
+        if block.get("type") == "text" and isinstance(words, str):
+            text.append(words)
+        else:
+            parts.append(block)
+    status = ToolStatus.TOOL_ERROR if answer.is_error else ToolStatus.SUCCESS
+    structured = answer.structured
+    if structured is None or output is None or answer.is_error or _fits(structured, output):
+        return ToolResult("", "", "\n".join(text), status, structured, tuple(parts), EMPTY)
+    return ToolResult("", "", "\n".join(text), status, None, tuple(parts), {"left_out": UNFIT})
+
+
+def _fits(structured: object, output: Schema) -> bool:
+    try:
+        return compiled(output.text).is_valid(structured)
+    except (TypeError, ValueError):
+        return False
+
 
 MAX_LABELS = 200
 """Tools of a server with metrics of their own; a server may call its tools otherwise every second."""

@@ -16,7 +16,7 @@ from pluggy import HookImpl
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.plan import Carrier, Observer, Switch
-from toolplug.execution.jobs import Job
+from toolplug.execution.task_runner import Job
 from toolplug.providers.generation import Generation
 from toolplug.providers.hooks import PROJECT, HookSpecs
 

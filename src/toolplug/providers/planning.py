@@ -11,15 +11,14 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Approval, Artifacts, Carrier, Plan, Replay, Setting, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.execution.knobs import DEFAULT_ORIGIN, Layer, effective
-from toolplug.execution.ledger import Ledger, level_of
-from toolplug.execution.switch import SourceSwitch
-from toolplug.execution.tool_rule import DEFAULT_POLICY, NO_RULE, ToolRule
+from toolplug.execution.accounting import Ledger, level_of
+from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.policies import DEFAULT_POLICY, NO_RULE, ToolRule
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, Layer, effective
 from toolplug.providers.authoring import BoundTool, bound_tools
-from toolplug.providers.entry import ProviderEntry
+from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import called, owner
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.state import ProviderState
 
 _LOG = logging.getLogger("toolplug.providers")
 

@@ -19,11 +19,9 @@ from toolplug.catalog.plan import (
     Target,
     Tool,
 )
-from toolplug.execution.current_hooks import CurrentHooks, Hooks
-from toolplug.execution.gates import PolicyGate
-from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits, effective
-from toolplug.execution.ledger import Ledger
-from toolplug.execution.tool_rule import Policy
+from toolplug.execution.accounting import Ledger
+from toolplug.execution.policies import CurrentHooks, Hooks, Policy, PolicyGate
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits, effective
 from toolplug.sessions.session_tool import KIND, SOURCE
 
 DEADLINE_S = 30.0

@@ -4,19 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Plan, Target, Tool
-from toolplug.execution.current_hooks import CurrentHooks
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, effective
+from toolplug.catalog.plan import Approval, Artifacts, Carrier, Plan, Replay, Target, Tool
+from toolplug.execution.accounting import CallSeries, Ledger
+from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.policies import CurrentHooks, Hooks
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Basis, Layer, effective
 from toolplug.execution.results import unavailable
-from toolplug.execution.switch import SourceSwitch
-from toolplug.toolsets.around import Around
 from toolplug.toolsets.opened import NotOpened
 from toolplug.toolsets.toolset import Toolset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """The memory and the rules around calls. `unknown` counts calls of names that nobody lists.
+
+    `limits()` gives the limits for every tool, and `hooks()` the host-wide hooks, as they are now.
+    """
+
+    unknown: CallSeries
+    ledger: Ledger
+    carrier: Carrier
+    limits: Callable[[], Layer]
+    hooks: Hooks = tuple
+    replay: Replay | None = None
+    approvals: Approval | None = None
+    artifacts: Artifacts | None = None
+
+
+_POLICY = "policy"
+
+
+def limited(catalog: Catalog, layer: Layer, ledger: Ledger, artifacts: Artifacts | None) -> Catalog:
+    """The same tools under the limits of this level, too (CONTRACT.md section 2).
+
+    A timeout or size of a tool's own rule stays; a counter counts the calls of all these tools together, whoever makes
+    them. Tools whose limits are drawn from no levels are left as they are.
+    """
+
+    def change(_: ToolDefinition, plan: Plan) -> Plan:
+        if not isinstance(plan.basis, Basis):
+            return plan
+        held = plan.basis.within(layer).effective(ledger)
+        policy = [item for item in plan.settings if item.knob == _POLICY]
+        return replace(
+            plan,
+            timeout_s=held.timeout_s,
+            max_result_bytes=held.max_result_bytes,
+            limiters=held.limiters,
+            retry=held.retry,
+            artifacts=artifacts if held.artifacts else None,
+            settings=(*policy, *held.settings),
+            basis=held.basis,
+        )
+
+    return catalog.planned(change)
+
 
 KIND = "toolset"
 

@@ -13,7 +13,7 @@ from tests.mcp.client import hostile
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import Connect, ServerConnection
 from toolplug.mcp.sdk.connecting import connector
-from toolplug.mcp.transport import Command
+from toolplug.mcp.server import Command
 
 Opened = Callable[..., AbstractAsyncContextManager[ServerConnection]]
 

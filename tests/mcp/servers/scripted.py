@@ -11,21 +11,19 @@ from typing import Self
 
 from toolplug import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.call import Report
-from toolplug.discovery.kept import NOTHING
-from toolplug.discovery.known_server import ServerName
 from toolplug.discovery.listing import ListReader
-from toolplug.discovery.record import DiscoveryRecord
+from toolplug.discovery.record import DiscoveryRecord, ServerName
+from toolplug.discovery.server_state import NOTHING
+from toolplug.execution.accounting import Ledger
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits
+from toolplug.execution.task_runner import Lanes
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange
-from toolplug.mcp.server import Server
+from toolplug.mcp.server import Command, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.mcp.transport import Command, Transport
 from toolplug.stores.memory import MemoryStore
-from toolplug.toolsets.around import Around
+from toolplug.toolsets.declared import Around
 
 ME = Principal(subject="me", scopes=frozenset({"tools:call"}))
 TIME = Server(name=ServerName("time"), transport=Command(command="time"))

@@ -11,9 +11,8 @@ from tests.virtual_time import VIRTUAL
 
 from toolplug import ToolResult
 from toolplug.catalog.call import Report
-from toolplug.mcp.answers import UNFIT
 from toolplug.mcp.connection import Answer, BadAnswer, ConnectionFailed, ServerRefused
-from toolplug.mcp.plans import MAX_LABELS, OTHER
+from toolplug.mcp.plans import MAX_LABELS, OTHER, UNFIT
 from toolplug.testing import check_executor
 
 pytestmark = pytest.mark.anyio

@@ -9,12 +9,12 @@ import pytest
 from tests.mcp.servers.scripted import ME, TIME, Desk, record, run, settled, tool
 
 from toolplug import Principal
-from toolplug.discovery.known_server import ServerName
-from toolplug.execution.knobs import Layer, Limits
-from toolplug.execution.tool_rule import ToolRule
+from toolplug.discovery.record import ServerName
+from toolplug.execution.policies import ToolRule
+from toolplug.execution.resolved_limits import Layer, Limits
 from toolplug.mcp.server import Server
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.toolsets.limited import limited
+from toolplug.toolsets.declared import limited
 
 pytestmark = pytest.mark.anyio
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import httpx2
 
 from toolplug.execution.egress import Egress, Resolve, resolved
-from toolplug.execution.own_thread import in_own_thread
-from toolplug.mcp.child import secrets_of
+from toolplug.execution.threads import in_own_thread
+from toolplug.mcp.child_process import secrets_of
 from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
-from toolplug.mcp.sdk.life import Life
+from toolplug.mcp.sdk.connection_task import Life
 from toolplug.mcp.sdk.oauth import KeptToken, WithToken
 from toolplug.mcp.sdk.pinned_transport import CheckedNetwork
-from toolplug.mcp.sdk.wire import Wire, over_http, over_pipes
-from toolplug.mcp.transport import ClientCredentials, Command, Endpoint, Transport
+from toolplug.mcp.sdk.streams import Wire, over_http, over_pipes
+from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Transport
 
 _PORTS = {"http": 80, "https": 443}
 

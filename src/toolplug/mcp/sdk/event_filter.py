@@ -4,19 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import httpx2
 import orjson
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from toolplug.catalog.counted import counted
-from toolplug.mcp.paced_log import PacedLog
-from toolplug.mcp.sdk.failure_codes import BAD_ANSWER, FAILED
-from toolplug.mcp.sdk.patience import Patience
+from toolplug.catalog.text import counted
+from toolplug.mcp.child_output import PacedLog
+from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_wanted
 from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES
-from toolplug.mcp.sdk.wanted import is_wanted
+
+AFTERWARDS_S = 5.0
+
+
+class Patience:
+    """One request's: without end, and five seconds from when it was cancelled on.
+
+    A server of the older era is told of a cancellation in another request, and may never end the one that it is about.
+    """
+
+    def __init__(self, afterwards_s: float = AFTERWARDS_S) -> None:
+        self._afterwards_s = afterwards_s
+        self._until: float | None = None
+        self._waiting: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncGenerator[None]:
+        """Wait for a part of the answer. Raises `TimeoutError`."""
+        waiting = asyncio.timeout_at(self._until)
+        async with waiting:
+            self._waiting = waiting
+            try:
+                yield
+            finally:
+                self._waiting = None
+
+    def end_soon(self) -> None:
+        """Nobody wants the answer any more."""
+        self._until = asyncio.get_running_loop().time() + self._afterwards_s
+        if self._waiting is not None:
+            self._waiting.reschedule(self._until)
+
 
 MAX_GARBAGE = 1_000
 _AT_ONCE = 64

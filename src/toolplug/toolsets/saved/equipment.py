@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
-from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.kept import Kept
-from toolplug.catalog.plan import Series
+from toolplug.catalog.catalog import Catalog, Kept
+from toolplug.catalog.definition import Note
+from toolplug.catalog.plan import Series, Tool
 from toolplug.execution.live import Joint, LiveCatalog, joined
-from toolplug.toolsets.saved.equipped import Stays, equipped
-from toolplug.toolsets.saved.owner import Owner
-from toolplug.toolsets.saved.saved_toolset import SavedToolset
+from toolplug.toolsets.saved.saved_toolset import Owner, SavedToolset
+
+Stays = Callable[[Tool], bool]
+"""Is this tool listed whatever is equipped: without it nobody could choose again."""
+
+
+def equipped(catalog: Catalog, toolset: SavedToolset, stays: Stays) -> Catalog:
+    """The tools of the document that the catalog has, in its order and with its notes; then those that stay.
+
+    It only leaves out: what the owner could not call before is not in it.
+    """
+    chosen = frozenset(toolset.tools)
+    kept = catalog.where(lambda tool: tool.definition.name in chosen or stays(tool))
+    notes = {item.tool: [Note(note.name, note.text) for note in item.notes] for item in toolset.notes}
+    return kept.annotated(notes).ordered(toolset.tools)
+
+
+def chosen_only(tool: Tool) -> bool:
+    """No tool stays that the document does not name."""
+    return False
 
 
 class Equipment:
