@@ -1,4 +1,4 @@
-"""One request carried out: a tool's function is called, and whatever it does becomes one answer."""
+"""Answering one request: runs the tool's function in a task or thread and turns the outcome into one answer."""
 
 from __future__ import annotations
 

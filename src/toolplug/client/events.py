@@ -1,4 +1,4 @@
-"""The events of one session, over as many connections as it takes."""
+"""The events of one session as values, over as many connections as it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to one host under one credential."""
+"""HTTP requests to one host under one credential, and the errors that its answers stand for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session of an application that is entered: it listens, lends and answers until it is over."""
+"""One entered session of an application: its event stream, its tools and the requests that it answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application asks of its session at the host (CONTRACT.md section 6)."""
+"""The requests that an application makes to its session (CONTRACT.md section 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Python function as a tool that an application lends."""
+"""Python functions as tools that an application lends, and the capabilities that it declares."""
 
 from __future__ import annotations
 

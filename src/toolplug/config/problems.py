@@ -1,4 +1,4 @@
-"""From a pydantic ValidationError to problems with places, in plain words, and without a secret in them."""
+"""Problems with a file, line and path from pydantic's validation errors, in plain words and without secrets."""
 
 from __future__ import annotations
 

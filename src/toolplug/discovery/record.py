@@ -1,4 +1,4 @@
-"""What is known of a server's tools, as everybody may read it."""
+"""The discovery record of a server, the difference between two of them, and the server that it describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record as the store has it: one line of JSON about the server, then one for each tool.
+"""The stored form of a discovery record: one line of JSON about the server, then one line for each tool.
 
 Line by line, so that a long list is read in slices; and the lines of an unchanged list need not be read again.
 """

@@ -1,4 +1,4 @@
-"""What is kept of a server, and how each thing that can happen changes it."""
+"""The state of one server's discovery, each transition of it, and the accepted definitions of a pinned server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One server that is known: when it is asked for its tools, by whom, and what becomes of the answer."""
+"""Scheduling the discovery of one server: when it is listed, how many at once, and the backoff after a failure."""
 
 from __future__ import annotations
 

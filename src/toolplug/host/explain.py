@@ -1,4 +1,4 @@
-"""Why a tool can be called, or cannot: every gate in the order of a call, with what decided (CONTRACT.md section 3)."""
+"""Explaining why a tool can be called or not: every gate in order, and the nearest names of an unknown tool."""
 
 from __future__ import annotations
 

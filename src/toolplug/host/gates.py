@@ -1,4 +1,4 @@
-"""What one gate on the way of a call says to a caller."""
+"""The gates of `explain`: for each, whether it lets a caller's call pass, and what decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that runs under one entered host: opened in order, closed in the reverse one."""
+"""Everything that runs under one entered host: opened in order, closed in reverse, each part with what it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running host changes when its configuration is read again or a provider is switched, and what it cannot."""
+"""Reloading a host: what changes in place, what needs a restart, and the difference that `toolplug diff` shows."""
 
 from __future__ import annotations
 

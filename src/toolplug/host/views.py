@@ -1,4 +1,4 @@
-"""Whose catalog: which tools a caller sees, as an executor that follows every change (CONTRACT.md section 5)."""
+"""A caller's catalog: the executor for a principal, agent, session and request filter (CONTRACT.md section 5)."""
 
 from __future__ import annotations
 

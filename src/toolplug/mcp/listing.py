@@ -1,4 +1,4 @@
-"""What one connection lists: read before the first call goes over it, and again whenever the server says so."""
+"""Listing the tools of one connection: before its first call, and again after `list_changed`, at most once a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plans of a server's tools: what stands around a call that goes to it."""
+"""Plans of an MCP server's tools, and the conversion of its answers into results."""
 
 from __future__ import annotations
 

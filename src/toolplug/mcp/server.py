@@ -1,4 +1,4 @@
-"""An MCP server as it is configured: how it is reached, and the rules around its tools."""
+"""The configuration of one MCP server: how it is reached, and the rules for its tools."""
 
 from __future__ import annotations
 

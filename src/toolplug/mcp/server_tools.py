@@ -1,4 +1,4 @@
-"""The tools of one MCP server as executors: one for everybody, one for each session, one for callers without any.
+"""The tools of one MCP server as executors: shared, for each session, and for callers without a session.
 
 DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── Link: one connection for everybody
                                      ├─ `lone` ── LoneLine: one for each call

@@ -1,4 +1,4 @@
-"""What the sessions of one host share."""
+"""Services, limits and counters that the sessions of one host share, and their background work."""
 
 from __future__ import annotations
 

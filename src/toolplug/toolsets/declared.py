@@ -1,4 +1,4 @@
-"""Tools that are listed before the executor that runs them is made: a call makes it first."""
+"""Toolsets with declared tools, listed before their executor exists, and the limits of a toolset."""
 
 from __future__ import annotations
 

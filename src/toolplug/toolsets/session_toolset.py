@@ -1,4 +1,4 @@
-"""One session's share of a toolset whose factory runs once for each session."""
+"""Toolsets with an executor for each session, for each call, or on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `mcp_servers:` sections of the configuration and of the user's own file: a wrong entry costs only itself."""
+"""The `mcp_servers:` sections of the configuration and of the user's own file; a wrong entry costs only itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of providers.yaml, but for what each provider defines itself (CONTRACT.md section 2)."""
+"""The settings of providers.yaml as pydantic models, but for providers and MCP servers (CONTRACT.md section 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The executors of all MCP servers of a host, kept up with what discovery finds."""
+"""The running MCP servers of a host: their executors and handles, kept up with discovery, and their metrics."""
 
 from __future__ import annotations
 

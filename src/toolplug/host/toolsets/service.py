@@ -1,4 +1,4 @@
-"""Where toolsets and allowlists of a running host are registered: by the file, by code, and over HTTP."""
+"""The toolsets and allowlists of a running host: from the file, from code, and over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection from its start to its end, lived by a task of its own.
+"""One connection of the SDK from handshake to end, in a task of its own, with its notifications.
 
 The SDK's task groups and cancel scopes stay within that task, so that what breaks in them reaches nobody else.
 """

@@ -1,4 +1,4 @@
-"""The events of a server's stream that are messages; what is none costs its event and a count."""
+"""Filtering a server's event stream: messages pass, the rest is counted, a cancelled request waits only briefly."""
 
 from __future__ import annotations
 

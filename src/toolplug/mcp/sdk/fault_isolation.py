@@ -1,4 +1,4 @@
-"""What the SDK's HTTP transport sees of a server: for each request that it posts exactly one readable answer.
+"""An HTTP transport that gives the SDK exactly one readable answer for each request, whatever the server does.
 
 An exception out of one request ends the SDK's transport, and with it every other request. So each failure becomes a
 JSON-RPC error of the one request, under a code that `connecting` reads back.

@@ -1,4 +1,4 @@
-"""The two ways to a server, as the streams that the SDK's dispatcher works on."""
+"""The streams for the SDK's dispatcher, over a child process or over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every owner has equipped now, in memory, and the executors that follow it."""
+"""The toolset that each owner has equipped, and the executors that follow it."""
 
 from __future__ import annotations
 
