@@ -7,8 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from toolplug.discovery.listing import ListReader
-from toolplug.discovery.record import DiscoveryRecord, FoundTool
-from toolplug.discovery.server_state import Kept
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, Kept
 from toolplug.mcp.connection import BadAnswer, ConnectionFailed, ServerConnection, ServerRefused
 
 SOON_S = 0.3

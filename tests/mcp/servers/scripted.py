@@ -12,8 +12,7 @@ from typing import Self
 from toolplug import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.call import Report
 from toolplug.discovery.listing import ListReader
-from toolplug.discovery.record import DiscoveryRecord, ServerName
-from toolplug.discovery.server_state import NOTHING
+from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
 from toolplug.execution.accounting import Ledger
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
