@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from toolplug.config.masking import looks_secret, named_arguments, password_in
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import own_text, right_shape
+from toolplug.config.wording import own_text, right_shape
 from toolplug.config.yaml_tree import Value, shown_path
 from toolplug.errors import ConfigError, Problem
 
