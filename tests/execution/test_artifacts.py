@@ -40,7 +40,7 @@ def artifacts(store: MemoryStore) -> Artifacts:
 
 @pytest.fixture
 def reader(artifacts: Artifacts, stage: Stage) -> LiveCatalog:
-    return LiveCatalog(stage.series, read_result(artifacts, stage.ledger, stage.lanes))
+    return LiveCatalog(stage.counters, read_result(artifacts, stage.accounting, stage.runner))
 
 
 async def tool(call: object, context: object) -> str:

@@ -82,7 +82,7 @@ async def test_the_earlier_of_two_steps_answers_and_the_later_is_not_asked(
     rules = both(earlier[1], later[1])
     arguments = rules.pop("arguments", {})
     if rules.pop("full", False):
-        stage.brake.running = stage.brake.limit
+        stage.abandoned.running = stage.abandoned.limit
 
     for limiter in rules.get("limiters", ()):
         if isinstance(limiter, Rate):

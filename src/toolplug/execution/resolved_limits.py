@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolplug.catalog.plan import Limiter, Retry, Setting
 from toolplug.catalog.text import counted
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
-from toolplug.execution.accounting import Ledger, Level
+from toolplug.execution.accounting import CallAccounting, LevelKey
 
 T = TypeVar("T")
 
@@ -56,41 +56,41 @@ class Limits(BaseModel):
 NO_LIMITS = Limits()
 
 
-class Layer(NamedTuple):
+class LimitLevel(NamedTuple):
     """The limits of one level and where each of its knobs was set."""
 
-    level: Level
+    level: LevelKey
     limits: Limits
     origin: Callable[[str], str]
 
 
-class Basis(NamedTuple):
+class LimitSources(NamedTuple):
     """What the limits of one tool are drawn from: its levels, the widest first, and what is known of the tool itself.
 
     `layers` are those for every tool and of its provider, then, where there are any, of a toolset and of the tool.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[LimitLevel, ...]
     wished_timeout_s: float | None
     blocking: bool
     repeatable: bool
 
-    def within(self, layer: Layer) -> Basis:
+    def within(self, layer: LimitLevel) -> LimitSources:
         """With one level more: narrower than the provider's, wider than the tool's own."""
         return self._replace(layers=(*self.layers[:_WIDER], layer, *self.layers[_WIDER:]))
 
-    def effective(self, ledger: Ledger) -> Effective:
+    def resolve(self, accounting: CallAccounting) -> ResolvedLimits:
         """What this comes to."""
-        return effective(
+        return resolve_limits(
             self.layers,
-            ledger,
+            accounting,
             wished_timeout_s=self.wished_timeout_s,
             blocking=self.blocking,
             repeatable=self.repeatable,
         )
 
 
-class Effective(NamedTuple):
+class ResolvedLimits(NamedTuple):
     """What holds for one tool, with every knob as `explain` shows it."""
 
     timeout_s: float
@@ -100,12 +100,17 @@ class Effective(NamedTuple):
     retry: Retry | None
     limiters: tuple[Limiter, ...]
     settings: tuple[Setting, ...]
-    basis: Basis
+    basis: LimitSources
 
 
-def effective(
-    layers: Sequence[Layer], ledger: Ledger, *, wished_timeout_s: float | None, blocking: bool, repeatable: bool
-) -> Effective:
+def resolve_limits(
+    layers: Sequence[LimitLevel],
+    accounting: CallAccounting,
+    *,
+    wished_timeout_s: float | None,
+    blocking: bool,
+    repeatable: bool,
+) -> ResolvedLimits:
     """What these layers (every tool, provider, toolset, tool: in this order) come to for one tool.
 
     `wished_timeout_s` is the tool author's own: it stands between the provider's setting and that for every tool.
@@ -122,8 +127,8 @@ def effective(
     retries = knobs.pick("retries", 0, str)
     if retries.value and not repeatable:
         knobs.replace("retries", "0", "the tool is neither read-only nor idempotent")
-    limiters = knobs.limiters(ledger, blocking)
-    return Effective(
+    limiters = knobs.limiters(accounting, blocking)
+    return ResolvedLimits(
         timeout.value,
         result_bytes.value,
         drain.value,
@@ -131,7 +136,7 @@ def effective(
         Retry(retries.value) if retries.value and repeatable else None,
         limiters,
         tuple(knobs.settings),
-        Basis(tuple(layers), wished_timeout_s, blocking, repeatable),
+        LimitSources(tuple(layers), wished_timeout_s, blocking, repeatable),
     )
 
 
@@ -145,7 +150,7 @@ class _Picked(NamedTuple, Generic[T]):
 class _Knobs:
     """Collects what `explain` shows while the knobs are read."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[LimitLevel]) -> None:
         self._layers = layers
         self.settings: list[Setting] = []
 
@@ -163,7 +168,7 @@ class _Knobs:
         """Show another value of a knob that has been picked."""
         self.settings = [Setting(knob, value, origin) if item.knob == knob else item for item in self.settings]
 
-    def limiters(self, ledger: Ledger, blocking: bool) -> tuple[Limiter, ...]:
+    def limiters(self, accounting: CallAccounting, blocking: bool) -> tuple[Limiter, ...]:
         """Every level's breaker, then every rate, then every concurrency limit; the most specific level first.
 
         So a call that its own tool's limit refuses takes nothing from the limits above.
@@ -175,22 +180,22 @@ class _Knobs:
             limits = layer.limits
             if limits.breaker is not None:
                 failures, open_for = limits.breaker.failures, limits.breaker.open_for
-                breakers.append(ledger.breaker(layer.level, failures, open_for))
+                breakers.append(accounting.breaker(layer.level, failures, open_for))
                 self._show("breaker", f"{counted(failures, 'failure')}, open for {format_duration(open_for)}", layer)
             if limits.rate is not None:
-                rates.append(ledger.rate(layer.level, limits.rate.count, int(limits.rate.per_s)))
+                rates.append(accounting.rate(layer.level, limits.rate.count, int(limits.rate.per_s)))
                 self._show("rate", format_rate(limits.rate), layer)
             if limits.max_concurrency is not None:
-                permits.append(ledger.permits(layer.level, limits.max_concurrency, limits.queue or 0))
+                permits.append(accounting.permits(layer.level, limits.max_concurrency, limits.queue or 0))
                 self._show("max_concurrency", str(limits.max_concurrency), layer)
                 self._show("queue", str(limits.queue or 0), layer, "queue" if limits.queue is not None else None)
         source = self._layers[1]
         if blocking and source.limits.max_concurrency is None:
-            permits.append(ledger.permits(source.level, DEFAULT_BLOCKING, source.limits.queue or 0))
+            permits.append(accounting.permits(source.level, DEFAULT_BLOCKING, source.limits.queue or 0))
             self.settings.append(Setting("max_concurrency", str(DEFAULT_BLOCKING), "default for synchronous tools"))
         return (*breakers, *rates, *permits)
 
-    def _show(self, knob: str, value: str, layer: Layer, set_by: str | None = "") -> None:
+    def _show(self, knob: str, value: str, layer: LimitLevel, set_by: str | None = "") -> None:
         origin = DEFAULT_ORIGIN if set_by is None else layer.origin(set_by or knob)
         self.settings.append(Setting(knob, value, origin))
 

@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, wait_expone
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Limiter, Plan, Retry
 from toolplug.execution.results import cut, failed, gone, limited, succeeded, timed_out
-from toolplug.execution.task_runner import Job
+from toolplug.execution.task_runner import RunningCall
 
 _SUCCESS = ToolStatus.SUCCESS
 
@@ -22,7 +22,7 @@ ASCII_SAFE = 4
 """A text of n characters has at most 4n bytes."""
 
 
-def begin(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> ToolResult | Running:
+def begin(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> ToolResult | StartedCall:
     """Take the first step: the result where the tool ended there, else what `finished` waits for.
 
     `call` is the caller's, `inner` the one that the target gets. The deadline counts from `began`.
@@ -32,23 +32,23 @@ def begin(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, beg
         seconds = allowed_seconds(plan, context, began)
         if began + seconds <= perf_counter():
             return timed_out(call, seconds)
-    if plan.brake.running >= plan.brake.limit:
-        return limited(call, plan.brake.refusal())
+    if plan.abandoned.running >= plan.abandoned.limit:
+        return limited(call, plan.abandoned.refusal())
     if plan.wants_context:
         deadline = asyncio.get_running_loop().time() + seconds - (perf_counter() - began)
         context = context._replace(deadline=deadline)
-    switch, series = plan.switch, plan.series
+    switch, counters = plan.switch, plan.counters
     switch.running += 1
-    series.in_flight += 1
+    counters.in_flight += 1
     try:
-        outcome = plan.carrier.start(plan.target, inner, context)
+        outcome = plan.runner.start(plan.target, inner, context)
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: HAZARDS.md
-        series.in_flight -= 1
+        counters.in_flight -= 1
         switch.leave()
         return sized(plan, failed(call, error, plan))
-    if type(outcome) is Job:
-        return Running(plan, outcome, began + seconds, seconds)
-    series.in_flight -= 1
+    if type(outcome) is RunningCall:
+        return StartedCall(plan, outcome, began + seconds, seconds)
+    counters.in_flight -= 1
     switch.leave()
     if type(outcome) is str and len(outcome) * ASCII_SAFE <= plan.max_result_bytes and outcome.isascii():
         return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
@@ -64,60 +64,61 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
     return max(min(most, left + perf_counter() - began), 0.0)
 
 
-async def finished(call: ToolCall, running: Running) -> ToolResult:
+async def finished(call: ToolCall, started: StartedCall) -> ToolResult:
     """Wait for the tool's end or the deadline. Only the caller's own cancellation escapes."""
-    job = running.job
+    running = started.running
     try:
-        in_time = await job.wait(running.until - perf_counter())
+        in_time = await running.wait(started.until - perf_counter())
     except (asyncio.CancelledError, GeneratorExit):
-        running.abandon()
+        started.abandon()
         raise
     if not in_time:
-        running.abandon()
-        return timed_out(call, running.seconds)
-    plan = running.plan
-    return sized(plan, succeeded(call, job.value, plan) if job.error is None else failed(call, job.error, plan))
+        started.abandon()
+        return timed_out(call, started.seconds)
+    plan = started.plan
+    error = running.error
+    return sized(plan, succeeded(call, running.value, plan) if error is None else failed(call, error, plan))
 
 
-class Running:
+class StartedCall:
     """A tool that has been started and not ended: gives everything back when it does, whoever still waits."""
 
-    __slots__ = ("_abandoned", "_then", "job", "plan", "seconds", "until")
+    __slots__ = ("_abandoned", "_then", "plan", "running", "seconds", "until")
 
-    def __init__(self, plan: Plan, job: Job, until: float, seconds: float) -> None:
+    def __init__(self, plan: Plan, running: RunningCall, until: float, seconds: float) -> None:
         self.plan: Plan = plan
-        self.job: Job = job
+        self.running: RunningCall = running
         self.until: float = until
         self.seconds: float = seconds
         self._abandoned = False
         self._then: Callable[[], None] | None = None
-        job.when_done(self._ended)
+        running.when_done(self._ended)
 
     def then(self, release: Callable[[], None]) -> None:
         """Call back once when the tool itself has ended; at once if it has."""
-        if self.job.done:
+        if self.running.done:
             release()
         else:
             self._then = release
 
     def abandon(self) -> None:
         """Its caller has been answered without it."""
-        if not self.job.done and not self._abandoned:
+        if not self.running.done and not self._abandoned:
             self._abandoned = True
-            self.plan.brake.abandon()
+            self.plan.abandoned.abandon()
 
     def _ended(self) -> None:
         plan = self.plan
-        plan.series.in_flight -= 1
+        plan.counters.in_flight -= 1
         plan.switch.leave()
         if self._abandoned:
-            plan.brake.running -= 1
+            plan.abandoned.running -= 1
         if self._then is not None:
             self._then()
 
 
 def sized(plan: Plan, result: ToolResult) -> ToolResult:
-    """The result within its plan's limit; one that is over it is cut, or kept whole by `guarded` beforehand."""
+    """The result within its plan's limit; one that is over it is cut, or kept whole by `run_pipeline` beforehand."""
     size = len(result.output)
     if size * ASCII_SAFE <= plan.max_result_bytes or plan.artifacts is not None:
         return result
@@ -133,7 +134,7 @@ _backoff = wait_exponential_jitter(multiplier=FIRST_PAUSE_S, max=LAST_PAUSE_S, j
 class Tries:
     """One call on its way to the target. `reached` is true from the first attempt on."""
 
-    __slots__ = ("_began", "_call", "_context", "_held", "_inner", "_plan", "_running", "_seconds", "_until", "reached")
+    __slots__ = ("_began", "_call", "_context", "_held", "_inner", "_plan", "_seconds", "_started", "_until", "reached")
 
     def __init__(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> None:
         self.reached: bool = False
@@ -145,7 +146,7 @@ class Tries:
         self._seconds = allowed_seconds(plan, context, began)
         self._until = began + self._seconds
         self._held: list[Limiter] = []
-        self._running: Running | None = None
+        self._started: StartedCall | None = None
 
     async def made(self) -> ToolResult:
         """Admitted by every limiter, then tried: the refusal, or the result of the last attempt."""
@@ -163,8 +164,8 @@ class Tries:
     async def _refused(self) -> ToolResult | None:
         """Ask the breaker of abandoned calls and then each limiter, in order; keep what admits."""
         plan = self._plan
-        if plan.brake.running >= plan.brake.limit:
-            return limited(self._call, plan.brake.refusal())
+        if plan.abandoned.running >= plan.abandoned.limit:
+            return limited(self._call, plan.abandoned.refusal())
         for limiter in plan.limiters:
             deadline = asyncio.get_running_loop().time() + self._until - perf_counter()
             try:
@@ -184,8 +185,8 @@ class Tries:
             return gone(self._call)
         self.reached = True
         outcome = begin(self._plan, self._call, inner, self._context, self._began)
-        if isinstance(outcome, Running):
-            self._running = outcome
+        if isinstance(outcome, StartedCall):
+            self._started = outcome
             return await finished(self._call, outcome)
         return outcome
 
@@ -211,10 +212,10 @@ class Tries:
         """The caller has its answer; the places go back now, or when the tool itself ends."""
         for limiter in self._held:
             limiter.answered(status)
-        if self._running is None:
+        if self._started is None:
             self._release()
         else:
-            self._running.then(self._release)
+            self._started.then(self._release)
 
     def _release(self) -> None:
         for limiter in self._held:

@@ -3,7 +3,7 @@
     switch → gates → decode → validate → hooks → replay → breaker, rate, concurrency → target → encode, size → count
 
 Order and texts are CONTRACT.md section 3. What every call needs stands here and in `attempt`; a plan with more around
-it (hooks, limiters, retries, artifacts), and a call with an idempotency key, goes through `guarded` on the way.
+it (hooks, limiters, retries, artifacts), and a call with an idempotency key, goes through `run_pipeline` on the way.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from toolplug.catalog.schema import compiled
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import cut, denied, ended, failed, gone, readable, unavailable
-from toolplug.execution.retries import Running, Tries, begin, finished, sized
+from toolplug.execution.retries import StartedCall, Tries, begin, finished, sized
 from toolplug.signatures.values import decoded
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
 
 
-async def guarded(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> ToolResult:
+async def run_pipeline(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> ToolResult:
     """Hooks, then approval, then replay, then limiters, then the target with its retries; the hooks hear the result."""
     result = await _vetoed(plan, call, inner, context)
     if result is None and plan.approval is not None:
@@ -107,18 +107,18 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         result = sized(plan, failed(call, error, plan))
     if result is None:
         try:
-            if plan.guarded or context.idempotency_key is not None:
-                result = await guarded(plan, call, inner, context, began)
+            if plan.needs_pipeline or context.idempotency_key is not None:
+                result = await run_pipeline(plan, call, inner, context, began)
             else:
                 outcome = begin(plan, call, inner, context, began)
-                result = await finished(call, outcome) if isinstance(outcome, Running) else outcome
+                result = await finished(call, outcome) if isinstance(outcome, StartedCall) else outcome
         except (asyncio.CancelledError, GeneratorExit):
-            plan.series.record(ToolStatus.CANCELLED, perf_counter() - began)
+            plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  what stands around the target may fail too
             result = failed(call, error, plan)
     status = result.status
-    plan.series.record(status, perf_counter() - began)
+    plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.trace)
     return result

@@ -14,12 +14,12 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Approval, Tool
 from toolplug.discovery.service import Discovery
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.replay import Replays
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.gates import EquippedGate
 from toolplug.host.reload import wanted_providers
@@ -85,10 +85,10 @@ class Saved(NamedTuple):
         return None if toolset is None else EquippedGate(toolset, self.stays)
 
 
-def saved_setup(configuration: Configuration, store: Store, ledger: Ledger, catalog_of: CatalogOf) -> Saved:
+def saved_setup(configuration: Configuration, store: Store, accounting: CallAccounting, catalog_of: CatalogOf) -> Saved:
     """Saved toolsets that are not entered yet; `catalog_of` is asked by calls and requests only."""
     stays = Stays(configuration)
-    equipment = Equipment(ledger.series(UNKNOWN, UNKNOWN), stays)
+    equipment = Equipment(accounting.counters(UNKNOWN, UNKNOWN), stays)
     return Saved(stays, equipment, SavedToolsets(store, equipment, catalog_of))
 
 
@@ -166,8 +166,8 @@ def session_planner(configuration: Configuration, around: Surroundings, registry
     """Makes the plans of session tools under this configuration; host-wide hooks are those of the registry."""
     settings = configuration.settings
     return Planner(
-        around.ledger,
-        around.lanes,
+        around.accounting,
+        around.runner,
         replay=around.replay,
         approvals=around.approvals,
         artifacts=around.artifacts,
@@ -182,7 +182,7 @@ def registry_setup(
     configuration: Configuration,
     store: Store,
     approvals: Approvals,
-    ledger: Ledger,
+    accounting: CallAccounting,
     services: Services,
     session_ttl: Callable[[], float],
 ) -> Setup:
@@ -191,17 +191,19 @@ def registry_setup(
     `session_ttl()` is how long sessions live now: as long a result that was too long is kept (CONTRACT.md section 3).
     """
     settings = configuration.settings
-    lanes = Lanes()
+    runner = TaskRunner()
     artifacts = Artifacts(store, session_ttl)
-    around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts, approvals=approvals)
+    around = Surroundings(
+        accounting=accounting, runner=runner, replay=Replays(store), artifacts=artifacts, approvals=approvals
+    )
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
     return Setup(
         around=around,
-        lanes=lanes,
+        runner=runner,
         site_for=stored_sites(lambda: store, root, configuration.folder, services),
         namespace=settings.metrics.namespace,
-        tail=cache(lambda: read_result(artifacts, ledger, lanes)),
+        tail=cache(lambda: read_result(artifacts, accounting, runner)),
         resources=(root,) if isinstance(root, TemporaryRoot) else (),
     )
 
@@ -248,13 +250,13 @@ class Parts:
         settings = configuration.settings
         async with AsyncExitStack() as life:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
-            metrics, approvals, ledger = CollectorRegistry(), Approvals(store), Ledger()
-            saved = saved_setup(configuration, store, ledger, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
+            metrics, approvals, accounting = CollectorRegistry(), Approvals(store), CallAccounting()
+            saved = saved_setup(configuration, store, accounting, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
             setup = registry_setup(
                 configuration,
                 store,
                 approvals,
-                ledger,
+                accounting,
                 saved.services,
                 lambda: parts.configuration.settings.sessions.ttl,
             )

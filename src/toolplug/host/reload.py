@@ -9,10 +9,10 @@ from typing import NamedTuple
 from toolplug.catalog.catalog import Catalog, CatalogDiff, merged
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ConfigError, Problem, ProviderError
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.policies import TenantsGate
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.execution.threads import DaemonThreads
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import HostSettings
@@ -79,7 +79,7 @@ def _running(configuration: Configuration) -> dict[str, Wanted]:
 
 def _catalogs(providers: Mapping[str, Wanted], unknown: dict[str, None]) -> dict[str, Catalog]:
     """The tools of each provider that tells them before it runs; the keys of the others are noted."""
-    around = Surroundings(ledger=Ledger(), lanes=Lanes())
+    around = Surroundings(accounting=CallAccounting(), runner=TaskRunner())
     found: dict[str, Catalog] = {}
     for key, wanted in providers.items():
         try:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Kept
 from toolplug.catalog.layers import layered
-from toolplug.catalog.plan import Series
+from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.live import LiveCatalog, ToolExecutor, joined
@@ -212,8 +212,8 @@ class Views:
             return tools.view(lambda catalog: catalog.visible_to(principal))
         return tools.view(lambda catalog: self._refused(catalog).visible_to(principal))
 
-    def _unknown(self) -> Series:
-        return self._registry.ledger.series(UNKNOWN, UNKNOWN)
+    def _unknown(self) -> CallCounters:
+        return self._registry.accounting.counters(UNKNOWN, UNKNOWN)
 
 
 def _refused(catalog: Catalog) -> Catalog:

@@ -136,7 +136,7 @@ class _HostApp:
 
     def _note(self, exchange: Exchange, problem: HttpProblem) -> None:
         if self._host.entered:
-            note_refusal(self._host.registry.ledger, exchange, problem, f"{exchange.method} {exchange.template}")
+            note_refusal(self._host.registry.accounting, exchange, problem, f"{exchange.method} {exchange.template}")
 
     async def _serve_own(self, match: Match, exchange: Exchange, entrance: Entrance) -> None:
         exchange.template = match.template

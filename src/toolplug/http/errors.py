@@ -26,7 +26,7 @@ from toolplug.errors import (
     SessionRefused,
     StoreUnavailable,
 )
-from toolplug.execution.accounting import Ledger, audit
+from toolplug.execution.accounting import CallAccounting, audit
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import NOTHING, HttpProblem, store_unavailable
 
@@ -34,10 +34,10 @@ _REFUSED = frozenset({401, 403, 413, 421, 431})
 _UNDECIDED = "auth_unavailable"
 
 
-def note_refusal(ledger: Ledger, exchange: Exchange, problem: HttpProblem, target: str) -> None:
+def note_refusal(accounting: CallAccounting, exchange: Exchange, problem: HttpProblem, target: str) -> None:
     """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
     if problem.status in _REFUSED or problem.code == _UNDECIDED:
-        ledger.refused(problem.code)
+        accounting.refused(problem.code)
         audit("http.request", problem.code, exchange.principal, target, exchange.request_id)
 
 

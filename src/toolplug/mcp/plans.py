@@ -10,14 +10,14 @@ from typing import cast
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Approval, Gate, Plan, Series, Setting, Target, Tool
+from toolplug.catalog.plan import Approval, CallCounters, Gate, Plan, Setting, Target, Tool
 from toolplug.catalog.schema import Schema, compiled
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND
 from toolplug.errors import ToolError
-from toolplug.execution.accounting import Ledger, Level
+from toolplug.execution.accounting import CallAccounting, LevelKey
 from toolplug.execution.policies import NO_RULE, CurrentHooks, Policy, TenantsGate, ToolRule
-from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, Effective, Layer, effective
+from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel, ResolvedLimits, resolve_limits
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import Line, Reach
@@ -69,12 +69,12 @@ class Planner:
         self._around = around
         self._labels = labels
         self._level = _level(server.name)
-        self._layers = (around.limits(), Layer(self._level, server.limits, partial(server.origin, "limits")))
+        self._layers = (around.limits(), LimitLevel(self._level, server.limits, partial(server.origin, "limits")))
         self._observers = (CurrentHooks(around.hooks),)
         self._own: tuple[Gate, ...] = ()
         if server.name.tenant is not None:
             self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
-        self._held: dict[bool, Effective] = {}
+        self._held: dict[bool, ResolvedLimits] = {}
 
     @property
     def drain_s(self) -> float:
@@ -116,9 +116,9 @@ class Planner:
             target=target,
             schema=definition.parameters,
             switch=reach.switch,
-            series=self._labels.series(name),
-            brake=around.ledger.abandoned(*self._level),
-            carrier=around.carrier,
+            counters=self._labels.counters(name),
+            abandoned=around.accounting.abandoned(*self._level),
+            runner=around.runner,
             timeout_s=held.timeout_s,
             max_result_bytes=held.max_result_bytes,
             gates=(*self._own, *rule.gates(policy, partial(server.origin_of, name))),
@@ -140,38 +140,38 @@ class Planner:
             raise ValueError(f"the policy of server {self._server.name.id!r} is ask, and there is nobody to ask")
         return self._around.approvals
 
-    def _limits(self, name: str, rule: ToolRule, *, repeatable: bool) -> Effective:
+    def _limits(self, name: str, rule: ToolRule, *, repeatable: bool) -> ResolvedLimits:
         """What holds for a tool; worked out once for all that no rule speaks of."""
         if rule.limits != NO_RULE.limits:
-            own = Layer((*self._level, name), rule.limits, partial(self._server.origin, "tools", name, "limits"))
+            own = LimitLevel((*self._level, name), rule.limits, partial(self._server.origin, "tools", name, "limits"))
             return self._effective((*self._layers, own), repeatable)
         held = self._held.get(repeatable)
         if held is None:
             held = self._held[repeatable] = self._effective(self._layers, repeatable)
         return held
 
-    def _effective(self, layers: tuple[Layer, ...], repeatable: bool) -> Effective:
-        ledger = self._around.ledger
-        return effective(layers, ledger, wished_timeout_s=None, blocking=False, repeatable=repeatable)
+    def _effective(self, layers: tuple[LimitLevel, ...], repeatable: bool) -> ResolvedLimits:
+        accounting = self._around.accounting
+        return resolve_limits(layers, accounting, wished_timeout_s=None, blocking=False, repeatable=repeatable)
 
 
 class Labels:
     """The counters of one server's tools; those that come late share one, and so do all of added servers."""
 
-    def __init__(self, ledger: Ledger, server: ServerName) -> None:
-        self._ledger = ledger
+    def __init__(self, accounting: CallAccounting, server: ServerName) -> None:
+        self._accounting = accounting
         self._added = server.tenant is not None
         self._provider = f"{KIND}:{ADDED if self._added else server.id}"
         self._names: set[str] = set()
 
-    def series(self, name: str) -> Series:
+    def counters(self, name: str) -> CallCounters:
         """The counters of the tool of this name."""
         if self._added:
-            return self._ledger.series(self._provider, ADDED)
+            return self._accounting.counters(self._provider, ADDED)
         if name not in self._names and len(self._names) >= MAX_LABELS:
             name = OTHER
         self._names.add(name)
-        return self._ledger.series(self._provider, name)
+        return self._accounting.counters(self._provider, name)
 
 
 def calling(line: Line, definition: ToolDefinition) -> Target:
@@ -206,6 +206,6 @@ async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
     raise SourceAway("its definition has changed and waits for somebody to accept it", code="quarantined")
 
 
-def _level(name: ServerName) -> Level:
+def _level(name: ServerName) -> LevelKey:
     """Where the counters of a server stand: two tenants may call theirs alike."""
     return (KIND, name.id) if name.tenant is None else (f"{KIND} of {name.tenant}", name.id)

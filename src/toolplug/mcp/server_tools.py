@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.plan import Series
+from toolplug.catalog.plan import CallCounters
 from toolplug.discovery.record import DiscoveryRecord, FoundTool, ListingFailed
 from toolplug.execution.live import Joint, LiveCatalog
 from toolplug.mcp.connection import BadAnswer, Connect, ConnectionFailed, OnChange, ServerConnection, ServerRefused
@@ -47,7 +47,7 @@ class SessionTools(Joint):
 
     def __init__(
         self,
-        unknown: Series,
+        unknown: CallCounters,
         connect: Connect,
         endings: Endings,
         known: Known,
@@ -156,7 +156,7 @@ class ServerTools:
         self._on_change = on_change
         self._first = first
         self._pause = pause
-        self._labels = Labels(around.ledger, server.name)
+        self._labels = Labels(around.accounting, server.name)
         self._planner = Planner(server, around, self._labels)
         self._found: tuple[FoundTool, ...] = ()
         self._listed_once = False

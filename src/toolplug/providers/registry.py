@@ -19,9 +19,9 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.catalog.plan import Observer
 from toolplug.errors import ConfigError, Problem, ProviderError
-from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallMetrics, Ledger
+from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.providers.entry import ProviderEntry, ProviderRecord, ProviderState, Wanted, failed_record, recorded
 from toolplug.providers.generation import Generation, opened
@@ -125,7 +125,7 @@ class Setup:
     """
 
     around: Surroundings
-    lanes: Lanes
+    runner: TaskRunner
     site_for: SiteFor
     namespace: str = DEFAULT_NAMESPACE
     tail: Callable[[], Catalog] = Catalog
@@ -149,11 +149,11 @@ class FunctionRegistry(LiveCatalog):
     ) -> None:
         self._setup = setup if setup is not None else _standing_alone()
         self._life = AsyncExitStack()
-        super().__init__(self._setup.around.ledger.series(UNKNOWN, UNKNOWN))
+        super().__init__(self._setup.around.accounting.counters(UNKNOWN, UNKNOWN))
         self._instances = [_given(key, provider) for key, provider in providers.items()]
         self._metrics = metrics
         self._collectors = (
-            CallMetrics(self._setup.around.ledger, self._setup.namespace),
+            CallMetrics(self._setup.around.accounting, self._setup.namespace),
             ProviderCollectors(self._collected, self._setup.namespace),
         )
         self._slots: tuple[Slot, ...] = ()
@@ -167,8 +167,8 @@ class FunctionRegistry(LiveCatalog):
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as life:
-            await self._setup.lanes.open()
-            life.push_async_callback(self._setup.lanes.aclose)
+            await self._setup.runner.open()
+            life.push_async_callback(self._setup.runner.aclose)
             for resource in self._setup.resources:
                 await life.enter_async_context(resource)
             life.push_async_callback(self._end)
@@ -198,9 +198,9 @@ class FunctionRegistry(LiveCatalog):
         return self._routes
 
     @property
-    def ledger(self) -> Ledger:
+    def accounting(self) -> CallAccounting:
         """What this registry counts."""
-        return self._setup.around.ledger
+        return self._setup.around.accounting
 
     @property
     def around(self) -> Surroundings:
@@ -286,7 +286,7 @@ class FunctionRegistry(LiveCatalog):
     def _list(self) -> None:
         """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        hooks = self._hooks = observers(generations, self._setup.lanes)
+        hooks = self._hooks = observers(generations, self._setup.runner)
         self._own = {item.entry.key: _observed(item.catalog, hooks) for item in generations}
         parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
@@ -344,11 +344,11 @@ async def _all_closed(generations: Sequence[Generation]) -> None:
 
 
 def _standing_alone() -> Setup:
-    """The setup of a registry without a host: its own ledger, records in memory, files in a temporary directory."""
-    lanes, store, root = Lanes(), MemoryStore(), TemporaryRoot()
+    """The setup of a registry without a host: its own accounting, records in memory, files in a temporary directory."""
+    runner, store, root = TaskRunner(), MemoryStore(), TemporaryRoot()
     return Setup(
-        around=Surroundings(ledger=Ledger(), lanes=lanes),
-        lanes=lanes,
+        around=Surroundings(accounting=CallAccounting(), runner=runner),
+        runner=runner,
         site_for=stored_sites(lambda: store, root),
         resources=(store, root),
     )

@@ -6,8 +6,8 @@ from weakref import ref
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Series, Target, Tool
-from toolplug.execution.limits import Abandoned, SourceSwitch
+from toolplug.catalog.plan import CallCounters, Target, Tool
+from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import SOURCE
@@ -17,7 +17,7 @@ from toolplug.sessions.shared import Shared
 class LentTools(Joint):
     """What a plugin has registered; the default tools, where there are any, until it registers."""
 
-    def __init__(self, unknown: Series, default: ToolExecutor | None) -> None:
+    def __init__(self, unknown: CallCounters, default: ToolExecutor | None) -> None:
         self._own = LiveCatalog(unknown)
         super().__init__(unknown, self._own if default is None else default)
 
@@ -45,7 +45,7 @@ class Lending:
         self._shared = shared
         self._target = target
         self._switch = SourceSwitch()
-        self._brake = Abandoned(SOURCE)
+        self._abandoned = AbandonedCallLimit(SOURCE)
         self._kept: ref[LentTools] | None = None
 
     def executor(self, state: SessionState, *, reachable: bool) -> LentTools:
@@ -53,7 +53,7 @@ class Lending:
         lent = self._lent()
         if lent is None:
             lent = LentTools(
-                self._shared.planner.ledger.series("_unknown", "_unknown"),
+                self._shared.planner.accounting.counters("_unknown", "_unknown"),
                 None if state.registered else self._shared.neighbours.default_tools(state.tenant),
             )
             self._kept = ref(lent)
@@ -91,4 +91,4 @@ class Lending:
         kept = known.get(definition.name)
         if kept is not None and kept.definition is definition:
             return kept
-        return self._shared.planner.tool(definition, self._target, self._switch, self._brake)
+        return self._shared.planner.tool(definition, self._target, self._switch, self._abandoned)

@@ -183,7 +183,7 @@ class AgentTools:
 
     def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
         if toolset.limits is not None:
-            catalog = limited(catalog, toolset.limits, self._around.ledger, self._around.artifacts)
+            catalog = limited(catalog, toolset.limits, self._around.accounting, self._around.artifacts)
         return catalog.prefixed(toolset.prefix)
 
     def _lone_part(self, toolset: Toolset, source: PerSession) -> LiveCatalog:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Approval, Artifacts, Carrier, Plan, Replay, Target, Tool
-from toolplug.execution.accounting import CallSeries, Ledger
+from toolplug.catalog.plan import Approval, Artifacts, CallRunner, Plan, Replay, Target, Tool
+from toolplug.execution.accounting import CallAccounting, CallCounters
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.policies import CurrentHooks, Hooks
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Basis, Layer, effective
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel, LimitSources, resolve_limits
 from toolplug.execution.results import unavailable
 from toolplug.toolsets.opened import NotOpened
 from toolplug.toolsets.toolset import Toolset
@@ -27,10 +27,10 @@ class Around:
     `limits()` gives the limits for every tool, and `hooks()` the host-wide hooks, as they are now.
     """
 
-    unknown: CallSeries
-    ledger: Ledger
-    carrier: Carrier
-    limits: Callable[[], Layer]
+    unknown: CallCounters
+    accounting: CallAccounting
+    runner: CallRunner
+    limits: Callable[[], LimitLevel]
     hooks: Hooks = tuple
     replay: Replay | None = None
     approvals: Approval | None = None
@@ -40,7 +40,7 @@ class Around:
 _POLICY = "policy"
 
 
-def limited(catalog: Catalog, layer: Layer, ledger: Ledger, artifacts: Artifacts | None) -> Catalog:
+def limited(catalog: Catalog, layer: LimitLevel, accounting: CallAccounting, artifacts: Artifacts | None) -> Catalog:
     """The same tools under the limits of this level, too (CONTRACT.md section 2).
 
     A timeout or size of a tool's own rule stays; a counter counts the calls of all these tools together, whoever makes
@@ -48,9 +48,9 @@ def limited(catalog: Catalog, layer: Layer, ledger: Ledger, artifacts: Artifacts
     """
 
     def change(_: ToolDefinition, plan: Plan) -> Plan:
-        if not isinstance(plan.basis, Basis):
+        if not isinstance(plan.basis, LimitSources):
             return plan
-        held = plan.basis.within(layer).effective(ledger)
+        held = plan.basis.within(layer).resolve(accounting)
         policy = [item for item in plan.settings if item.knob == _POLICY]
         return replace(
             plan,
@@ -98,9 +98,9 @@ def _target(toolset: Toolset, use: Use) -> Target:
 def _planned(item: ToolDefinition, toolset: Toolset, around: Around, switch: SourceSwitch, target: Target) -> Tool:
     definition = item.owned_by(KIND, toolset.id)
     label = f"{KIND}:{toolset.id}"
-    held = effective(
-        (around.limits(), Layer((KIND, toolset.id), NO_LIMITS, _nowhere)),
-        around.ledger,
+    held = resolve_limits(
+        (around.limits(), LimitLevel((KIND, toolset.id), NO_LIMITS, _nowhere)),
+        around.accounting,
         wished_timeout_s=definition.timeout_s,
         blocking=False,
         repeatable=bool(definition.hints.read_only or definition.hints.idempotent),
@@ -110,9 +110,9 @@ def _planned(item: ToolDefinition, toolset: Toolset, around: Around, switch: Sou
         target=target,
         schema=definition.parameters,
         switch=switch,
-        series=around.ledger.series(label, definition.ref.name),
-        brake=around.ledger.abandoned(KIND, toolset.id),
-        carrier=around.carrier,
+        counters=around.accounting.counters(label, definition.ref.name),
+        abandoned=around.accounting.abandoned(KIND, toolset.id),
+        runner=around.runner,
         timeout_s=held.timeout_s,
         max_result_bytes=held.max_result_bytes,
         limiters=held.limiters,

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.plan import Series
+from toolplug.catalog.plan import CallCounters
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, Status
 from toolplug.discovery.service import Discovery
 from toolplug.errors import ConfigError, StoreError
@@ -125,7 +125,7 @@ class ServerMetrics(Collector):
 class ServerPlace:
     """One server's place: a server of the same name that comes later stands in it again."""
 
-    def __init__(self, unknown: Series) -> None:
+    def __init__(self, unknown: CallCounters) -> None:
         self._unknown = unknown
         self._tools: ServerTools | None = None
         self._live = Joint(unknown)

@@ -13,7 +13,7 @@ from typing import Self
 from toolplug.catalog.call import Principal
 from toolplug.errors import InvalidDefinition, ToolsetRefused
 from toolplug.execution.accounting import audit
-from toolplug.execution.resolved_limits import NO_LIMITS, Layer
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, split_source
 from toolplug.host.file.toolset_entries import is_agent_id
@@ -44,14 +44,14 @@ def toolsets_around(registry: FunctionRegistry, configuration: Callable[[], Conf
     """The surroundings of tools that toolsets declare; `configuration()` gives the one that holds now."""
     around = registry.around
 
-    def limits() -> Layer:
+    def limits() -> LimitLevel:
         now = configuration()
-        return Layer((), now.settings.limits, partial(now.origin, "limits"))
+        return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
 
     return Around(
-        unknown=around.ledger.series(UNKNOWN, UNKNOWN),
-        ledger=around.ledger,
-        carrier=around.lanes,
+        unknown=around.accounting.counters(UNKNOWN, UNKNOWN),
+        accounting=around.accounting,
+        runner=around.runner,
         limits=limits,
         hooks=lambda: registry.hooks,
         replay=around.replay,
@@ -278,11 +278,11 @@ def _compared(toolset: Toolset) -> tuple[object, ...]:
     return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits)
 
 
-def _limits(configuration: Configuration, name: str) -> Layer | None:
+def _limits(configuration: Configuration, name: str) -> LimitLevel | None:
     limits = configuration.toolsets.toolsets[name].limits
     if limits == NO_LIMITS:
         return None
-    return Layer((TOOLSET, name), limits, partial(configuration.origin, "toolsets", name, "limits"))
+    return LimitLevel((TOOLSET, name), limits, partial(configuration.origin, "toolsets", name, "limits"))
 
 
 def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:

@@ -50,7 +50,7 @@ class _ProviderApp:
             if found is None:
                 raise route_not_found()
         except HttpProblem as problem:
-            note_refusal(registry.ledger, exchange, problem, f"{exchange.method} {exchange.template}")
+            note_refusal(registry.accounting, exchange, problem, f"{exchange.method} {exchange.template}")
             await exchange.refuse(problem)
             return
         await self._routes.serve(registry, found, exchange, self._chain, self._max_body)

@@ -142,11 +142,11 @@ class ProviderRoutes:
             await _admit(route, exchange, gatekeeper)
             await _handled(route, found, exchange)
         except HttpProblem as problem:
-            note_refusal(registry.ledger, exchange, problem, f"{method} {place.template}")
+            note_refusal(registry.accounting, exchange, problem, f"{method} {place.template}")
             await exchange.refuse(problem)
         finally:
-            ledger = registry.ledger
-            ledger.route(place.key if route is None else route.key, method, place.template).record(
+            accounting = registry.accounting
+            accounting.route(place.key if route is None else route.key, method, place.template).record(
                 str(exchange.status), perf_counter() - began
             )
 
