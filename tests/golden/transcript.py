@@ -23,6 +23,7 @@ AS_BODY = "<length of the body>"
 Headers = list[tuple[bytes, bytes]]
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
+_PACKAGES = "python|toolplug|pluggy|pydantic|starlette|prometheus-client|uvicorn|pyjwt"
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(timed out after) [0-9.e-]+ s"), r"\1 <seconds> s"),
     (re.compile(r"(retry in) [0-9.]+ s"), r"\1 <seconds> s"),
@@ -31,6 +32,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"^(x-request-id: )[0-9a-f]{16}$", re.MULTILINE), r"\1<request_id>"),
     (re.compile(r'("request_id": ?")[0-9a-f]{16}"'), r'\1<request_id>"'),
     (re.compile(r'W/"(\d+)-[0-9a-f]{16}"'), r'W/"\1-<hash>"'),
+    (re.compile(r'("configHash": ?)"[0-9a-f]{64}"'), r'\1"<hash>"'),
+    (re.compile(r'("(?:created|completed|failed)_at": ?)[0-9]{10}'), r"\1<seconds>"),
+    (re.compile(rf"\b({_PACKAGES}) [0-9][0-9.]*[0-9]"), r"\1 <version>"),
+    (re.compile(rf'("(?:{_PACKAGES})": ")[0-9.]+"'), r'\1<version>"'),
+    (re.compile(r"(approval ')[0-9a-f]{24}'"), r"\1<ticket>'"),
+    (re.compile(r'("id": ?")[0-9a-f]{24}"'), r'\1<ticket>"'),
+    (re.compile(r"^\d\d:\d\d:\d\d ", re.MULTILINE), "<00:00:00> "),
     (re.compile(r'"call_[0-9a-f]{16}"'), '"call_<random>"'),
     (re.compile(r"^(\w+_created(?:\{.*\})?) [0-9.e+]+$", re.MULTILINE), r"\1 <seconds>"),
     (re.compile(r"^(\w+_sum\{.*\}) [0-9.e-]+$", re.MULTILINE), r"\1 <seconds>"),
@@ -126,9 +134,13 @@ def _body(body: bytes) -> str:
     if not body:
         return ""
     try:
-        text = body.decode()
+        return shown(body.decode())
     except UnicodeDecodeError:
         return f"(bytes) {body!r}\n"
+
+
+def shown(text: str) -> str:
+    """The text so that each of its bytes can be seen."""
     text = text.replace("\r", "␍")
     if len(text) > SHORT and (indented := _indented(text)) is not None:
         return f"(compact JSON, indented here)\n{indented}\n"

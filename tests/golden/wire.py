@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 from tests.golden.transcript import Exchange, Transcript, request_body
@@ -135,6 +137,7 @@ class Wire:
         finally:
             talk.hung_up.set()
             await running
+            self._learn(talk.exchange.body)
 
     async def _run(self, talk: Talk) -> None:
         await self.app(talk.scope, talk.receive, talk.send)
@@ -152,6 +155,8 @@ class Wire:
         return Talk(exchange, _scope(method, target, shown, content, peer), content)
 
     def _learn(self, body: bytes) -> None:
+        for response in re.findall(rb'"resp_([0-9a-f]{32})"', body):
+            self.transcript.number(response.decode(), "response")
         try:
             answer = json.loads(body)
         except ValueError:
@@ -178,7 +183,7 @@ def _scope(method: str, target: str, headers: Mapping[str, str], content: bytes,
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
         "root_path": "",
         "query_string": query.encode(),
