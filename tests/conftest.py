@@ -1,4 +1,4 @@
-"""What every test under `tests/` gets: the loop of asyncio, the *not run* list and the leak guards."""
+"""What every test under `tests/` gets: its marker, the loop of asyncio, the *not run* list and the leak guards."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import leaks, not_run
+from tests import leaks, markers, not_run
 from tests.leaks import leak_guard, loop_guard, task_guard
 
 __all__ = ["anyio_backend", "leak_guard", "loop_guard", "pytest_configure", "task_guard"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(markers, "tests.markers")
     config.pluginmanager.register(not_run, "tests.not_run")
     leaks.pytest_configure(config)
     # A busy machine is no failure: no property is judged by the clock.

@@ -9,6 +9,7 @@ from tests.not_run import INSTALL
 from tests.requirement_table import ROOT
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.process
 
 SUITE = """
 import pytest

@@ -15,7 +15,7 @@ from toolplug.mcp.connection import ConnectionFailed
 from toolplug.mcp.sdk.connecting import connector
 from toolplug.mcp.transport import Endpoint
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 
 class Names:

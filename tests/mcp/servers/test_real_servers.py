@@ -20,7 +20,7 @@ from toolplug.mcp.sdk.connecting import connector
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.mcp.transport import Command, Endpoint, Transport
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 COMMAND = Command(command=sys.executable, args=(str(sdk_server.__file__), "stdio"))
 """Starts a server of its own for each connection."""
