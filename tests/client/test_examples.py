@@ -21,7 +21,7 @@ from toolplug.client import Snapshot, ToolsChanged, watch
 from toolplug.client.events import Change
 from toolplug.http import create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from toolplug.http import create_app
 
 __all__ = ["config", "package", "sample_package"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.fixture

@@ -110,6 +110,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-fact-hung-thread")
 def test_a_hung_synchronous_tool_does_not_keep_the_process_from_ending() -> None:
     done = subprocess.run([sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=30, check=True)

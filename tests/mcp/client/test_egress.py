@@ -15,7 +15,7 @@ from toolplug.mcp.connection import ConnectionFailed
 from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server import Endpoint
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 
 class Names:

@@ -20,7 +20,7 @@ from toolplug.mcp.connection import ConnectionFailed
 from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server import ClientCredentials, Endpoint
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 SECRET = "s3cret-of-the-client"
 

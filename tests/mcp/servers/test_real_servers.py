@@ -20,7 +20,7 @@ from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server import Command, Endpoint, Transport
 from toolplug.mcp.server_tools import ServerTools
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 COMMAND = Command(command=sys.executable, args=(str(sdk_server.__file__), "stdio"))
 """Starts a server of its own for each connection."""
