@@ -16,7 +16,7 @@ from tests.http.jumping_loop import Jump, on_jumping_loop
 
 from toolplug import CallContext, ToolError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 async def test_a_call_reaches_the_function_with_values_of_its_own_types(host: ScriptedHost) -> None:

@@ -11,7 +11,7 @@ from tests.client.stage import QUICK, application, entered, waited
 
 from toolplug.client import SessionOver
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.mark.requirement("I3-5-python-client")

@@ -18,10 +18,10 @@ from tests.requirement_table import ROOT
 
 from toolplug import open_host
 from toolplug.client import Snapshot, ToolsChanged, watch
-from toolplug.client.watch import Change
+from toolplug.client.events import Change
 from toolplug.http import create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.client.stage import QUICK, application, entered
 
 from toolplug.client import Application, Capability, Environment, HostRefused, SessionOver, Tool
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 def tool(name: str, description: str = "") -> Tool:

@@ -11,7 +11,7 @@ from httpx2 import AsyncByteStream, AsyncClient, MockTransport, Request, Respons
 from tests.virtual_time import VirtualLoop
 
 from toolplug.client import Pace
-from toolplug.client.event_stream import EventStream
+from toolplug.client.events import EventStream
 from toolplug.client.host_requests import HostRequests
 
 HOUR_S = 3600.0

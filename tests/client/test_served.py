@@ -28,12 +28,12 @@ from toolplug.client import (
     ToolsChanged,
     watch,
 )
-from toolplug.client.watch import Change
+from toolplug.client.events import Change
 from toolplug.http import create_app
 
 __all__ = ["config", "package", "sample_package"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.execution.artifacts import Artifacts, read_result
 from toolplug.execution.live import LiveCatalog
 from toolplug.stores.memory import MemoryStore
-from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ def artifacts(store: MemoryStore) -> Artifacts:
 
 @pytest.fixture
 def reader(artifacts: Artifacts, stage: Stage) -> LiveCatalog:
-    return LiveCatalog(stage.series, read_result(artifacts, stage.ledger, stage.lanes))
+    return LiveCatalog(stage.counters, read_result(artifacts, stage.accounting, stage.runner))
 
 
 async def tool(call: object, context: object) -> str:

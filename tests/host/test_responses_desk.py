@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from toolplug import FunctionRegistry
-from toolplug.host.file.responses_settings import BackendSettings, ResponsesSettings
-from toolplug.host.responses_desk import ResponsesDesk
+from toolplug.host.file.settings import BackendSettings, ResponsesSettings
+from toolplug.host.responses import ResponsesDesk
 from toolplug.responses import Asker, ResponseRequest
 from toolplug.stores.memory import MemoryStore
 
@@ -27,6 +27,7 @@ async def test_a_host_without_a_models_server_makes_no_responses_until_it_is_giv
         await desk.aclose()
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I6-1-backend-errors")
 async def test_another_server_is_asked_from_the_next_response_on() -> None:
     elsewhere = NOWHERE.model_copy(update={"backend": NOWHERE.backend.model_copy(update={"model": "other"})})

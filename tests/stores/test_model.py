@@ -16,7 +16,7 @@ from toolplug.errors import StoreConflict
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.store import Event, Events, Store
-from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 KEPT = 3
 KEYS = st.sampled_from(["a", "a/b"])
@@ -168,7 +168,7 @@ class TwoStores(RuleBasedStateMachine):
 @pytest.mark.requirement("I2-2a-laws", "LAW-7")
 class TestTwoStores(TwoStores.TestCase):
     settings = settings(
-        max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 
 

@@ -10,18 +10,15 @@ from typing import Annotated
 
 import typer
 
-from toolplug.cli.answer import print_json
 from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.kept_store import kept_store
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.refusal import print_problems
-from toolplug.cli.table import print_table
+from toolplug.cli.output import print_json, print_problems, print_table
+from toolplug.cli.store import kept_store
 from toolplug.errors import Problem, ToolsetRefused
-from toolplug.host.file.config_files import ConfigFiles
-from toolplug.host.file.configuration import read_toolsets
+from toolplug.host.file.configuration import ConfigFiles, read_toolsets
 from toolplug.host.toolsets.agent_lists import AgentLists
-from toolplug.toolsets.allowlists import Allowlist
+from toolplug.toolsets.registered import Allowlist
 
 app: typer.Typer = typer.Typer()
 agents: typer.Typer = typer.Typer(name="agents", help="Agents, and the toolsets they may use.")

@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
-from toolplug.cli.answer import print_json
 from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.kept_store import kept_store
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.refusal import print_problems
-from toolplug.cli.table import print_table
+from toolplug.cli.output import print_json, print_problems, print_table
+from toolplug.cli.store import kept_store
 from toolplug.errors import ApprovalRefused, Problem
 from toolplug.execution.approvals import Approvals, Decision, Ticket
-from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import ConfigFiles
 
 app: typer.Typer = typer.Typer()
 approvals: typer.Typer = typer.Typer(name="approvals", help="Calls that a person must approve (policy: ask).")

@@ -9,15 +9,14 @@ import typer
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.cli.arguments import arguments_from
-from toolplug.cli.entered_host import entered
-from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.event_loop import entered, run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.config.nearest import name_hint
-from toolplug.execution.executor import ToolExecutor
-from toolplug.host.file.config_files import ConfigFiles
+from toolplug.execution.live import ToolExecutor
+from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import open_host
-from toolplug.http.tools.answer import call_answer
+from toolplug.http.tools import call_answer
 
 app: typer.Typer = typer.Typer()
 

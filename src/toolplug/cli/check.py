@@ -7,16 +7,14 @@ from collections.abc import Sequence
 
 import typer
 
-from toolplug.catalog.counted import counted
-from toolplug.cli.answer import print_json
+from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
-from toolplug.cli.refusal import print_problems, problem_fields
+from toolplug.cli.output import print_json, print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.file.config_files import ConfigFiles
-from toolplug.host.file.configuration import Configuration, read_configuration
-from toolplug.host.toolsets.long_notes import long_notes
+from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
+from toolplug.host.inspection import long_notes
 from toolplug.providers.entry_points import installed
 from toolplug.stores.open import open_store, store_file
 

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from toolplug.cli.answer import print_json
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
-from toolplug.cli.table import print_table
-from toolplug.host.difference import Difference, difference
+from toolplug.cli.output import print_json, print_table
 from toolplug.host.file.configuration import read_configuration
+from toolplug.host.reload import Difference, difference
 from toolplug.providers.entry_points import installed
 
 app: typer.Typer = typer.Typer()

@@ -9,21 +9,17 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from toolplug.cli.answer import print_json
-from toolplug.cli.entered_host import entered
-from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.importing.plan import ImportPlan, plan_import
-from toolplug.cli.importing.report import import_fields, print_import
+from toolplug.cli.event_loop import entered, run_to_end
+from toolplug.cli.importing.plan import ImportPlan, import_fields, plan_import, print_import
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.refusal import print_problems, problem_fields
-from toolplug.cli.table import print_table
+from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
-from toolplug.host.file.config_files import ConfigFiles
-from toolplug.host.file.mcp_settings import LONGEST_DISCOVERY_S
+from toolplug.host.file.configuration import ConfigFiles
+from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
+from toolplug.host.inspection import open_servers_only
 from toolplug.host.servers.view import ServerView
-from toolplug.host.servers_only import open_servers_only
-from toolplug.http.servers.answers import server_fields
+from toolplug.http.servers.handlers import server_fields
 
 EVERY = "*"
 

@@ -8,20 +8,16 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from toolplug.catalog.counted import counted
-from toolplug.cli.answer import print_json
-from toolplug.cli.entered_host import entered
-from toolplug.cli.event_loop import run_to_end
+from toolplug.catalog.text import counted
+from toolplug.cli.event_loop import entered, run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import DEFAULT_FILE, ENVIRONMENT, ConfigOption, JsonOption, found_config
-from toolplug.cli.refusal import problem_fields, problems_in
-from toolplug.cli.table import print_table
+from toolplug.cli.output import print_json, print_table, problem_fields, problems_in
 from toolplug.errors import Problem, ToolplugError
-from toolplug.host.file.config_files import ConfigFiles
-from toolplug.host.findings import Findings, findings
-from toolplug.host.inspection import open_inspected
+from toolplug.host.file.configuration import ConfigFiles
+from toolplug.host.inspection import Findings, findings, open_inspected
+from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import installed
-from toolplug.providers.state import ProviderRecord
 
 PACKAGES = ("toolplug", "pluggy", "pydantic", "starlette", "prometheus-client", "uvicorn", "pyjwt")
 """Those whose version decides how something behaves; the last two come with extras."""

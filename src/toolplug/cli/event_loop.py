@@ -6,9 +6,13 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
 from traceback import extract_tb
 from typing import Any
+
+from toolplug.host.host import Host
 
 GRACE_S = 1.0
 """How long tasks that are left may take to end once they are cancelled; then how long threads of `to_thread` may."""
@@ -86,3 +90,45 @@ async def _in_time(tasks: set[asyncio.Task[Any]]) -> bool:
 
 async def _threads_joined() -> None:
     await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def bound_exit(before: Collection[threading.Thread], code: int) -> None:
+    """End the process with that code soon, if it does not end by itself.
+
+    Python joins every thread that is no daemon at its exit, those of a `ThreadPoolExecutor` among them. Idle ones end
+    there; one that hangs would keep the process for ever. Where nothing was left that was not there `before`, nothing
+    is done.
+    """
+    left = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
+    if not left:
+        return
+    guard = threading.Timer(GRACE_S, _give_up, (left, code))
+    guard.daemon = True
+    try:
+        guard.start()
+    except RuntimeError:  # the process can have no more threads
+        _give_up(left, code)
+
+
+def _give_up(left: Collection[threading.Thread], code: int) -> None:
+    names = ", ".join(thread.name for thread in left if thread.is_alive())
+    _LOG.warning("threads that a provider left do not end (%s); leaving them", names)
+    leave_now(code)
+
+
+LEAVE_S = 6.0
+"""Providers get 5 s to close; a tool that was answered at its deadline and still runs gets no more than they do."""
+
+
+@asynccontextmanager
+async def entered(host: Host) -> AsyncGenerator[Host]:
+    """The host while it runs. What has not closed in time is left to the end of the process."""
+    await host.__aenter__()
+    try:
+        yield host
+    finally:
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await host.__aexit__(None, None, None)
+        except TimeoutError:
+            _LOG.warning("not everything was closed within %g s", LEAVE_S)

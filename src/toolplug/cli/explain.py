@@ -8,16 +8,13 @@ from typing import Annotated
 import typer
 
 from toolplug.catalog.plan import Setting
-from toolplug.cli.answer import print_json
-from toolplug.cli.entered_host import entered
-from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.event_loop import entered, run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.refusal import in_answer, print_problems
-from toolplug.cli.table import print_table
+from toolplug.cli.output import in_answer, print_json, print_problems, print_table
 from toolplug.errors import Problem
 from toolplug.host.explain import Explanation
-from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.inspection import open_inspected
 
 app: typer.Typer = typer.Typer()

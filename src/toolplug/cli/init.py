@@ -9,9 +9,9 @@ from string import Template
 
 import typer
 
-from toolplug.cli.answer import print_json
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
+from toolplug.cli.output import print_json
 from toolplug.errors import ConfigError, Problem
 from toolplug.providers.entry_points import installed
 

@@ -7,8 +7,8 @@ import secrets
 
 import typer
 
-from toolplug.cli.answer import print_json
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
+from toolplug.cli.output import print_json
 
 KEY_BYTES = 32
 PREFIX = "tp_"

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from toolplug.cli.answer import print_json
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
+from toolplug.cli.output import print_json
 from toolplug.errors import ConfigError, Problem
 
 TEMPLATES = "provider_package"

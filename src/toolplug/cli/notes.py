@@ -8,16 +8,14 @@ from typing import Annotated
 import typer
 
 from toolplug.catalog.definition import Note
-from toolplug.cli.answer import print_json
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file
-from toolplug.cli.saved_toolsets import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
-from toolplug.cli.table import print_table
-from toolplug.host.file.config_files import ConfigFiles
-from toolplug.toolsets.saved.owner import Caller
+from toolplug.cli.output import print_json, print_table
+from toolplug.cli.store import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
+from toolplug.host.file.configuration import ConfigFiles
+from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
-from toolplug.toolsets.saved.tool_reference import ToolReference
 
 app: typer.Typer = typer.Typer()
 notes: typer.Typer = typer.Typer(name="notes", help="Notes that a model reads below the description of a tool.")

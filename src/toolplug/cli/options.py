@@ -10,7 +10,14 @@ import typer
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.file.config_files import USER_FILE, ConfigFiles
+from toolplug.host.file.configuration import USER_FILE, ConfigFiles
+
+
+def missing_package(command: str, error: ModuleNotFoundError, extra: str) -> ConfigError:
+    """What the command says, and how it is mended."""
+    message = f"{command} needs the package {error.name!r}"
+    return ConfigError([Problem(code="not_installed", message=message, hint=f"pip install 'toolplug[{extra}]'")])
+
 
 DEFAULT_FILE = "providers.yaml"
 ENVIRONMENT = "TOOLPLUG_CONFIG"

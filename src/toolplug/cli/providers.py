@@ -6,17 +6,14 @@ import dataclasses
 
 import typer
 
-from toolplug.cli.answer import print_json
-from toolplug.cli.entered_host import entered
-from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.event_loop import entered, run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
-from toolplug.cli.refusal import in_answer, print_problems
-from toolplug.cli.table import print_table
+from toolplug.cli.output import in_answer, print_json, print_problems, print_table
 from toolplug.errors import Problem
-from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.inspection import open_inspected
-from toolplug.providers.state import ProviderRecord
+from toolplug.providers.entry import ProviderRecord
 
 app: typer.Typer = typer.Typer()
 

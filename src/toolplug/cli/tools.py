@@ -11,13 +11,11 @@ from pydantic import BaseModel
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.schema import Schema
-from toolplug.cli.answer import print_json
-from toolplug.cli.entered_host import entered
-from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.event_loop import entered, run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.table import print_table
-from toolplug.host.file.config_files import ConfigFiles
+from toolplug.cli.output import print_json, print_table
+from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import open_host
 
 app: typer.Typer = typer.Typer()

@@ -9,23 +9,19 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from toolplug.catalog.counted import counted
-from toolplug.cli.answer import print_json
+from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file
-from toolplug.cli.saved_toolsets import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
-from toolplug.cli.table import print_table
-from toolplug.config.document import read_document
+from toolplug.cli.output import print_json, print_table
+from toolplug.cli.store import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
+from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of
-from toolplug.config.section import Section
 from toolplug.errors import ConfigError
-from toolplug.host.file.config_files import ConfigFiles
-from toolplug.toolsets.saved.document import Document
-from toolplug.toolsets.saved.document_text import Form, document_text
-from toolplug.toolsets.saved.owner import Caller
+from toolplug.host.file.configuration import ConfigFiles
+from toolplug.toolsets.saved.document import Document, Form, document_text
+from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
-from toolplug.toolsets.saved.tool_reference import ToolReference
 
 app: typer.Typer = typer.Typer()
 toolsets: typer.Typer = typer.Typer(name="toolsets", help="Saved toolsets: a caller's own choice of tools.")

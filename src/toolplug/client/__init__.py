@@ -1,11 +1,9 @@
 """Clients of a host: applications that lend their functions as tools, and watchers of what is lent."""
 
 from toolplug.client.application import Application
-from toolplug.client.capability import Capability, Environment
-from toolplug.client.changes import OfferedTool, Snapshot, StatusChanged, ToolsChanged, ToolUpdates
-from toolplug.client.pace import Pace
-from toolplug.client.tool import Requirement, Tool
-from toolplug.client.watch import watch
+from toolplug.client.backoff import Pace
+from toolplug.client.events import OfferedTool, Snapshot, StatusChanged, ToolsChanged, ToolUpdates, watch
+from toolplug.client.tool import Capability, Environment, Requirement, Tool
 from toolplug.errors import HostError, HostRefused, HostUnreachable, SessionOver
 
 __all__ = [

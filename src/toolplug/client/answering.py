@@ -1,19 +1,81 @@
-"""One request carried out: a tool's function is called, and whatever it does becomes one answer."""
+"""Answering one request: runs the tool's function in a task or thread and turns the outcome into one answer."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 from toolplug.catalog.call import CallContext
-from toolplug.client.in_task import in_task
-from toolplug.client.in_thread import in_thread
 from toolplug.client.tool import Tool
-from toolplug.errors import InvalidArguments, ToolError
+from toolplug.errors import HostError, InvalidArguments, ToolError
 from toolplug.signatures.values import as_json
+
+
+class Outcome(NamedTuple):
+    """A value, or whatever was raised in its place."""
+
+    value: object = None
+    error: BaseException | None = None
+
+    def reached(self) -> object:
+        """The value. Raises what the function raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+async def in_task(function: Callable[[], Awaitable[object]], name: str) -> object:
+    """What the function returns or raises, whatever it does to its task.
+
+    A function that cancels itself raises `CancelledError` here and leaves whoever waits uncancelled; one whose waiter
+    is cancelled is cancelled too, and waited for.
+    """
+    return (await asyncio.create_task(_outcome(function), name=f"toolplug call of {name}")).reached()
+
+
+async def _outcome(function: Callable[[], Awaitable[object]]) -> Outcome:
+    try:
+        return Outcome(value=await function())
+    except BaseException as error:  # noqa: BLE001  raised again where it is waited for; in a task it would end the loop
+        return Outcome(error=error)
+
+
+async def in_thread(function: Callable[[], object], name: str, ended: Callable[[], None]) -> object:
+    """What the function returns or raises, from a daemon thread of its own, under the caller's context variables.
+
+    A thread cannot be cancelled: whoever waits may go, and `ended` is called once, on the loop, when the function has
+    really come to its end. Daemon threads are not joined when the process exits.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Outcome] = loop.create_future()
+    own = copy_context()
+
+    def finish(outcome: Outcome) -> None:
+        ended()
+        if not done.done():
+            done.set_result(outcome)
+
+    def run() -> None:
+        try:
+            outcome = Outcome(value=own.run(function))
+        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+            outcome = Outcome(error=error)
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+            loop.call_soon_threadsafe(finish, outcome)
+
+    try:
+        threading.Thread(target=run, name=f"toolplug-{name}", daemon=True).start()
+    except RuntimeError:
+        ended()
+        raise
+    return (await done).reached()
+
 
 _LOG = logging.getLogger("toolplug.client")
 
@@ -68,3 +130,41 @@ def _said(text: str) -> Answer:
 def _masked(tool: Tool, error: BaseException) -> Answer:
     _LOG.error("tool %r raised", tool.name, exc_info=error)
     return {"error": f'internal error: tool "{tool.name}" failed'}
+
+
+MAX_MESSAGE = 1_000
+"""Characters that a host takes."""
+
+
+class Progress:
+    """Sends the newest report as soon as the one before it has arrived; what it overtakes is dropped.
+
+    `report` may be called from any thread and never waits.
+    """
+
+    def __init__(self, send: Callable[[Answer], Awaitable[object]]) -> None:
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._newest: Answer | None = None
+        self._told = asyncio.Event()
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """As `CallContext.report`; what is not JSON is dropped."""
+        given = {"progress": progress, "total": total, "message": message and message[:MAX_MESSAGE]}
+        said = {key: value for key, value in given.items() if value is not None}
+        if as_json(said) is not None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody listens any more
+                self._loop.call_soon_threadsafe(self._note, said)
+
+    async def run(self) -> None:
+        """Send until cancelled. Progress that does not arrive is no fault of the call."""
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            if self._newest is not None:
+                with suppress(HostError):
+                    await self._send(self._newest)
+
+    def _note(self, said: Answer) -> None:
+        self._newest = said
+        self._told.set()

@@ -11,14 +11,13 @@ from typing import NamedTuple, Self, TypeVar, overload
 
 from httpx2 import AsyncClient
 
-from toolplug.client.capability import Capability, CapabilityType, Environment
+from toolplug.client.backoff import Pace
 from toolplug.client.host_requests import HostRequests, base_url
-from toolplug.client.open_session import OpenSession
-from toolplug.client.pace import Pace
+from toolplug.client.session import OpenSession
 from toolplug.client.session_requests import Introduction, create, end
-from toolplug.client.tool import Function, Requirement, Tool
+from toolplug.client.tool import Capability, CapabilityType, Environment, Function, Requirement, Tool
 from toolplug.errors import HostError
-from toolplug.signatures.scope import names_around
+from toolplug.signatures.annotations import names_around
 
 Lent = TypeVar("Lent", bound=Function)
 

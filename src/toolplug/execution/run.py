@@ -3,25 +3,90 @@
     switch → gates → decode → validate → hooks → replay → breaker, rate, concurrency → target → encode, size → count
 
 Order and texts are CONTRACT.md section 3. What every call needs stands here and in `attempt`; a plan with more around
-it (hooks, limiters, retries, artifacts), and a call with an idempotency key, goes through `guarded` on the way.
+it (hooks, limiters, retries, artifacts), and a call with an idempotency key, goes through `run_pipeline` on the way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from time import perf_counter
 from typing import cast
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, quick_call
-from toolplug.catalog.current import current_frame
-from toolplug.catalog.plan import Plan
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
+from toolplug.catalog.plan import Plan, Replay
 from toolplug.catalog.schema import compiled
-from toolplug.errors import InvalidArguments
-from toolplug.execution.attempt import Running, begin, finished, sized
-from toolplug.execution.audit import audit
-from toolplug.execution.guarded import guarded
-from toolplug.execution.results import denied, ended, failed, gone, readable
+from toolplug.errors import InvalidArguments, StoreError
+from toolplug.execution.accounting import audit
+from toolplug.execution.results import cut, denied, ended, failed, gone, readable, unavailable
+from toolplug.execution.retries import StartedCall, Tries, begin, finished, sized
 from toolplug.signatures.values import decoded
+
+_LOG = logging.getLogger("toolplug.execution")
+_NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
+
+
+async def run_pipeline(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> ToolResult:
+    """Hooks, then approval, then replay, then limiters, then the target with its retries; the hooks hear the result."""
+    result = await _vetoed(plan, call, inner, context)
+    if result is None and plan.approval is not None:
+        result = await plan.approval.ask(plan, call, context)
+    if result is None:
+        tries = Tries(plan, call, inner, context, began)
+        if plan.replay is None or context.idempotency_key is None:
+            result = await _kept(plan, tries, context)
+        else:
+            result = await _replayed(plan.replay, plan, call, inner, context, tries)
+    for observer in plan.observers:
+        await observer.after(inner, context, result)
+    return result
+
+
+async def _vetoed(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ToolResult | None:
+    for observer in plan.observers:
+        reason = await observer.before(inner, context)
+        if reason is not None:
+            return denied(call, "hook", reason)
+    return None
+
+
+async def _replayed(
+    replay: Replay, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tries: Tries
+) -> ToolResult:
+    """The first result under the key, or this call's own, which is remembered if the tool was reached.
+
+    A call that is cancelled while its tool runs leaves its mark to expire: the tool may still have its effect.
+    """
+    try:
+        first = await replay.begin(plan, inner, context)
+    except StoreError as error:
+        _LOG.error("the store of idempotent replays fails: %s", error)
+        return unavailable(call, "its store cannot answer", code="store_unavailable")
+    if first is not None:
+        return first._replace(call_id=call.id, name=call.name)
+    try:
+        result = await _kept(plan, tries, context)
+    except (asyncio.CancelledError, Exception):
+        if not tries.reached:
+            await replay.finish(plan, context, None)
+        raise
+    reached = tries.reached and result.status not in _NOT_REACHED
+    await replay.finish(plan, context, result if reached else None)
+    return result
+
+
+async def _kept(plan: Plan, tries: Tries, context: CallContext) -> ToolResult:
+    """The call's result; one over its limit is kept whole and given as its head and a handle."""
+    result = await tries.made()
+    if plan.artifacts is None or len(result.output.encode()) <= plan.max_result_bytes:
+        return result
+    try:
+        handle = await plan.artifacts.keep(result.output, context)
+    except StoreError as error:
+        _LOG.error("the store of artifacts fails: %s", error)
+        handle = None
+    return cut(result, plan.max_result_bytes, handle)
+
 
 MAX_DEPTH = 16
 
@@ -42,18 +107,18 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         result = sized(plan, failed(call, error, plan))
     if result is None:
         try:
-            if plan.guarded or context.idempotency_key is not None:
-                result = await guarded(plan, call, inner, context, began)
+            if plan.needs_pipeline or context.idempotency_key is not None:
+                result = await run_pipeline(plan, call, inner, context, began)
             else:
                 outcome = begin(plan, call, inner, context, began)
-                result = await finished(call, outcome) if isinstance(outcome, Running) else outcome
+                result = await finished(call, outcome) if isinstance(outcome, StartedCall) else outcome
         except (asyncio.CancelledError, GeneratorExit):
-            plan.series.record(ToolStatus.CANCELLED, perf_counter() - began)
+            plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  what stands around the target may fail too
             result = failed(call, error, plan)
     status = result.status
-    plan.series.record(status, perf_counter() - began)
+    plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.trace)
     return result

@@ -1,45 +1,211 @@
-"""Everything that runs under one entered host: opened in order, closed in the reverse one."""
+"""Everything that runs under one entered host: opened in order, closed in reverse, each part with what it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.plan import Approval, Tool
+from toolplug.discovery.service import Discovery
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.ledger import Ledger
-from toolplug.host.catalogs.views import Views
+from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.replay import Replays
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.host.file.configuration import Configuration
-from toolplug.host.neighbours import Neighbours
+from toolplug.host.gates import EquippedGate
 from toolplug.host.reload import wanted_providers
-from toolplug.host.responses_desk import ResponsesDesk
-from toolplug.host.servers.coded import CodedMcp
-from toolplug.host.servers.desk import ServerDesk
-from toolplug.host.servers.metrics import ServerMetrics
-from toolplug.host.servers.sdk import mcp_speaker
-from toolplug.host.setup.registry import registry_setup
-from toolplug.host.setup.saved_toolsets import Saved, saved_setup
-from toolplug.host.setup.servers import server_desk
-from toolplug.host.setup.sessions import session_planner
+from toolplug.host.responses import ResponsesDesk
+from toolplug.host.servers.mcp_servers import ServerDesk
+from toolplug.host.servers.running import CodedMcp, RunningServers, ServerMetrics
+from toolplug.host.servers.sdk import Connections, mcp_speaker
 from toolplug.host.tool_infos import ToolInfos
-from toolplug.host.toolsets.desk import ToolsetDesk
-from toolplug.mcp.serving import Serving
-from toolplug.providers.registry import FunctionRegistry
-from toolplug.sessions.metrics import SessionMetrics
+from toolplug.host.toolsets.service import ToolsetDesk, toolsets_around
+from toolplug.host.views import Views
+from toolplug.mcp.mcp_sessions import Serving
+from toolplug.providers.planning import KIND, Surroundings
+from toolplug.providers.registry import UNKNOWN, FunctionRegistry, Setup, TemporaryRoot, stored_sites
+from toolplug.providers.site import Services
+from toolplug.sessions.plans import Planner, SessionPolicy
 from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import Sessions
+from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.sessions.session import Session
-from toolplug.stores.open import open_store
+from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import FirstUse
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.owner import Caller
+from toolplug.toolsets.saved.equipment import Equipment
+from toolplug.toolsets.saved.saved_toolset import Caller, Owner
+from toolplug.toolsets.saved.service import CatalogOf, SavedToolsets
+
+MANAGING = "toolsets"
+"""The type of the providers whose tools stay in every catalog: with them another toolset is equipped, or none."""
+
+S = TypeVar("S")
+
+
+class Stays:
+    """Which tools no equipped toolset leaves out: those that choose toolsets, and what reads the results of any."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._keys = _managing(configuration)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Go by this configuration from now on."""
+        self._keys = _managing(configuration)
+
+    def __call__(self, tool: Tool) -> bool:
+        ref = tool.definition.ref
+        return ref.source == SOURCE or (ref.source in self._keys and ref.kind == KIND)
+
+
+class Saved(NamedTuple):
+    """The saved toolsets of one entered host."""
+
+    stays: Stays
+    equipment: Equipment
+    toolsets: SavedToolsets
+
+    @property
+    def services(self) -> Services:
+        """What providers may ask for."""
+        return _offered({SavedToolsets: self.toolsets})
+
+    def gate(self, owner: Owner) -> EquippedGate | None:
+        """What the owner has equipped, as a gate; None where that is nothing."""
+        toolset = self.equipment.of(owner)
+        return None if toolset is None else EquippedGate(toolset, self.stays)
+
+
+def saved_setup(configuration: Configuration, store: Store, accounting: CallAccounting, catalog_of: CatalogOf) -> Saved:
+    """Saved toolsets that are not entered yet; `catalog_of` is asked by calls and requests only."""
+    stays = Stays(configuration)
+    equipment = Equipment(accounting.counters(UNKNOWN, UNKNOWN), stays)
+    return Saved(stays, equipment, SavedToolsets(store, equipment, catalog_of))
+
+
+def _offered(services: Mapping[type, object]) -> Services:
+    def service(kind: type[S], /) -> S:
+        found = services.get(kind)
+        if not isinstance(found, kind):
+            raise LookupError(f"this host does not offer {kind.__name__}")
+        return found
+
+    return service
+
+
+def _managing(configuration: Configuration) -> frozenset[str]:
+    return frozenset(key for key, wanted in configuration.providers.wanted.items() if wanted.entry.type == MANAGING)
+
+
+DefaultTools = Callable[[str], ToolExecutor | None]
+"""The tools of a tenant's sessions in which nothing is registered."""
+
+
+class Neighbours:
+    """The names that are taken in a tenant's catalogs, and the tools of a session that has none of its own.
+
+    `prefixes` gives those of the toolsets that a tenant can see now.
+    """
+
+    def __init__(
+        self, registry: FunctionRegistry, prefixes: Callable[[str], frozenset[str]], default_tools: DefaultTools
+    ) -> None:
+        self._registry = registry
+        self._prefixes = prefixes
+        self._default_tools = default_tools
+
+    def taken(self, tenant: str, name: str) -> str | None:
+        """Whose name this is already in the catalogs of the tenant; None: it is free."""
+        catalog = self._registry.catalog.visible_to(Principal(tenant=tenant))
+        tool = catalog.find(name)
+        if tool is not None:
+            return f"provider {tool.definition.ref.source!r}"
+        prefix, dot, _ = name.partition(".")
+        if dot and (prefix in self._prefixes(tenant) or prefix in catalog.prefixes):
+            return f"the toolset of the prefix {prefix!r}"
+        return None
+
+    def default_tools(self, tenant: str) -> ToolExecutor | None:
+        """The tools of a session whose plugin has registered nothing."""
+        return self._default_tools(tenant)
+
+
+@asynccontextmanager
+async def server_desk(
+    configuration: Configuration,
+    registry: FunctionRegistry,
+    store: Store,
+    approvals: Approval,
+    coded: Sequence[CodedMcp],
+    *,
+    serving: bool,
+) -> AsyncGenerator[ServerDesk]:
+    """The servers of the configuration, of the host's code and of the store. Raises `StoreError`.
+
+    Unless it is `serving`, nothing is discovered but what is asked for.
+    """
+    described = {item.server.name.id: item.server for item in coded if item.server is not None}
+    around = replace(toolsets_around(registry, lambda: desk.configuration), approvals=approvals)
+    async with Discovery(store) as discovery:
+        running = RunningServers(around, discovery, Connections(lambda: desk.configuration).connect, serving=serving)
+        desk = ServerDesk(configuration, store, running, described)
+        async with desk:
+            yield desk
+
+
+def session_planner(configuration: Configuration, around: Surroundings, registry: FunctionRegistry) -> Planner:
+    """Makes the plans of session tools under this configuration; host-wide hooks are those of the registry."""
+    settings = configuration.settings
+    return Planner(
+        around.accounting,
+        around.runner,
+        replay=around.replay,
+        approvals=around.approvals,
+        artifacts=around.artifacts,
+        hooks=lambda: registry.hooks,
+        limits=settings.limits,
+        limits_origin=lambda knob: configuration.origin("limits", knob),
+        policy=SessionPolicy(policy=settings.sessions.policy, origin=configuration.origin("sessions", "policy")),
+    )
+
+
+def registry_setup(
+    configuration: Configuration,
+    store: Store,
+    approvals: Approvals,
+    accounting: CallAccounting,
+    services: Services,
+    session_ttl: Callable[[], float],
+) -> Setup:
+    """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none.
+
+    `session_ttl()` is how long sessions live now: as long a result that was too long is kept (CONTRACT.md section 3).
+    """
+    settings = configuration.settings
+    runner = TaskRunner()
+    artifacts = Artifacts(store, session_ttl)
+    around = Surroundings(
+        accounting=accounting, runner=runner, replay=Replays(store), artifacts=artifacts, approvals=approvals
+    )
+    folder = store_folder(settings.store, folder=configuration.folder)
+    root = TemporaryRoot() if folder is None else folder.absolute
+    return Setup(
+        around=around,
+        runner=runner,
+        site_for=stored_sites(lambda: store, root, configuration.folder, services),
+        namespace=settings.metrics.namespace,
+        tail=cache(lambda: read_result(artifacts, accounting, runner)),
+        resources=(root,) if isinstance(root, TemporaryRoot) else (),
+    )
 
 
 class Serves(NamedTuple):
@@ -84,13 +250,13 @@ class Parts:
         settings = configuration.settings
         async with AsyncExitStack() as life:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
-            metrics, approvals, ledger = CollectorRegistry(), Approvals(store), Ledger()
-            saved = saved_setup(configuration, store, ledger, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
+            metrics, approvals, accounting = CollectorRegistry(), Approvals(store), CallAccounting()
+            saved = saved_setup(configuration, store, accounting, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
             setup = registry_setup(
                 configuration,
                 store,
                 approvals,
-                ledger,
+                accounting,
                 saved.services,
                 lambda: parts.configuration.settings.sessions.ttl,
             )

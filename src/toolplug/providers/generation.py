@@ -11,17 +11,15 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import ProviderError
-from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.threads import DaemonThreads
 from toolplug.providers.authoring import BoundRoute, bound_routes
-from toolplug.providers.entry import ProviderEntry, Wanted
+from toolplug.providers.entry import ProviderEntry, ProviderState, Wanted
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called, owner
 from toolplug.providers.planning import Surroundings, drain_seconds, planned_tools
-from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.provider import FunctionProvider, forget_start, is_started
 from toolplug.providers.site import Site
-from toolplug.providers.started import forget_start, is_started
-from toolplug.providers.state import ProviderState
 
 _LOG = logging.getLogger("toolplug.providers")
 

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
-from toolplug.catalog.plan import Approval, Artifacts, Carrier, Plan, Replay, Setting, Tool
+from toolplug.catalog.plan import Approval, Artifacts, CallRunner, Plan, Replay, Setting, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.execution.knobs import DEFAULT_ORIGIN, Layer, effective
-from toolplug.execution.ledger import Ledger, level_of
-from toolplug.execution.switch import SourceSwitch
-from toolplug.execution.tool_rule import DEFAULT_POLICY, NO_RULE, ToolRule
+from toolplug.execution.accounting import CallAccounting, level_of
+from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.policies import DEFAULT_POLICY, NO_RULE, ToolRule
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, LimitLevel, resolve_limits
 from toolplug.providers.authoring import BoundTool, bound_tools
-from toolplug.providers.entry import ProviderEntry
+from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import called, owner
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.state import ProviderState
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -30,15 +29,15 @@ KIND = "native"
 class Surroundings:
     """What the tools of one registry share."""
 
-    ledger: Ledger
-    lanes: Carrier
+    accounting: CallAccounting
+    runner: CallRunner
     replay: Replay | None = None
     artifacts: Artifacts | None = None
     approvals: Approval | None = None
 
 
 def planned_tools(
-    entry: ProviderEntry, provider: FunctionProvider, around: Surroundings, switch: SourceSwitch, threads: Carrier
+    entry: ProviderEntry, provider: FunctionProvider, around: Surroundings, switch: SourceSwitch, threads: CallRunner
 ) -> list[Tool]:
     """The tools that this provider lists, in its own order. Raises `ProviderError` for a bad one, by its name."""
     bound = called(entry, "tools()", lambda: _bound(provider))
@@ -65,7 +64,7 @@ def planned_tools(
 def drain_seconds(entry: ProviderEntry) -> float:
     """How long the calls of this provider may run on after it was switched off."""
     layers = _layers(entry)
-    return effective(layers, Ledger(), wished_timeout_s=None, blocking=False, repeatable=False).drain_s
+    return resolve_limits(layers, CallAccounting(), wished_timeout_s=None, blocking=False, repeatable=False).drain_s
 
 
 def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
@@ -119,7 +118,7 @@ class _Planner:
         entry: ProviderEntry,
         around: Surroundings,
         switch: SourceSwitch,
-        threads: Carrier,
+        threads: CallRunner,
         accepts_key: bool,
     ) -> None:
         self._entry = entry
@@ -135,10 +134,10 @@ class _Planner:
         definition = bound.definition.owned_by(KIND, entry.key)
         ref = definition.ref
         at = ("tools", ref.name)
-        own = Layer(level_of(ref), rule.limits, partial(entry.origin, *at, "limits"))
-        held = effective(
+        own = LimitLevel(level_of(ref), rule.limits, partial(entry.origin, *at, "limits"))
+        held = resolve_limits(
             (*self._layers, own),
-            around.ledger,
+            around.accounting,
             wished_timeout_s=definition.timeout_s,
             blocking=bound.blocking,
             repeatable=self._accepts_key or bool(definition.hints.read_only or definition.hints.idempotent),
@@ -151,9 +150,9 @@ class _Planner:
             target=bound.target,
             schema=definition.parameters,
             switch=self._switch,
-            series=around.ledger.series(entry.key, ref.name),
-            brake=around.ledger.abandoned(KIND, entry.key),
-            carrier=self._threads if bound.blocking else around.lanes,
+            counters=around.accounting.counters(entry.key, ref.name),
+            abandoned=around.accounting.abandoned(KIND, entry.key),
+            runner=self._threads if bound.blocking else around.runner,
             timeout_s=held.timeout_s,
             max_result_bytes=held.max_result_bytes,
             convert=bound.convert,
@@ -171,8 +170,8 @@ class _Planner:
         return Tool(definition, plan)
 
 
-def _layers(entry: ProviderEntry) -> tuple[Layer, Layer]:
+def _layers(entry: ProviderEntry) -> tuple[LimitLevel, LimitLevel]:
     return (
-        Layer((), entry.host_limits, partial(entry.host_origin, "limits")),
-        Layer((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),
+        LimitLevel((), entry.host_limits, partial(entry.host_origin, "limits")),
+        LimitLevel((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),
     )

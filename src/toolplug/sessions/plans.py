@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import (
+    AbandonedCallLimit,
     Approval,
     Artifacts,
-    Brake,
-    Carrier,
+    CallRunner,
     Gate,
     Plan,
     Replay,
@@ -19,11 +19,9 @@ from toolplug.catalog.plan import (
     Target,
     Tool,
 )
-from toolplug.execution.current_hooks import CurrentHooks, Hooks
-from toolplug.execution.gates import PolicyGate
-from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits, effective
-from toolplug.execution.ledger import Ledger
-from toolplug.execution.tool_rule import Policy
+from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.policies import CurrentHooks, Hooks, Policy, PolicyGate
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel, Limits, resolve_limits
 from toolplug.sessions.session_tool import KIND, SOURCE
 
 DEADLINE_S = 30.0
@@ -55,8 +53,8 @@ class Planner:
 
     def __init__(
         self,
-        ledger: Ledger,
-        carrier: Carrier,
+        accounting: CallAccounting,
+        runner: CallRunner,
         *,
         replay: Replay | None = None,
         approvals: Approval | None = None,
@@ -66,22 +64,22 @@ class Planner:
         limits_origin: Callable[[str], str] = _default_origin,
         policy: SessionPolicy = ALLOWED,
     ) -> None:
-        self.ledger: Ledger = ledger
+        self.accounting: CallAccounting = accounting
         self.hides: bool = policy.policy == "disable"
-        self._carrier = carrier
+        self._runner = runner
         self._replay = replay
         self._approval = approvals if policy.policy == "ask" else None
         self._artifacts = artifacts
         self._observers = (CurrentHooks(hooks),)
         self._gates: tuple[Gate, ...] = (PolicyGate(policy.origin),) if policy.policy == "deny" else ()
         self._policy = Setting("policy", policy.policy, policy.origin)
-        layers = (Layer((), limits, limits_origin), Layer((KIND, SOURCE), NO_LIMITS, _default_origin))
+        layers = (LimitLevel((), limits, limits_origin), LimitLevel((KIND, SOURCE), NO_LIMITS, _default_origin))
         self._once, self._repeatable = (
-            effective(layers, ledger, wished_timeout_s=DEADLINE_S, blocking=False, repeatable=repeatable)
+            resolve_limits(layers, accounting, wished_timeout_s=DEADLINE_S, blocking=False, repeatable=repeatable)
             for repeatable in (False, True)
         )
 
-    def tool(self, definition: ToolDefinition, target: Target, switch: Switch, brake: Brake) -> Tool:
+    def tool(self, definition: ToolDefinition, target: Target, switch: Switch, abandoned: AbandonedCallLimit) -> Tool:
         """The tool of one session whose relay is the target."""
         hints = definition.hints
         held = self._repeatable if hints.read_only or hints.idempotent else self._once
@@ -90,9 +88,9 @@ class Planner:
             target=target,
             schema=definition.parameters,
             switch=switch,
-            series=self.ledger.series(SOURCE, SOURCE),
-            brake=brake,
-            carrier=self._carrier,
+            counters=self.accounting.counters(SOURCE, SOURCE),
+            abandoned=abandoned,
+            runner=self._runner,
             timeout_s=held.timeout_s,
             longest_s=max(LONGEST_S, held.timeout_s),
             max_result_bytes=held.max_result_bytes,

@@ -8,15 +8,10 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.live import Joint, LiveCatalog
-from toolplug.toolsets.allowlists import Allowlists
-from toolplug.toolsets.around import Around
-from toolplug.toolsets.limited import limited
-from toolplug.toolsets.lone_part import LonePart
-from toolplug.toolsets.on_demand_part import OnDemandPart
-from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.session_part import SessionPart
+from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
+from toolplug.toolsets.declared import Around, limited
+from toolplug.toolsets.registered import Allowlists, Toolsets
+from toolplug.toolsets.session_toolset import LonePart, OnDemandPart, SessionPart
 from toolplug.toolsets.toolset import OnDemand, PerSession, Shared, Toolset
 
 _MOST_TOGETHER = 256
@@ -188,7 +183,7 @@ class AgentTools:
 
     def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
         if toolset.limits is not None:
-            catalog = limited(catalog, toolset.limits, self._around.ledger, self._around.artifacts)
+            catalog = limited(catalog, toolset.limits, self._around.accounting, self._around.artifacts)
         return catalog.prefixed(toolset.prefix)
 
     def _lone_part(self, toolset: Toolset, source: PerSession) -> LiveCatalog:

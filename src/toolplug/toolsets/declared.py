@@ -1,22 +1,70 @@
-"""Tools that are listed before the executor that runs them is made: a call makes it first."""
+"""Toolsets with declared tools, listed before their executor exists, and the limits of a toolset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Plan, Target, Tool
-from toolplug.execution.current_hooks import CurrentHooks
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, effective
+from toolplug.catalog.plan import Approval, Artifacts, CallRunner, Plan, Replay, Target, Tool
+from toolplug.execution.accounting import CallAccounting, CallCounters
+from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.policies import CurrentHooks, Hooks
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel, LimitSources, resolve_limits
 from toolplug.execution.results import unavailable
-from toolplug.execution.switch import SourceSwitch
-from toolplug.toolsets.around import Around
 from toolplug.toolsets.opened import NotOpened
 from toolplug.toolsets.toolset import Toolset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """The memory and the rules around calls. `unknown` counts calls of names that nobody lists.
+
+    `limits()` gives the limits for every tool, and `hooks()` the host-wide hooks, as they are now.
+    """
+
+    unknown: CallCounters
+    accounting: CallAccounting
+    runner: CallRunner
+    limits: Callable[[], LimitLevel]
+    hooks: Hooks = tuple
+    replay: Replay | None = None
+    approvals: Approval | None = None
+    artifacts: Artifacts | None = None
+
+
+_POLICY = "policy"
+
+
+def limited(catalog: Catalog, layer: LimitLevel, accounting: CallAccounting, artifacts: Artifacts | None) -> Catalog:
+    """The same tools under the limits of this level, too (CONTRACT.md section 2).
+
+    A timeout or size of a tool's own rule stays; a counter counts the calls of all these tools together, whoever makes
+    them. Tools whose limits are drawn from no levels are left as they are.
+    """
+
+    def change(_: ToolDefinition, plan: Plan) -> Plan:
+        if not isinstance(plan.basis, LimitSources):
+            return plan
+        held = plan.basis.within(layer).resolve(accounting)
+        policy = [item for item in plan.settings if item.knob == _POLICY]
+        return replace(
+            plan,
+            timeout_s=held.timeout_s,
+            max_result_bytes=held.max_result_bytes,
+            limiters=held.limiters,
+            retry=held.retry,
+            artifacts=artifacts if held.artifacts else None,
+            settings=(*policy, *held.settings),
+            basis=held.basis,
+        )
+
+    return catalog.planned(change)
+
 
 KIND = "toolset"
 
@@ -50,9 +98,9 @@ def _target(toolset: Toolset, use: Use) -> Target:
 def _planned(item: ToolDefinition, toolset: Toolset, around: Around, switch: SourceSwitch, target: Target) -> Tool:
     definition = item.owned_by(KIND, toolset.id)
     label = f"{KIND}:{toolset.id}"
-    held = effective(
-        (around.limits(), Layer((KIND, toolset.id), NO_LIMITS, _nowhere)),
-        around.ledger,
+    held = resolve_limits(
+        (around.limits(), LimitLevel((KIND, toolset.id), NO_LIMITS, _nowhere)),
+        around.accounting,
         wished_timeout_s=definition.timeout_s,
         blocking=False,
         repeatable=bool(definition.hints.read_only or definition.hints.idempotent),
@@ -62,9 +110,9 @@ def _planned(item: ToolDefinition, toolset: Toolset, around: Around, switch: Sou
         target=target,
         schema=definition.parameters,
         switch=switch,
-        series=around.ledger.series(label, definition.ref.name),
-        brake=around.ledger.abandoned(KIND, toolset.id),
-        carrier=around.carrier,
+        counters=around.accounting.counters(label, definition.ref.name),
+        abandoned=around.accounting.abandoned(KIND, toolset.id),
+        runner=around.runner,
         timeout_s=held.timeout_s,
         max_result_bytes=held.max_result_bytes,
         limiters=held.limiters,

@@ -10,9 +10,9 @@ from tests.mcp.client.news_server import Era, Fate, NewsServer
 from tests.mcp.client.serving import serving
 
 from toolplug.mcp.connection import Connect
-from toolplug.mcp.transport import Endpoint
+from toolplug.mcp.server import Endpoint
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 SOON_S = 30.0
 ERAS = ("2025-11-25", "2026-07-28")

@@ -9,12 +9,12 @@ import pytest
 from tests.mcp.servers.scripted import ME, TIME, Desk, record, run, settled, tool
 
 from toolplug import Principal
-from toolplug.discovery.known_server import ServerName
-from toolplug.execution.knobs import Layer, Limits
-from toolplug.execution.tool_rule import ToolRule
+from toolplug.discovery.record import ServerName
+from toolplug.execution.policies import ToolRule
+from toolplug.execution.resolved_limits import LimitLevel, Limits
 from toolplug.mcp.server import Server
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.toolsets.limited import limited
+from toolplug.toolsets.declared import limited
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ async def test_a_tenants_own_server_is_nobody_elses_through_any_of_its_executors
 async def test_the_name_of_a_tenants_server_stands_in_no_metric(desk: Desk) -> None:
     tools = await desk.tools(replace(TIME, name=ServerName("secret", "t1")))
     await run(tools.live, principal=Principal(tenant="t1"))
-    counted = [(series.provider, series.tool_name) for series in desk.ledger.every_series() if series.ended]
+    counted = [(counters.provider, counters.tool_name) for counters in desk.accounting.all_counters() if counters.ended]
     assert counted == [("mcp:_added", "_added")]
 
 
@@ -115,8 +115,8 @@ async def test_limits_of_the_host_the_server_and_the_tool_must_all_admit(desk: D
 
 async def test_the_limits_of_a_toolset_come_between_those_of_server_and_tool(desk: Desk) -> None:
     tools = await desk.tools(ruled(now={"limits": {"timeout": "5s"}}), tool("now"), tool("then"))
-    layer = Layer(("toolset", "clock"), Limits.model_validate({"timeout": "6s"}), lambda knob: "here")
-    around = limited(tools.live.catalog, layer, desk.ledger, None)
+    layer = LimitLevel(("toolset", "clock"), Limits.model_validate({"timeout": "6s"}), lambda knob: "here")
+    around = limited(tools.live.catalog, layer, desk.accounting, None)
     assert [tool.plan.timeout_s for tool in around.values()] == [5, 6]
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolplug.cli.importing.claude_file import read_claude_file
-from toolplug.cli.importing.insertion import section_text, with_servers
-from toolplug.cli.importing.legal_ids import legal_ids
-from toolplug.cli.importing.server_entry import remarks, server_entry
-from toolplug.cli.importing.variables import Variables
+import typer
+
+from toolplug.catalog.text import counted
+from toolplug.cli.importing.client_config import Variables, legal_ids, read_claude_file, remarks, server_entry
+from toolplug.cli.importing.yaml_insertion import section_text, with_servers
 from toolplug.config.document import parse_document, read_document
-from toolplug.config.node import Value
+from toolplug.config.yaml_tree import Value
 from toolplug.errors import Problem
 from toolplug.host.file.server_entries import SECTION
 
@@ -81,3 +81,35 @@ def _notes(name: str, made: str, said: Iterator[str]) -> Iterator[str]:
     if name != made:
         yield f"called {name!r} in the file"
     yield from said
+
+
+def print_import(plan: ImportPlan, *, written: bool) -> None:
+    """Show it to people: on stdout what was done, or the lines that would be added, with the rest on stderr."""
+    if not written and plan.entries:
+        typer.echo(plan.text)
+    for line in _lines(plan, "added" if written else "to add"):
+        typer.echo(line, err=not written)
+    if plan.entries and written:
+        typer.echo("toolplug discover lists their tools")
+
+
+def import_fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:
+    """The same as JSON values."""
+    return {
+        "file": str(plan.config),
+        "written": written,
+        "servers": plan.entries,
+        "kept": list(plan.kept),
+        "notes": {name: list(notes) for name, notes in plan.notes.items() if notes},
+        "variables": plan.variables,
+        "yaml": plan.text,
+    }
+
+
+def _lines(plan: ImportPlan, done: str) -> Iterator[str]:
+    names = f": {', '.join(plan.entries)}" if plan.entries else ""
+    yield f"{plan.config}: {counted(len(plan.entries), 'server')} {done}{names}"
+    yield from (f"{name}: stands there already, and stays as it is" for name in plan.kept)
+    yield from (f"{name}: {note}" for name, notes in plan.notes.items() for note in notes)
+    for name, use in plan.variables.items():
+        yield f"set the environment variable {name}: it stands for the {use}"

@@ -3,31 +3,128 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import socket
 import sys
-from collections.abc import Callable, Generator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.serving.garbage import rarely_collected
-from toolplug.cli.serving.listener import bound, check_reach, port_of, url_of
-from toolplug.cli.serving.reloading import Reloading
-from toolplug.cli.serving.restart import replace_process, starts_again
+from toolplug.cli.serving.reload import Reloading, Watched, changes, provider_packages, replace_process, starts_again
 from toolplug.cli.serving.stop_signals import signals
-from toolplug.cli.serving.stuck_connections import broken_off
-from toolplug.cli.serving.watching import Watched, changes, provider_packages
+from toolplug.errors import ConfigError, Problem
 from toolplug.execution.watchdog import Watchdog
-from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
-from toolplug.http.doors.header_limits import MAX_HEADER_BYTES
+from toolplug.http.request_checks import MAX_HEADER_BYTES, is_loopback
 from toolplug.providers.lifecycle import CLOSE_S
+
+STUCK_S = 2.0
+
+
+class Connection(Protocol):
+    """What is known of a connection."""
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+
+@asynccontextmanager
+async def broken_off(connections: Collection[Connection]) -> AsyncGenerator[None]:
+    """Break off each connection that has something to take and takes nothing for `STUCK_S`, while this is open."""
+    breaking = asyncio.create_task(_break_off(connections), name="toolplug-stuck-connections")
+    try:
+        yield
+    finally:
+        breaking.cancel()
+
+
+async def _break_off(connections: Collection[Connection]) -> None:
+    before: dict[Connection, int] = {}
+    while True:
+        waiting = {connection: connection.transport.get_write_buffer_size() for connection in connections}
+        for connection, size in waiting.items():
+            if 0 < before.get(connection, 0) <= size:
+                connection.transport.abort()
+        before = waiting
+        await asyncio.sleep(STUCK_S)
+
+
+_LOCAL = "localhost"
+
+
+def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:
+    """Raise `ConfigError` where everybody who can reach the address could call every tool."""
+    if has_auth or insecure_no_auth or address == _LOCAL or is_loopback(address):
+        return
+    message = f"{address!r} is reachable from other machines, and the configuration has no auth"
+    hint = "add auth (toolplug keys new makes a key), or say --insecure-no-auth"
+    raise ConfigError([Problem(code="auth_required", message=message, path="auth", hint=hint)])
+
+
+def bound(address: str, port: int) -> socket.socket:
+    """A socket that is bound and does not listen yet. Raises `ConfigError`."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _refused(address, port, error) from None
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+    except OSError as error:
+        made.close()
+        raise _refused(address, port, error) from None
+    return made
+
+
+def port_of(listening: socket.socket) -> int:
+    """The port of a bound socket."""
+    port: int = listening.getsockname()[1]
+    return port
+
+
+def url_of(listening: socket.socket) -> str:
+    """The address of a bound socket as a URL."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _refused(address: str, port: int, error: OSError) -> ConfigError:
+    message = f"cannot listen on {address} port {port}: {error.strerror or error}"
+    hint = "give another --host or --port; --port 0 takes a free one"
+    return ConfigError([Problem(code="cannot_listen", message=message, hint=hint)])
+
+
+THRESHOLDS = (10_000, 20, 50)
+"""For `gc.set_threshold`: what Python allows between two full collections, times about 140.
+
+A full collection looks at everything that is kept, sessions and their tools and streams too, and nothing runs
+meanwhile: 0.1 s with a thousand sessions. Our own objects are freed without it.
+"""
+
+
+@contextmanager
+def rarely_collected() -> Generator[None]:
+    """Never look again at what stands by now, and seldom at what comes."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
 
 SLACK_S = 2.0
 """For what stands between the drain of the calls and the end of the process."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from toolplug.catalog.call import CallContext
-from toolplug.cli.entered_host import LEAVE_S, entered
-from toolplug.cli.event_loop import leave_now, run_to_end
-from toolplug.cli.missing_package import missing_package
-from toolplug.cli.options import operator
-from toolplug.cli.serving.reloading import Reloading
+from toolplug.cli.event_loop import LEAVE_S, entered, leave_now, run_to_end
+from toolplug.cli.options import missing_package, operator
+from toolplug.cli.serving.reload import Reloading
 from toolplug.cli.serving.stop_signals import signals
-from toolplug.host.file.config_files import ConfigFiles
+from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
-from toolplug.mcp.caller import Caller
-from toolplug.mcp.speaker import Speaker
+from toolplug.mcp.server_endpoint import Caller, Speaker
 from toolplug.toolsets.first_use import FirstUse
 
 
