@@ -6,17 +6,18 @@ installed does not change while the tests run; folders that a test adds to `sys.
 
 from __future__ import annotations
 
-import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
-from importlib.metadata import Distribution, PackageMetadata
+from importlib.metadata import Distribution, DistributionFinder, MetadataPathFinder, PackageMetadata
 from os import PathLike
 from typing import Any
 
 import pytest
 
 SITE = frozenset(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+
+Context = DistributionFinder.Context
 
 
 class ReadOnce(Distribution):
@@ -41,22 +42,25 @@ class ReadOnce(Distribution):
 
 @pytest.fixture(scope="session", autouse=True)
 def packages_read_once() -> Iterator[None]:
-    """Replaces the search of `importlib.metadata` where it is for everything that is installed."""
-    discover = Distribution.discover
+    """Replaces the search of `importlib.metadata` in the folders of the environment.
+
+    A test that replaces it itself calls this one.
+    """
+    find = MetadataPathFinder.find_distributions
 
     @cache
     def of_site(folder: str) -> tuple[Distribution, ...]:
-        return tuple(map(ReadOnce, discover(path=[folder])))
+        return tuple(ReadOnce(found) for found in find(Context(path=[folder])))
 
-    def discovered(**wanted: Any) -> Iterable[Distribution]:
-        if wanted:
-            return discover(**wanted)
+    def found(context: Context = Context()) -> Iterable[Distribution]:  # noqa: B008  as in importlib.metadata
+        if context.name is not None:
+            return find(context)
         return (
-            found
-            for folder in tuple(sys.path)
-            for found in (of_site(folder) if folder in SITE else discover(path=[folder]))
+            distribution
+            for folder in tuple(context.path)
+            for distribution in (of_site(folder) if folder in SITE else find(Context(path=[folder])))
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Distribution, "discover", discovered)
+        patch.setattr(MetadataPathFinder, "find_distributions", found)
         yield
