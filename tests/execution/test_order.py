@@ -13,7 +13,7 @@ from tests.execution.stage import Stage, called, turns
 from toolplug.catalog.call import CallContext, Principal, ToolResult
 from toolplug.catalog.plan import Plan
 from toolplug.execution.limits import Breaker, Permits, Rate
-from toolplug.execution.policies import PolicyGate, TenantsGate
+from toolplug.execution.plans import PolicyGate, TenantsGate
 from toolplug.execution.run import run
 
 pytestmark = pytest.mark.anyio

@@ -153,8 +153,9 @@ class Plan:
     `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
     that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
     `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
-    `longest_s`, ask for so much. `basis` is what the limits were drawn from, where another level may be put among
-    them. Empty tuples and None cost nothing at the call; `needs_pipeline` is set where there is more around it.
+    `longest_s`, ask for so much. `limits` is what the limits were resolved to as a whole, with what they were drawn
+    from (read it with `limits_of`); the fields that every call looks at are taken from it. Empty tuples and None cost
+    nothing at the call; `needs_pipeline` is set where there is more around it.
     """
 
     ref: ToolRef
@@ -178,7 +179,7 @@ class Plan:
     artifacts: Artifacts | None = None
     observers: tuple[Observer, ...] = ()
     settings: tuple[Setting, ...] = ()
-    basis: object = None
+    limits: object = None
     needs_pipeline: bool = field(init=False)
 
     def __post_init__(self) -> None:
