@@ -32,7 +32,7 @@ class Vetoing:
 class Remembering:
     """A replay that has an answer to every call."""
 
-    async def begin(self, plan: object, call: object, context: object) -> ToolResult:
+    async def begin(self, plan: object, call: object, context: object, seconds: float) -> ToolResult:
         return ToolResult(output="replayed")
 
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None:

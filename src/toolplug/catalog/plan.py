@@ -124,11 +124,11 @@ class Approval(Protocol):
 class Replay(Protocol):
     """Remembers the first result of a call under its caller's idempotency key.
 
-    `begin` gives that result, or a refusal, or None: then the call is this caller's to make, and `finish` must follow
-    once, with None where the provider was not reached.
+    `begin` gives that result, or a refusal, or None: then the call, which may take `seconds`, is this caller's to make,
+    and `finish` must follow once, with None where the provider was not reached.
     """
 
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None: ...
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None: ...
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None: ...
 
 
