@@ -12,7 +12,7 @@ from toolplug.catalog.call import ToolStatus
 from toolplug.discovery.record import NEVER, DiscoveryRecord, ServerName, Status
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.task_runner import TaskRunner
+from toolplug.execution.plans import CallServices
 from toolplug.host.servers.running import ADDED, ServerMetrics
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.sessions.plans import Planner
@@ -59,11 +59,11 @@ def _families() -> Iterable[Metric]:
     accounting.route("p", "GET", "/").record("200", 0.0)
     accounting.refused("authentication_required")
     broken = ProviderCollectors(lambda: [Collected("p", False, [_Broken()])], DEFAULT_NAMESPACE)
-    return [*CallMetrics(accounting).collect(), *broken.collect(), *_session_families(accounting), *_server_families()]
+    return [*CallMetrics(accounting).collect(), *broken.collect(), *_session_families(), *_server_families()]
 
 
-def _session_families(accounting: CallAccounting) -> Iterable[Metric]:
-    sessions = Sessions(MemoryStore(), Planner(accounting, TaskRunner()), _Alone(), limits=SessionLimits())
+def _session_families() -> Iterable[Metric]:
+    sessions = Sessions(MemoryStore(), Planner(CallServices()), _Alone(), limits=SessionLimits())
     counters = sessions.counters
     counters.changes["register", "done"] = 1
     for counted in (counters.ended, counters.events, counters.resyncs, counters.relayed.ended):

@@ -11,7 +11,7 @@ from tests.execution.stage import Stage
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.execution.accounting import CallAccounting, level_of
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.policies import PolicyGate
+from toolplug.execution.plans import PolicyGate
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
 from toolplug.execution.live import LiveCatalog, ToolExecutor, joined
-from toolplug.execution.policies import TenantsGate
+from toolplug.execution.plans import TenantsGate
 from toolplug.execution.results import unavailable
 
 pytestmark = pytest.mark.anyio

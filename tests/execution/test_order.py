@@ -13,7 +13,7 @@ from tests.execution.stage import Stage, called, turns
 from toolplug.catalog.call import CallContext, Principal, ToolResult
 from toolplug.catalog.plan import Plan
 from toolplug.execution.limits import Breaker, Permits, Rate
-from toolplug.execution.policies import PolicyGate, TenantsGate
+from toolplug.execution.plans import PolicyGate, TenantsGate
 from toolplug.execution.run import run
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ class Vetoing:
 class Remembering:
     """A replay that has an answer to every call."""
 
-    async def begin(self, plan: object, call: object, context: object) -> ToolResult:
+    async def begin(self, plan: object, call: object, context: object, seconds: float) -> ToolResult:
         return ToolResult(output="replayed")
 
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None:

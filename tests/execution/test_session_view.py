@@ -34,7 +34,7 @@ class Looks:
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
         self.seen.append(context.session)
 
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
         self.seen.append(context.session)
         return None
 

@@ -13,7 +13,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.errors import InvalidArguments, ToolError
 from toolplug.execution.limits import Permits
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.policies import PolicyGate, ScopeGate, TenantsGate
+from toolplug.execution.plans import PolicyGate, ScopeGate, TenantsGate
 from toolplug.execution.run import run
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from tests.virtual_time import EPOCH, VirtualLoop
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import StoreError
-from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.expiry import latest_expiry
 from toolplug.sessions.plans import Planner
@@ -33,7 +33,7 @@ class Seams:
     """What the world is made of; a seeded bug comes in here."""
 
     sessions: type[Sessions] = Sessions
-    planner: Callable[[CallAccounting, TaskRunner], Planner] = Planner
+    planner: Callable[[CallServices], Planner] = Planner
     store: Callable[[Store], FaultyStore] = FaultyStore
 
 
@@ -106,7 +106,7 @@ class Ground:
 
     async def _start(self) -> None:
         self.sessions = self.seams.sessions(
-            self.store, self.seams.planner(CallAccounting(), self.runner), ArrangedNeighbours(), limits=SMALL
+            self.store, self.seams.planner(CallServices(runner=self.runner)), ArrangedNeighbours(), limits=SMALL
         )
         await self.sessions.__aenter__()
         for slot, session in enumerate(self.slots):

@@ -13,8 +13,8 @@ import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.errors import SessionRefused
-from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import ToolExecutor
+from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.plans import Planner
@@ -61,7 +61,7 @@ async def planning() -> AsyncIterator[Planner]:
     runner = TaskRunner()
     await runner.open()
     try:
-        yield Planner(CallAccounting(), runner)
+        yield Planner(CallServices(runner=runner))
     finally:
         await runner.aclose()
 

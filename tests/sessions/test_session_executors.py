@@ -29,8 +29,9 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, joined
+from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.sessions.plans import Planner, SessionPolicy
+from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import RecentExecutors
@@ -139,7 +140,7 @@ async def test_the_operators_rules_hold_for_session_tools_from_the_reload_on(
 ) -> None:
     executor = session.executor
     runner = TaskRunner()
-    denying = Planner(CallAccounting(), runner, policy=SessionPolicy(policy="deny", origin="providers.yaml:9"))
+    denying = Planner(CallServices(runner=runner), ToolPolicy("deny", "providers.yaml:9"))
     sessions.reconfigure(LIMITS, denying)
     for held in (executor, session.executor):
         result = await held.execute(ToolCall("c1", "a", {}), CallContext(T1))
@@ -153,7 +154,9 @@ async def test_the_operators_rules_hold_for_session_tools_from_the_reload_on(
 async def test_calls_are_counted_under_one_name_for_all_sessions(store: Store, neighbours: ArrangedNeighbours) -> None:
     accounting, runner = CallAccounting(), TaskRunner()
     await runner.open()
-    async with Sessions(store, Planner(accounting, runner), neighbours, limits=LIMITS) as sessions:
+    async with Sessions(
+        store, Planner(CallServices(accounting=accounting, runner=runner)), neighbours, limits=LIMITS
+    ) as sessions:
         for principal in (T1, T2):
             session = (await sessions.create(principal)).session
             await session.register(registration("secret_name"))

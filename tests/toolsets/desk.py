@@ -10,10 +10,9 @@ from typing import Self
 
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, ToolCall, ToolDefinition, ToolResult, tool
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel
+from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.declared import Around
 from toolplug.toolsets.first_use import FirstUse
 from toolplug.toolsets.registered import Allowlist
 from toolplug.toolsets.toolset import Factory, PerSession, Shared, Toolset
@@ -57,14 +56,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.accounting, self.runner = CallAccounting(), TaskRunner()
-        self.tools = AgentTools(
-            Around(
-                unknown=self.accounting.counters("_unknown", "_unknown"),
-                accounting=self.accounting,
-                runner=self.runner,
-                limits=lambda: LimitLevel((), NO_LIMITS, lambda knob: DEFAULT_ORIGIN),
-            )
-        )
+        self.tools = AgentTools(CallServices(accounting=self.accounting, runner=self.runner))
         self._life = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -124,11 +124,11 @@ class Approval(Protocol):
 class Replay(Protocol):
     """Remembers the first result of a call under its caller's idempotency key.
 
-    `begin` gives that result, or a refusal, or None: then the call is this caller's to make, and `finish` must follow
-    once, with None where the provider was not reached.
+    `begin` gives that result, or a refusal, or None: then the call, which may take `seconds`, is this caller's to make,
+    and `finish` must follow once, with None where the provider was not reached.
     """
 
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None: ...
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None: ...
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None: ...
 
 
@@ -153,8 +153,9 @@ class Plan:
     `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
     that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
     `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
-    `longest_s`, ask for so much. `basis` is what the limits were drawn from, where another level may be put among
-    them. Empty tuples and None cost nothing at the call; `needs_pipeline` is set where there is more around it.
+    `longest_s`, ask for so much. `limits` is what the limits were resolved to as a whole, with what they were drawn
+    from (read it with `limits_of`); the fields that every call looks at are taken from it. Empty tuples and None cost
+    nothing at the call; `needs_pipeline` is set where there is more around it.
     """
 
     ref: ToolRef
@@ -178,7 +179,7 @@ class Plan:
     artifacts: Artifacts | None = None
     observers: tuple[Observer, ...] = ()
     settings: tuple[Setting, ...] = ()
-    basis: object = None
+    limits: object = None
     needs_pipeline: bool = field(init=False)
 
     def __post_init__(self) -> None:

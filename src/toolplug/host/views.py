@@ -15,8 +15,8 @@ from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.live import LiveCatalog, ToolExecutor, joined
-from toolplug.execution.policies import CALL_SCOPE, ScopeGate
-from toolplug.providers.registry import UNKNOWN, FunctionRegistry
+from toolplug.execution.plans import CALL_SCOPE, UNKNOWN, ScopeGate
+from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.first_use import FirstUse

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from toolplug.execution.policies import CALL_SCOPE
+from toolplug.execution.plans import CALL_SCOPE
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange
 

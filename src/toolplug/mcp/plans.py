@@ -10,19 +10,18 @@ from typing import cast
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Approval, CallCounters, Gate, Plan, Setting, Target, Tool
+from toolplug.catalog.plan import CallCounters, Gate, Target, Tool
 from toolplug.catalog.schema import Schema, compiled
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND
 from toolplug.errors import ToolError
 from toolplug.execution.accounting import CallAccounting, LevelKey
-from toolplug.execution.policies import NO_RULE, CurrentHooks, Policy, TenantsGate, ToolRule
-from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel, ResolvedLimits, resolve_limits
+from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, TenantsGate, ToolPolicy
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import Line, Reach
 from toolplug.mcp.server import Server
-from toolplug.toolsets.declared import Around
 
 UNFIT = "structured content that does not fit the tool's output schema"
 
@@ -64,24 +63,20 @@ ADDED = "_added"
 class Planner:
     """Makes the tools of one server, as it is configured. Needs approvals where a policy is to ask."""
 
-    def __init__(self, server: Server, around: Around, labels: Labels) -> None:
+    def __init__(self, server: Server, services: CallServices, labels: Labels) -> None:
         self._server = server
-        self._around = around
+        self._services = services
         self._labels = labels
         self._level = _level(server.name)
-        self._layers = (around.limits(), LimitLevel(self._level, server.limits, partial(server.origin, "limits")))
-        self._observers = (CurrentHooks(around.hooks),)
+        self._builder = PlanBuilder(services, LimitLevel(self._level, server.limits, partial(server.origin, "limits")))
         self._own: tuple[Gate, ...] = ()
         if server.name.tenant is not None:
             self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
-        self._held: dict[bool, ResolvedLimits] = {}
 
     @property
     def drain_s(self) -> float:
         """How long running calls may take to end when the server is switched off."""
-        return next(
-            (layer.limits.drain for layer in reversed(self._layers) if layer.limits.drain is not None), DEFAULT_DRAIN_S
-        )
+        return self._builder.drain_s
 
     def catalog(self, found: Iterable[FoundTool], reach: Reach, before: Catalog = EMPTY_CATALOG) -> Catalog:
         """These tools, without those of the policy `disable`; quarantined ones are away.
@@ -107,52 +102,20 @@ class Planner:
         return tool._replace(plan=replace(tool.plan, approval=None))
 
     def _tool(self, definition: ToolDefinition, target: Target, reach: Reach) -> Tool:
-        server, around, name = self._server, self._around, definition.ref.name
+        server, services, name = self._server, self._services, definition.ref.name
         rule, policy = server.rule(name), server.policy_of(name)
-        hints = definition.hints
-        held = self._limits(name, rule, repeatable=bool(hints.read_only or hints.idempotent))
-        plan = Plan(
-            ref=definition.ref,
-            target=target,
-            schema=definition.parameters,
-            switch=reach.switch,
-            counters=self._labels.counters(name),
-            abandoned=around.accounting.abandoned(*self._level),
-            runner=around.runner,
-            timeout_s=held.timeout_s,
-            max_result_bytes=held.max_result_bytes,
-            gates=(*self._own, *rule.gates(policy, partial(server.origin_of, name))),
-            limiters=held.limiters,
-            retry=held.retry,
-            approval=self._approval(policy),
-            replay=around.replay,
-            artifacts=around.artifacts if held.artifacts else None,
-            observers=self._observers,
-            settings=(Setting("policy", policy, server.origin_of(name, "policy")), *held.settings),
-            basis=held.basis,
+        if policy == "ask" and services.approvals is None:
+            raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is nobody to ask")
+        own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))
+        abandoned = services.accounting.abandoned(*self._level)
+        plan = self._builder.build(
+            definition,
+            PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
+            ToolPolicy(policy, server.origin_of(name, "policy")),
+            None if rule.limits == NO_LIMITS else own,
+            gates=(*self._own, *rule.gates(partial(server.origin_of, name))),
         )
         return Tool(definition, plan)
-
-    def _approval(self, policy: Policy) -> Approval | None:
-        if policy != "ask":
-            return None
-        if self._around.approvals is None:
-            raise ValueError(f"the policy of server {self._server.name.id!r} is ask, and there is nobody to ask")
-        return self._around.approvals
-
-    def _limits(self, name: str, rule: ToolRule, *, repeatable: bool) -> ResolvedLimits:
-        """What holds for a tool; worked out once for all that no rule speaks of."""
-        if rule.limits != NO_RULE.limits:
-            own = LimitLevel((*self._level, name), rule.limits, partial(self._server.origin, "tools", name, "limits"))
-            return self._effective((*self._layers, own), repeatable)
-        held = self._held.get(repeatable)
-        if held is None:
-            held = self._held[repeatable] = self._effective(self._layers, repeatable)
-        return held
-
-    def _effective(self, layers: tuple[LimitLevel, ...], repeatable: bool) -> ResolvedLimits:
-        accounting = self._around.accounting
-        return resolve_limits(layers, accounting, wished_timeout_s=None, blocking=False, repeatable=repeatable)
 
 
 class Labels:

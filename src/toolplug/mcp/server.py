@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from toolplug.discovery.record import ServerName
-from toolplug.execution.policies import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
+from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
 from toolplug.signatures.values import canonical
 

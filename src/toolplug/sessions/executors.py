@@ -9,6 +9,7 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallCounters, Target, Tool
 from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
+from toolplug.execution.plans import PlanSource
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import SOURCE
 from toolplug.sessions.shared import Shared
@@ -43,9 +44,9 @@ class Lending:
     def __init__(self, code: str, shared: Shared, target: Target) -> None:
         self._code = code
         self._shared = shared
-        self._target = target
         self._switch = SourceSwitch()
         self._abandoned = AbandonedCallLimit(SOURCE)
+        self._target = target
         self._kept: ref[LentTools] | None = None
 
     def executor(self, state: SessionState, *, reachable: bool) -> LentTools:
@@ -53,7 +54,7 @@ class Lending:
         lent = self._lent()
         if lent is None:
             lent = LentTools(
-                self._shared.planner.accounting.counters("_unknown", "_unknown"),
+                self._shared.planner.services.unknown,
                 None if state.registered else self._shared.neighbours.default_tools(state.tenant),
             )
             self._kept = ref(lent)
@@ -91,4 +92,6 @@ class Lending:
         kept = known.get(definition.name)
         if kept is not None and kept.definition is definition:
             return kept
-        return self._shared.planner.tool(definition, self._target, self._switch, self._abandoned)
+        planner = self._shared.planner
+        counters = planner.services.accounting.counters(SOURCE, SOURCE)
+        return planner.tool(definition, PlanSource(self._target, self._switch, counters, self._abandoned))

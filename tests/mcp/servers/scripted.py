@@ -16,13 +16,13 @@ from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel, Limits
+from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange
 from toolplug.mcp.server import Command, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.memory import MemoryStore
-from toolplug.toolsets.declared import Around
 
 ME = Principal(subject="me", scopes=frozenset({"tools:call"}))
 TIME = Server(name=ServerName("time"), transport=Command(command="time"))
@@ -142,11 +142,10 @@ class Desk:
         await self.runner.open()
         self.life.push_async_callback(self.runner.aclose)
         self.approvals = Approvals(self.store)
-        self.around = Around(
-            unknown=self.accounting.counters("_unknown", "_unknown"),
+        self.services = CallServices(
             accounting=self.accounting,
             runner=self.runner,
-            limits=lambda: LimitLevel((), self.limits, lambda knob: DEFAULT_ORIGIN),
+            limits=lambda: LimitLevel((), self.limits),
             approvals=self.approvals,
         )
         self.changes = 0
@@ -164,7 +163,7 @@ class Desk:
         """The server's tools, shown a record of these definitions; closed with the desk."""
         tools = ServerTools(
             server,
-            self.around,
+            self.services,
             self.connect,
             on_change=self._changed,
             first=self.first.append,

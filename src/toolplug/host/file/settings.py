@@ -14,7 +14,7 @@ from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
-from toolplug.execution.policies import Policy, ToolRule
+from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S

@@ -21,7 +21,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.discovery.record import ServerName
 from toolplug.errors import McpServerRefused, StoreConflict
 from toolplug.execution.egress import Egress
-from toolplug.execution.policies import Policy, ToolRule
+from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import SERVER_RULE, is_header, is_server_id
 from toolplug.host.file.settings import Part, rule
 from toolplug.mcp.server import Endpoint, Server
