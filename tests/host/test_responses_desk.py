@@ -7,7 +7,7 @@ import pytest
 from toolplug import FunctionRegistry
 from toolplug.host.file.settings import BackendSettings, ResponsesSettings
 from toolplug.host.responses import ResponsesService
-from toolplug.responses import Asker, ResponseRequest
+from toolplug.responses import ResponseRequest, ToolCaller
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -34,8 +34,8 @@ async def test_another_server_is_asked_from_the_next_response_on() -> None:
     async with MemoryStore() as store, FunctionRegistry({}) as registry:
         desk = ResponsesService(store, NOWHERE, lambda key: None)
 
-        async def asker(conversation: str) -> Asker:
-            return Asker(registry)
+        async def asker(conversation: str) -> ToolCaller:
+            return ToolCaller(registry)
 
         async def model() -> object:
             service = desk.service

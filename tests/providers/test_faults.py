@@ -196,7 +196,7 @@ async def test_a_provider_that_is_not_required_fails_alone(step: Step, said: str
         await registry.apply([wanted(step, required=False, made=made), healthy()])
         failed, fine = registry.records()
         assert (failed.state, fine.state) == (ProviderState.START_FAILED, ProviderState.ACTIVE)
-        assert failed.reason == f"provider 'faulty': {said} Boom: {step} went wrong"
+        assert failed.reason == f"provider 'faulty': {said} ToolCrash: {step} went wrong"
         assert failed.fix == "mend what it says"
         assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
     assert [provider.closed for provider in made] == [0 if step == "constructor" else 1]
@@ -211,7 +211,7 @@ async def test_a_required_provider_that_fails_changes_nothing(step: Step, said: 
         with pytest.raises(ConfigError) as caught:
             await registry.apply([wanted(step, required=True, made=made), healthy()])
         assert [problem.message for problem in caught.value.problems] == [
-            f"provider 'faulty': {said} Boom: {step} went wrong"
+            f"provider 'faulty': {said} ToolCrash: {step} went wrong"
         ]
         assert registry.catalog is before
         assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
@@ -260,7 +260,7 @@ async def test_a_close_that_fails_keeps_no_other_from_closing(caplog: pytest.Log
         pass
     assert (faulty.closed, fine.closed) == (1, 1)
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "provider 'faulty': aclose() raised Boom: aclose went wrong"
+        "provider 'faulty': aclose() raised ToolCrash: aclose went wrong"
     ]
 
 

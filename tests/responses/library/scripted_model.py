@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from toolplug import FunctionProvider, FunctionRegistry, tool
 from toolplug.errors import BackendFailed
-from toolplug.responses import Asker, CallPart, Delta, Event, Loop, Question, ResponseRequest
+from toolplug.responses import CallPart, Delta, Event, Loop, Question, ResponseRequest, ToolCaller
 
 Answer = Sequence[Delta | BackendFailed]
 
@@ -62,4 +62,4 @@ def adding(a: int, b: int, *, place: int = 0, call_id: str = "call_1") -> CallPa
 
 async def made(model: ScriptedModel, request: ResponseRequest, registry: FunctionRegistry) -> list[Event]:
     """Every event of one response."""
-    return [event async for event in Loop(model, Asker(registry), request).events()]
+    return [event async for event in Loop(model, ToolCaller(registry), request).events()]

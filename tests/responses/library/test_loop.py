@@ -9,7 +9,7 @@ from tests.responses.library.scripted_model import ScriptedModel, Sums, adding, 
 
 from toolplug import FunctionRegistry
 from toolplug.errors import BackendFailed, ResponseRefused
-from toolplug.responses import Asker, CallPart, Delta, Draft, Loop, ResponseRequest
+from toolplug.responses import CallPart, Delta, Loop, ResponseBuilder, ResponseRequest, ToolCaller
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def test_any_host_can_make_a_response_of_an_executor_and_a_backend() -> No
 async def test_a_loop_that_is_closed_leaves_a_cancelled_draft_with_what_was_said() -> None:
     model = ScriptedModel([Delta(text="Once "), Delta(text="upon"), Delta(text=" a time", finish="stop")])
     async with FunctionRegistry({}) as registry:
-        loop = Loop(model, Asker(registry), ResponseRequest(input="Tell", stream=True))
+        loop = Loop(model, ToolCaller(registry), ResponseRequest(input="Tell", stream=True))
         async with aclosing(loop.events()) as events:
             async for event in events:
                 if event.get("delta") == "upon":
@@ -67,7 +67,7 @@ async def test_calls_with_one_id_or_one_place_are_calls_of_their_own() -> None:
     twice = calls(adding(1, 2), adding(3, 4), adding(5, 6, place=1))
     model = ScriptedModel(twice, says("done"))
     async with FunctionRegistry({"sums": Sums()}) as registry:
-        loop = Loop(model, Asker(registry), ResponseRequest(input="Hi"))
+        loop = Loop(model, ToolCaller(registry), ResponseRequest(input="Hi"))
         async for _ in loop.events():
             pass
     made_here = loop.draft.output[:-1]
@@ -81,14 +81,14 @@ async def test_a_mixed_turn_is_told_in_the_models_order_and_its_hosted_call_is_m
     own = {"type": "function", "name": "city"}
     mixed = calls(adding(1, 2), CallPart(1, "call_2", "city", "{}"))
     async with FunctionRegistry({"sums": Sums()}) as registry:
-        first = Loop(ScriptedModel(mixed), Asker(registry), ResponseRequest(input="Hi", tools=[own]))
+        first = Loop(ScriptedModel(mixed), ToolCaller(registry), ResponseRequest(input="Hi", tools=[own]))
         async for _ in first.events():
             pass
         told = first.draft.output
         assert [(item["type"], item["name"]) for item in told] == [("function_call", "add"), ("function_call", "city")]
         answer = {"type": "function_call_output", "call_id": "call_2", "output": "Cork"}
         model = ScriptedModel(says("3 in Cork"))
-        second = Loop(model, Asker(registry), ResponseRequest(input=[answer], tools=[own]))
+        second = Loop(model, ToolCaller(registry), ResponseRequest(input=[answer], tools=[own]))
         history = [*first.sent, *told]
         async for _ in second.events(history):
             pass
@@ -96,7 +96,7 @@ async def test_a_mixed_turn_is_told_in_the_models_order_and_its_hosted_call_is_m
         answers = {m["tool_call_id"]: m["content"] for m in _messages(model, 0) if m["role"] == "tool"}
         assert answers == {"call_1": "3", "call_2": "Cork"}
         third = ScriptedModel(says("Bye"))
-        last = Loop(third, Asker(registry), ResponseRequest(input="Bye", tools=[own]))
+        last = Loop(third, ToolCaller(registry), ResponseRequest(input="Bye", tools=[own]))
         async for _ in last.events([*history, *second.sent, *second.draft.output]):
             pass
         assert [item["type"] for item in last.draft.output] == ["message"]
@@ -109,13 +109,13 @@ async def test_a_request_without_a_model_is_refused_where_there_is_no_default() 
     model.default_model = None
     async with FunctionRegistry({}) as registry:
         with pytest.raises(ResponseRefused) as refused:
-            Loop(model, Asker(registry), ResponseRequest(input="Hi"))
+            Loop(model, ToolCaller(registry), ResponseRequest(input="Hi"))
     assert refused.value.param == "model"
 
 
 @pytest.mark.requirement("I6-1-loop")
 def test_items_are_never_changed_in_place() -> None:
-    draft = Draft(ResponseRequest(input="Hi"), "m", 0.0)
+    draft = ResponseBuilder(ResponseRequest(input="Hi"), "m", 0.0)
     draft.added({"id": "msg_1", "type": "message", "status": "in_progress"})
     before = draft.object()
     draft.cancel()
