@@ -32,7 +32,7 @@ from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import Views
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.planning import KIND
-from toolplug.providers.registry import FunctionRegistry, Setup, TemporaryRoot, stored_sites
+from toolplug.providers.registry import FunctionRegistry, RegistryServices, TemporaryRoot, stored_sites
 from toolplug.providers.site import Services
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
@@ -85,7 +85,7 @@ class Saved(NamedTuple):
         return None if toolset is None else EquippedGate(toolset, self.stays)
 
 
-def saved_setup(configuration: Configuration, store: Store, services: CallServices, catalog_of: CatalogOf) -> Saved:
+def saved_toolsets(configuration: Configuration, store: Store, services: CallServices, catalog_of: CatalogOf) -> Saved:
     """Saved toolsets that are not entered yet; `catalog_of` is asked by calls and requests only."""
     stays = AlwaysListed(configuration)
     equipment = EquippedToolsets(services.unknown, stays)
@@ -188,15 +188,18 @@ def call_services(
     return CallServices(replay=Replays(store), approvals=approvals, artifacts=artifacts, hooks=hooks, limits=limits)
 
 
-def registry_setup(
+def registry_services(
     configuration: Configuration, store: Store, services: CallServices, artifacts: Artifacts, offered: Services
-) -> Setup:
-    """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none."""
+) -> RegistryServices:
+    """Return what the registry of the host needs.
+
+    Providers keep files next to the store's own, or for its life where it has none.
+    """
     settings = configuration.settings
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
-    return Setup(
-        services=services,
+    return RegistryServices(
+        calls=services,
         site_for=stored_sites(lambda: store, root, configuration.folder, offered),
         namespace=settings.metrics.namespace,
         tail=cache(lambda: read_result(artifacts, services)),
@@ -251,9 +254,9 @@ class Parts:
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
             services = call_services(store, approvals, artifacts, current, lambda: registry.hooks)
-            saved = saved_setup(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
-            setup = registry_setup(configuration, store, services, artifacts, saved.services)
-            registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, setup=setup))
+            saved = saved_toolsets(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
+            own = registry_services(configuration, store, services, artifacts, saved.services)
+            registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             servers = await life.enter_async_context(
                 server_desk(configuration, services, store, coded_mcp, serving=serves.servers)
@@ -261,7 +264,7 @@ class Parts:
             toolsets = await life.enter_async_context(
                 _desk(configuration, services, registry, servers, store, coded, coded_mcp)
             )
-            views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
+            views = Views(registry, toolsets.tools, own.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
             neighbours = HostReservedNames(
                 registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)

@@ -14,11 +14,11 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
 
-from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.threads import DaemonThreads
+from toolplug.execution.threads import in_own_thread
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.site import ProviderContext
@@ -59,22 +59,15 @@ def default_config(provider: object) -> object:
         raise InvalidDefinition(f"{kind.__qualname__} needs a config: give {asked} of its Config") from None
 
 
-LONGEST_S = 24 * 3600.0
+async def _call_blocking(target: Target, call: ToolCall, context: CallContext) -> object:
+    """Wait for the target in a thread of its own, as the caller's tenant; raises `TimeoutError` at the deadline."""
 
+    def function() -> object:
+        enter_frame(context.principal.tenant)
+        return target(call, context)
 
-async def in_own_thread(target: Target, call: ToolCall, context: CallContext) -> object:
-    """Wait for the target in a daemon thread that ends with it; raises `TimeoutError` at the context's deadline."""
-    threads = DaemonThreads(call.name)
-    running = threads.start(target, call, context)
-    threads.close()
-    seconds = LONGEST_S
-    if context.deadline is not None:
-        seconds = context.deadline - asyncio.get_running_loop().time()
-    if not await running.wait(seconds):
-        raise TimeoutError
-    if running.error is not None:
-        raise running.error
-    return running.value
+    async with asyncio.timeout_at(context.deadline):
+        return await in_own_thread(function)
 
 
 _STARTED = "_toolplug_started"
@@ -164,7 +157,7 @@ class FunctionProvider:
         if bound.convert is not None:
             call = call._replace(arguments=bound.convert(decoded(call.arguments)))
         if bound.blocking:
-            return await in_own_thread(bound.target, call, context)
+            return await _call_blocking(bound.target, call, context)
         return await bound.target(call, context)
 
     @hookimpl

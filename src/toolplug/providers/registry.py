@@ -123,14 +123,14 @@ class ProviderSlot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class RegistryServices:
     """What a host gives its registry.
 
     `tail()` is listed after the providers' tools where results of any of them are kept, and gives the same each time;
     `resources` are opened and closed with the registry.
     """
 
-    services: CallServices
+    calls: CallServices
     site_for: SiteFor
     namespace: str = DEFAULT_NAMESPACE
     tail: Callable[[], Catalog] = Catalog
@@ -150,16 +150,16 @@ class FunctionRegistry(LiveCatalog):
         providers: Mapping[str, FunctionProvider] = MappingProxyType({}),
         *,
         metrics: CollectorRegistry | None = None,
-        setup: Setup | None = None,
+        services: RegistryServices | None = None,
     ) -> None:
-        self._setup = setup if setup is not None else _standing_alone()
+        self._services = services if services is not None else _without_host()
         self._life = AsyncExitStack()
-        super().__init__(self._setup.services.unknown)
+        super().__init__(self._services.calls.unknown)
         self._instances = [_given(key, provider) for key, provider in providers.items()]
         self._metrics = metrics
         self._collectors = (
-            CallMetrics(self._setup.services.accounting, self._setup.namespace),
-            ProviderCollectors(self._collected, self._setup.namespace),
+            CallMetrics(self._services.calls.accounting, self._services.namespace),
+            ProviderCollectors(self._collected, self._services.namespace),
         )
         self._slots: tuple[ProviderSlot, ...] = ()
         self._routes: tuple[MountedRoute, ...] = ()
@@ -172,9 +172,9 @@ class FunctionRegistry(LiveCatalog):
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as life:
-            await self._setup.services.runner.open()
-            life.push_async_callback(self._setup.services.runner.aclose)
-            for resource in self._setup.resources:
+            await self._services.calls.runner.open()
+            life.push_async_callback(self._services.calls.runner.aclose)
+            for resource in self._services.resources:
                 await life.enter_async_context(resource)
             life.push_async_callback(self._end)
             await self.apply(self._instances)
@@ -205,7 +205,7 @@ class FunctionRegistry(LiveCatalog):
     @property
     def accounting(self) -> CallAccounting:
         """What this registry counts."""
-        return self._setup.services.accounting
+        return self._services.calls.accounting
 
     @property
     def hooks(self) -> tuple[Observer, ...]:
@@ -269,7 +269,7 @@ class FunctionRegistry(LiveCatalog):
         if same is not None and same.entry == entry:
             return same
         try:
-            generation = await opened(wanted, self._setup.services, self._setup.site_for)
+            generation = await opened(wanted, self._services.calls, self._services.site_for)
         except ProviderError as error:
             if entry.required:
                 return entry.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
@@ -288,11 +288,11 @@ class FunctionRegistry(LiveCatalog):
     def _list(self) -> None:
         """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        hooks = self._hooks = observers(generations, self._setup.services.runner)
+        hooks = self._hooks = observers(generations, self._services.calls.runner)
         self._own = {item.entry.key: _observed(item.catalog, hooks) for item in generations}
         parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
-            parts.append(self._setup.tail())
+            parts.append(self._services.tail())
         catalog, conflicts = merged(parts)
         self._warn(conflicts)
         self.publish(catalog)
@@ -345,11 +345,11 @@ async def _all_closed(generations: Sequence[Generation]) -> None:
     await asyncio.gather(*(generation.close() for generation in generations))
 
 
-def _standing_alone() -> Setup:
-    """The setup of a registry without a host: its own accounting, records in memory, files in a temporary directory."""
+def _without_host() -> RegistryServices:
+    """Return the services of a registry without a host: records in memory, files in a temporary directory."""
     store, root = MemoryStore(), TemporaryRoot()
-    return Setup(
-        services=CallServices(),
+    return RegistryServices(
+        calls=CallServices(),
         site_for=stored_sites(lambda: store, root),
         resources=(store, root),
     )
