@@ -17,7 +17,7 @@ from time import perf_counter, process_time
 from benchmarks.applications import mcp_listed
 from benchmarks.frame import MILLISECONDS, Batch, Row
 from toolplug import Host, Principal, open_host
-from toolplug.host.servers.request import NewServer
+from toolplug.host.servers.records import NewServer
 
 SERVERS = 100
 TOOLS = 100

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from toolplug.testing.leftovers import children
+from toolplug.testing.provider_rules.life import children
 
 TURNS = 20
 """Turns of the loop in which a cancelled or finished task may still end."""

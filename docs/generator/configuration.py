@@ -11,7 +11,8 @@ from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
 from toolplug.config.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
-from toolplug.execution.knobs import (
+from toolplug.execution.plans import DEFAULT_POLICY, ToolRule
+from toolplug.execution.resolved_limits import (
     DEFAULT_BLOCKING,
     DEFAULT_DRAIN_S,
     DEFAULT_RESULT_BYTES,
@@ -19,19 +20,22 @@ from toolplug.execution.knobs import (
     BreakerLimit,
     Limits,
 )
-from toolplug.execution.tool_rule import DEFAULT_POLICY, ToolRule
-from toolplug.host.file.auth_settings import ApiKey, Auth, Jwt
-from toolplug.host.file.http_settings import Http
-from toolplug.host.file.mcp_settings import McpServerSettings, OAuthSettings
-from toolplug.host.file.responses_settings import BackendSettings, ResponsesSettings
-from toolplug.host.file.session_settings import SessionSettings
+from toolplug.host.file.server_entries import McpServerSettings, OAuthSettings
 from toolplug.host.file.settings import (
     DEFAULT_STORE,
+    AgentSettings,
+    ApiKey,
+    Auth,
+    BackendSettings,
     EgressSettings,
+    Http,
+    Jwt,
     Metrics,
     ProviderSettings,
+    ResponsesSettings,
+    SessionSettings,
+    ToolsetSettings,
 )
-from toolplug.host.file.toolset_settings import AgentSettings, ToolsetSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
 _FORMATS: Mapping[object, Callable[[Any], str]] = {

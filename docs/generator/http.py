@@ -6,13 +6,13 @@ from docs.generator.json_model import model
 from docs.generator.markdown import code, page, sentence, table
 
 from toolplug.config.units import format_size
-from toolplug.http.doors.body import DEFAULT_MAX_BODY, MAX_FILE_BODY
-from toolplug.http.doors.header_limits import MAX_HEADER_BYTES, MAX_HEADERS
-from toolplug.http.own_route import OwnRoute
-from toolplug.http.own_routes import ROUTES
+from toolplug.http.json_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
+from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS
+from toolplug.http.routes import ROUTES
+from toolplug.http.routing import OwnRoute
 from toolplug.http.servers.models import AddServerBody, FoundToolAnswer, ServerAnswer, ToolInfo
 from toolplug.http.wire_models import CallAnswer, CallBody, Error, ProviderAnswer, ReloadAnswer
-from toolplug.providers.state import ProviderState
+from toolplug.providers.entry import ProviderState
 
 _HEAD = """
 The routes of the host; each active provider adds its own. `GET /openapi.json` describes all of them. Credentials travel

@@ -9,21 +9,16 @@ from docs.generator.markdown import code, page, sentence, table
 from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
-from toolplug.discovery.known_server import ServerName
-from toolplug.discovery.record import NEVER, DiscoveryRecord, Status
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
-from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
-from toolplug.execution.series import BUCKETS
-from toolplug.host.servers.metrics import ServerMetrics
-from toolplug.host.servers.running import ADDED
+from toolplug.discovery.record import NEVER, DiscoveryRecord, ServerName, Status
+from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.plans import CallServices
+from toolplug.host.servers.running import ADDED, ServerMetrics
 from toolplug.providers.collectors import Collected, ProviderCollectors
-from toolplug.sessions.limits import SessionLimits
-from toolplug.sessions.metrics import SessionMetrics
 from toolplug.sessions.plans import Planner
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.vocabulary import PluginStatus, StreamRole
+from toolplug.sessions.service import SessionMetrics, Sessions
+from toolplug.sessions.session_tool import PluginStatus, StreamRole
+from toolplug.sessions.shared import SessionLimits
 from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""
@@ -59,16 +54,16 @@ def metrics_page() -> str:
 
 def _families() -> Iterable[Metric]:
     """Every family, each with a sample."""
-    ledger = Ledger()
-    ledger.series("p", "t").ended["success"] = 1
-    ledger.route("p", "GET", "/").record("200", 0.0)
-    ledger.refused("authentication_required")
+    accounting = CallAccounting()
+    accounting.counters("p", "t").ended["success"] = 1
+    accounting.route("p", "GET", "/").record("200", 0.0)
+    accounting.refused("authentication_required")
     broken = ProviderCollectors(lambda: [Collected("p", False, [_Broken()])], DEFAULT_NAMESPACE)
-    return [*CallMetrics(ledger).collect(), *broken.collect(), *_session_families(ledger), *_server_families()]
+    return [*CallMetrics(accounting).collect(), *broken.collect(), *_session_families(), *_server_families()]
 
 
-def _session_families(ledger: Ledger) -> Iterable[Metric]:
-    sessions = Sessions(MemoryStore(), Planner(ledger, Lanes()), _Alone(), limits=SessionLimits())
+def _session_families() -> Iterable[Metric]:
+    sessions = Sessions(MemoryStore(), Planner(CallServices()), _Alone(), limits=SessionLimits())
     counters = sessions.counters
     counters.changes["register", "done"] = 1
     for counted in (counters.ended, counters.events, counters.resyncs, counters.relayed.ended):

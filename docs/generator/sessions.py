@@ -26,10 +26,10 @@ from toolplug.http.sessions.models import (
     UpdateAnswer,
     UpdateBody,
 )
-from toolplug.sessions.capability import LEVELS, TYPES
-from toolplug.sessions.limits import HEARTBEAT_S, MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, MAX_TOOLS
-from toolplug.sessions.log_entry import CANCELLED, REQUEST, STATUS, UPDATE
-from toolplug.sessions.reader import MAX_WAITING_BYTES, MAX_WAITING_EVENTS
+from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE
+from toolplug.sessions.session_tool import LEVELS, TYPES
+from toolplug.sessions.shared import HEARTBEAT_S, MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, MAX_TOOLS
+from toolplug.sessions.stream import MAX_WAITING_BYTES, MAX_WAITING_EVENTS
 from toolplug.stores.store import KEPT_EVENTS
 
 _HEAD = """

@@ -1,11 +1,10 @@
 """A plugin framework for the tools that language models call."""
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus, current_tenant
 from toolplug.catalog.catalog import Catalog, merged
-from toolplug.catalog.current import current_tenant
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition
 from toolplug.errors import ToolError, UnmatchedStub
-from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.live import ToolExecutor
 from toolplug.host.host import Host, open_host
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.hooks import hookimpl
@@ -13,9 +12,8 @@ from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.site import ProviderStore, Site
 from toolplug.providers.stubs import Expansion, expand_builtin_tools
-from toolplug.toolsets.saved.owner import Caller
+from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
 from toolplug.toolsets.saved.service import SavedToolsets
-from toolplug.toolsets.saved.tool_reference import ToolReference
 
 __all__ = [
     "CallContext",

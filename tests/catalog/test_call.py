@@ -13,10 +13,11 @@ from toolplug.catalog.call import (
     ToolCall,
     ToolResult,
     ToolStatus,
+    current_tenant,
+    enter_frame,
     quick_call,
     quick_result,
 )
-from toolplug.catalog.current import current_tenant, enter_frame
 
 
 @pytest.mark.requirement("C-12-principal-default", "C-12-context-default")

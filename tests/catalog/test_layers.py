@@ -16,9 +16,9 @@ from toolplug.catalog.definition import Note
 from toolplug.catalog.layers import layered
 from toolplug.catalog.plan import Gate, Tool
 from toolplug.catalog.render import Dialect
-from toolplug.catalog.wire import wire_name
+from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.gates import PolicyGate, TenantsGate
+from toolplug.execution.plans import PolicyGate, TenantsGate
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic", "mcp")
 T1, T2 = Principal(tenant="t1"), Principal(tenant="t2")

@@ -8,7 +8,7 @@ from weakref import ref
 
 import pytest
 
-from toolplug.cli.serving.garbage import THRESHOLDS, rarely_collected
+from toolplug.cli.serving.over_http import THRESHOLDS, rarely_collected
 
 
 class Knot:

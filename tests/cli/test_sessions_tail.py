@@ -16,9 +16,9 @@ from tests.cli.conftest import Run
 from tests.cli.lending import READ, lending, lent
 from tests.cli.process import PATIENCE_S, TOOLPLUG
 
-from toolplug.cli.sessions.event_line import event_line
+from toolplug.cli.sessions import event_line
 from toolplug.client import SessionOver
-from toolplug.sessions.logged_event import LoggedEvent
+from toolplug.sessions.events import LoggedEvent
 from toolplug.sessions.negotiation import ToolChanges
 
 Write = Callable[..., Path]

@@ -6,7 +6,7 @@ import pytest
 from tests.client.scripted_host import CODE, TOKEN, Said, ScriptedHost, refused
 from tests.client.stage import Row, application, entered, waited, waiting
 
-from toolplug.client import Application, HostRefused, HostUnreachable, Pace, SessionOver
+from toolplug.client import Application, Backoff, HostRefused, HostUnreachable, SessionOver
 
 pytestmark = pytest.mark.anyio
 
@@ -142,4 +142,4 @@ def test_no_secret_stands_in_what_is_shown_of_it() -> None:
 
 
 def test_a_pace_is_honest_by_default() -> None:
-    assert Pace() == Pace(first_s=0.5, longest_s=30.0, silence_s=45.0, gather_s=0.02, answer_s=30.0, call_s=300.0)
+    assert Backoff() == Backoff(first_s=0.5, longest_s=30.0, silence_s=45.0, gather_s=0.02, answer_s=30.0, call_s=300.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolplug.config.arguments import named_arguments, secrets_in
+from toolplug.config.masking import named_arguments, secrets_in
 
 pytestmark = pytest.mark.requirement("H-trust-no-leak")
 

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from toolplug.config.composer import MAX_DEPTH, MAX_EXPANDED_BYTES, Composer, Refused
-from toolplug.config.document import parse_document
-from toolplug.config.source_text import MAX_DOCUMENT_BYTES
+from toolplug.config.document import MAX_DOCUMENT_BYTES, parse_document
 from toolplug.errors import ConfigError
 
 # The watchdog of the whole suite is three minutes; work that is not bounded ends here long before.

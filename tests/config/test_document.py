@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from toolplug.config.composer import Composer
-from toolplug.config.document import Document, parse_document, read_document
-from toolplug.config.node import Mark
-from toolplug.config.syntax import syntax_problem
+from toolplug.config.document import Document, parse_document, read_document, syntax_problem
+from toolplug.config.yaml_tree import Mark
 from toolplug.errors import ConfigError
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolplug.config.document import parse_document
+from toolplug.config.document import Section, parse_document
 from toolplug.config.environment import expand, has_reference
-from toolplug.config.section import Section
 
 
 def section(text: str, **environ: str) -> Section:

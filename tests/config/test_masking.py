@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolplug.config.key_path import KeyPath
 from toolplug.config.masking import holds_credentials, looks_secret, masked
+from toolplug.config.yaml_tree import KeyPath
 
 pytestmark = pytest.mark.requirement("C-2-secrets-hidden")
 

@@ -23,12 +23,11 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
-from toolplug.config.document import parse_document
+from toolplug.config.document import Section, parse_document
 from toolplug.config.environment import expand
-from toolplug.config.key_path import KeyPath
 from toolplug.config.problems import problems_of
-from toolplug.config.section import Section
 from toolplug.config.units import Duration
+from toolplug.config.yaml_tree import KeyPath
 
 
 class Strict(BaseModel):

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.discovery.sanitised import sanitised
+from toolplug.discovery.sanitise import sanitised
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import BadAnswer, ServerConnection, ServerRefused
-from toolplug.mcp.sdk.connecting import connector
-from toolplug.mcp.transport import ClientCredentials, Endpoint
+from toolplug.mcp.sdk.client import connector
+from toolplug.mcp.server import ClientCredentials, Endpoint
 
 EXAMPLES: Mapping[str, object] = {
     "number": 5,

@@ -9,7 +9,7 @@ import pytest
 from tests.host.conftest import Package
 
 from toolplug import open_host
-from toolplug.providers.state import ProviderState
+from toolplug.providers.entry import ProviderState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.usefixtures("web_search")]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from toolplug.discovery.kept import Kept, Listing
-from toolplug.discovery.known_server import KnownServer
+from toolplug.discovery.record import Kept, KnownServer, Listing
 from toolplug.discovery.service import Discovery
-from toolplug.discovery.watched import Watched
+from toolplug.discovery.watched_server import Watched
 from toolplug.stores.store import Store
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from toolplug.discovery.known_server import KnownServer, ListingFailed, ServerName
-from toolplug.discovery.record import DiscoveryRecord
+from toolplug.discovery.record import DiscoveryRecord, KnownServer, ListingFailed, ServerName
 from toolplug.discovery.service import Discovery
 from toolplug.stores.store import Store
 

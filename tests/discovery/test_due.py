@@ -8,7 +8,7 @@ import logging
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, turns
 
-from toolplug.discovery.known_server import ServerName
+from toolplug.discovery.record import ServerName
 from toolplug.discovery.service import Discovery
 
 pytestmark = pytest.mark.anyio

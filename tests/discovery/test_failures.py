@@ -9,9 +9,9 @@ import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.backoff import backoff_s
-from toolplug.discovery.known_server import KnownServer, ServerName
+from toolplug.discovery.record import KnownServer, ServerName
 from toolplug.discovery.service import Discovery
+from toolplug.discovery.watched_server import backoff_s
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service
 
-from toolplug.discovery.kept import NOTHING
-from toolplug.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader
+from toolplug.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader, in_slices
+from toolplug.discovery.record import NOTHING
 from toolplug.discovery.service import Discovery
-from toolplug.discovery.slices import in_slices
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -6,12 +6,17 @@ import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery import pins
-from toolplug.discovery.changes import changes
-from toolplug.discovery.kept import NOTHING, Listing, succeeded
-from toolplug.discovery.pins import MAX_PINS, TooManyNames
-from toolplug.discovery.record import DiscoveryRecord
-from toolplug.discovery.sanitised import sanitised
+from toolplug.discovery.record import (
+    MAX_PINS,
+    NOTHING,
+    DiscoveryRecord,
+    Listing,
+    TooManyNames,
+    changes,
+    pins_after,
+    succeeded,
+)
+from toolplug.discovery.sanitise import sanitised
 from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreUnavailable
 
@@ -142,4 +147,4 @@ def test_names_that_come_and_go_without_end_are_refused() -> None:
     assert len(kept.pins) == MAX_PINS // 2 + 1
     with pytest.raises(TooManyNames):
         succeeded(kept, "h", listing("c"), at=0, pin=True)
-    assert pins.pins_after(kept.pins, (), kept.record.tools) == kept.pins
+    assert pins_after(kept.pins, (), kept.record.tools) == kept.pins

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.discovery.stage import turns
 
-from toolplug.discovery.places import Places
+from toolplug.discovery.watched_server import Places
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,7 @@ import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.known_server import ServerName
-from toolplug.discovery.record import NEVER, DiscoveryRecord
+from toolplug.discovery.record import NEVER, DiscoveryRecord, ServerName
 from toolplug.discovery.service import Discovery
 
 pytestmark = pytest.mark.anyio

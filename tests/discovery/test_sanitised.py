@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, ToolHints
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from toolplug.discovery.record import FoundTool
-from toolplug.discovery.sanitised import sanitised
+from toolplug.discovery.sanitise import sanitised
 from toolplug.errors import InvalidDefinition
 
 ANY = {"type": "object"}

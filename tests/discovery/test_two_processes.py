@@ -9,8 +9,7 @@ import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.known_server import ServerName
-from toolplug.discovery.record import NEVER
+from toolplug.discovery.record import NEVER, ServerName
 from toolplug.discovery.records import record_key
 from toolplug.discovery.service import Discovery
 

@@ -17,8 +17,7 @@ from tests.discovery.stage import names, raw, service, turns
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import EPOCH, VirtualLoop
 
-from toolplug.discovery.known_server import KnownServer, ListingFailed, ServerName
-from toolplug.discovery.record import NEVER
+from toolplug.discovery.record import NEVER, KnownServer, ListingFailed, ServerName
 from toolplug.discovery.records import record_key
 from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreError

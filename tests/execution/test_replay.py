@@ -14,7 +14,7 @@ from toolplug.errors import ToolError
 from toolplug.execution.limits import Permits
 from toolplug.execution.replay import KEPT_S, Replays
 from toolplug.stores.memory import MemoryStore
-from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 

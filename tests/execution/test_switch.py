@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.execution.stage import Stage, turns
 
-from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.limits import SourceSwitch
 
 pytestmark = pytest.mark.anyio
 

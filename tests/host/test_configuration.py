@@ -12,7 +12,7 @@ from tests.host.conftest import Package
 
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug.errors import ConfigError
-from toolplug.providers.state import ProviderState
+from toolplug.providers.entry import ProviderState
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from toolplug.host.conversations import MOST, Conversations
+from toolplug.host.responses import MOST, Conversations
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from tests.toolsets.desk import READ, Shop
 
 from toolplug import CallContext, ToolReference, open_host
 from toolplug.testing import check_executor
-from toolplug.toolsets.saved.owner import Caller
+from toolplug.toolsets.saved.saved_toolset import Caller
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("notes")]
 

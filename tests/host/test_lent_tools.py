@@ -15,8 +15,8 @@ from tests.host.conftest import Package
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
 from toolplug.errors import SessionRefused
 from toolplug.sessions.negotiation import Registration
-from toolplug.sessions.reader import Reader
 from toolplug.sessions.session import Session
+from toolplug.sessions.stream import Reader
 
 pytestmark = pytest.mark.anyio
 

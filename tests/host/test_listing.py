@@ -14,7 +14,7 @@ LISTING = """
 import asyncio, sys
 from toolplug import Principal, expand_builtin_tools, open_host
 from toolplug.http import create_app
-from toolplug.testing.asgi_request import requested
+from toolplug.testing.provider_rules.routes import requested
 
 DONE, ASKED = [], []
 QUIET = ("open", "socket.", "sqlite3.", "subprocess.", "os.", "shutil.", "import")

@@ -15,9 +15,8 @@ from tests.host.plain_server import PlainServer
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
 from toolplug.errors import ConfigError, ToolsetRefused
-from toolplug.host.file.config_files import ConfigFiles
-from toolplug.host.file.configuration import read_configuration
-from toolplug.host.servers.request import NewServer, ServerChange
+from toolplug.host.file.configuration import ConfigFiles, read_configuration
+from toolplug.host.servers.records import NewServer, ServerChange
 from toolplug.providers.entry_points import installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from toolplug import FunctionRegistry
-from toolplug.host.file.responses_settings import BackendSettings, ResponsesSettings
-from toolplug.host.responses_desk import ResponsesDesk
+from toolplug.host.file.settings import BackendSettings, ResponsesSettings
+from toolplug.host.responses import ResponsesDesk
 from toolplug.responses import Asker, ResponseRequest
 from toolplug.stores.memory import MemoryStore
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.providers.fake_distribution import install, provides
 
-from toolplug.host.file.settings_schemas import settings_schemas
+from toolplug.host.file.schema import settings_schemas
 
 pytestmark = pytest.mark.process
 

@@ -13,7 +13,7 @@ from tests.toolsets.desk import READ, Files, Shop, settled
 from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExecutor, ToolResult, open_host
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import AgentNotAllowed, AgentRequired, ConfigError, InvalidDefinition, ToolsetRefused
-from toolplug.host.toolsets.request import Binding
+from toolplug.host.toolsets.records import Binding
 from toolplug.testing import check_executor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("notes")]

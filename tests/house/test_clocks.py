@@ -8,7 +8,7 @@ import pytest
 from tests.house.sources import sources
 
 BY_THE_WALL = {
-    "src/toolplug/execution/audit.py",
+    "src/toolplug/execution/accounting.py",
     "src/toolplug/responses/loop.py",
     "src/toolplug/responses/openai_backend.py",
     "src/toolplug/stores/memory.py",

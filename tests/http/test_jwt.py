@@ -27,7 +27,7 @@ from tests.http.conftest import ALICE, client_of, settings
 from tests.http.key_server import KeyServer
 
 from toolplug import open_host
-from toolplug.host.file.auth_settings import Jwt
+from toolplug.host.file.settings import Jwt
 from toolplug.http import create_app
 from toolplug.http.auth.jwt import Tokens
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolplug.http.path_templates import PathTemplates
+from toolplug.http.routing import PathTemplates
 
 TEMPLATES = PathTemplates(["/a/{b}", "/a/{b}/c", "/a/{b}/c/{d}", "/a/{b}/{e}", "/a/fixed/{e}"])
 

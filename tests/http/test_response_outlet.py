@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message
 
 from toolplug.http.exchange import Exchange
-from toolplug.http.responses.outlet import Outlet
+from toolplug.http.responses.create import Outlet
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.http.jumping_loop import Jump, on_jumping_loop
 
-from toolplug.mcp.handshakes import IDLE_S, Handshake, Handshakes
-from toolplug.mcp.speaker import Client
+from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, Handshakes
+from toolplug.mcp.server_endpoint import Client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp")]
 

@@ -6,7 +6,7 @@ import pytest
 from tests.mcp.test_transport import MODERN, modern
 
 from toolplug.mcp.sdk.answering import SdkSpeaker
-from toolplug.mcp.speaker import Client, Message, Reply
+from toolplug.mcp.server_endpoint import Client, Message, Reply
 
 pytestmark = pytest.mark.requirement("C-5-mcp")
 

@@ -13,13 +13,11 @@ from prometheus_client import Counter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse
 
-from toolplug.catalog.call import CallContext, ToolCall
-from toolplug.catalog.current import current_tenant
+from toolplug.catalog.call import CallContext, ToolCall, current_tenant
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import InvalidArguments, InvalidDefinition, ToolError
 from toolplug.providers.authoring import bound_routes, bound_tools, route, tool
-from toolplug.providers.config_model import config_model
-from toolplug.providers.provider import FunctionProvider, built
+from toolplug.providers.provider import FunctionProvider, built, config_model
 
 
 class Notes(FunctionProvider):

@@ -25,9 +25,9 @@ from toolplug import (
     tool,
 )
 from toolplug.errors import ConfigError
+from toolplug.providers.entry import ProviderState
+from toolplug.providers.registry import TenantRecords
 from toolplug.providers.site import Site
-from toolplug.providers.sites import TenantRecords
-from toolplug.providers.state import ProviderState
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,9 @@ import pytest
 from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.errors import StoreUnavailable
 from toolplug.execution.live import LiveCatalog
-from toolplug.responses.asker import Asker
 from toolplug.responses.backend import Delta, Question
-from toolplug.responses.draft import Event
+from toolplug.responses.builder import Event
+from toolplug.responses.offer import Asker
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 from toolplug.stores.memory import MemoryStore

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.sessions.ground import TTL_S, Seams
 from tests.sessions.world import World
 
-from toolplug.sessions.vocabulary import StreamRole
+from toolplug.sessions.session_tool import StreamRole
 
 SLOT = st.sampled_from([0, 1])
 WHICH = st.integers(0, 7)

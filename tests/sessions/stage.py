@@ -13,15 +13,15 @@ import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.errors import SessionRefused
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
-from toolplug.sessions.limits import SessionLimits
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.plans import CallServices
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.plans import Planner
-from toolplug.sessions.reader import Reader
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
+from toolplug.sessions.shared import SessionLimits
+from toolplug.sessions.stream import Reader
 from toolplug.stores.store import Store
 
 T1, T2 = Principal(subject="alice", tenant="t1"), Principal(subject="bob", tenant="t2")
@@ -58,12 +58,12 @@ class ArrangedNeighbours:
 @asynccontextmanager
 async def planning() -> AsyncIterator[Planner]:
     """A planner whose calls are carried while this is open."""
-    lanes = Lanes()
-    await lanes.open()
+    runner = TaskRunner()
+    await runner.open()
     try:
-        yield Planner(Ledger(), lanes)
+        yield Planner(CallServices(runner=runner))
     finally:
-        await lanes.aclose()
+        await runner.aclose()
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import pytest
 from tests.sessions.stage import turns
 
 from toolplug.errors import StoreUnavailable
-from toolplug.sessions.background import Background
+from toolplug.sessions.shared import Background
 
 pytestmark = pytest.mark.anyio
 

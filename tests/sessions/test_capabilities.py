@@ -8,10 +8,10 @@ import pytest
 from tests.sessions.stage import T1, definition, names, registration
 
 from toolplug.errors import SessionRefused
-from toolplug.sessions.capability import Capability
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
+from toolplug.sessions.session_tool import Capability
 from toolplug.stores.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from tests.sessions.stage import T1, T2
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import InvalidSessionCode, SessionGone, SessionNotFound
-from toolplug.sessions.code import (
+from toolplug.sessions.record import (
     check_code,
     code_of_token,
     is_plugin_token,

@@ -21,7 +21,7 @@ from tests.sessions.stage import (
     turns,
 )
 
-from toolplug.sessions.event_id import event_id
+from toolplug.sessions.events import event_id
 from toolplug.sessions.negotiation import ToolChanges
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session

@@ -12,9 +12,9 @@ from tests.sessions.stage import Told, told
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.errors import StoreError
-from toolplug.sessions.event_id import event_id, is_logged, position_of
-from toolplug.sessions.reader import Reader
+from toolplug.sessions.events import event_id, is_logged, position_of
 from toolplug.sessions.session import Session
+from toolplug.sessions.stream import Reader
 from toolplug.stores.memory import MemoryStore
 
 UPDATE = "tool-availability-update"

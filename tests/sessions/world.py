@@ -16,11 +16,11 @@ from tests.sessions.witnesses import Call, Ear, Tools
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.errors import SessionGone, SessionRefused, StoreError
-from toolplug.sessions.log_entry import EVERYBODY, STATUS, LogEntry
+from toolplug.sessions.events import EVERYBODY, STATUS, LogEntry
 from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.reader import MAX_WAITING_EVENTS
 from toolplug.sessions.session import Session
-from toolplug.sessions.vocabulary import StreamRole
+from toolplug.sessions.session_tool import StreamRole
+from toolplug.sessions.stream import MAX_WAITING_EVENTS
 
 
 class World(Ground):

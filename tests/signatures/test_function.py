@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from toolplug.catalog.call import CallContext
 from toolplug.errors import InvalidDefinition
-from toolplug.signatures.scope import UnresolvedAnnotation, names_around
+from toolplug.signatures.annotations import UnresolvedAnnotation, names_around
 from toolplug.signatures.signature import Signature, read_function
 
 

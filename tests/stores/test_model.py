@@ -16,7 +16,7 @@ from toolplug.errors import StoreConflict
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.store import Event, Events, Store
-from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 KEPT = 3
 KEYS = st.sampled_from(["a", "a/b"])

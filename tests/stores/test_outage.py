@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.outage import QUIET_S, Outage
-from toolplug.testing.manual_clock import ManualClock
+from toolplug.stores.sqlite_writer import QUIET_S, Outage
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.requirement("H-store-disk-full")
 FULL = StoreUnavailable("state.db: database or disk is full")

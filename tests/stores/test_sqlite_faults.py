@@ -14,7 +14,7 @@ import pytest
 
 from toolplug.errors import StoreConflict, StoreRefused, StoreUnavailable
 from toolplug.stores.sqlite import SqliteStore
-from toolplug.testing.manual_clock import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 from .failing_connection import Fuse, burning
 

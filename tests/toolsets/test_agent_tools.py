@@ -9,7 +9,7 @@ from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import InvalidDefinition, ToolsetRefused
 from toolplug.testing import check_executor
 from toolplug.toolsets.agent_tools import Choice
-from toolplug.toolsets.allowlists import Allowlist
+from toolplug.toolsets.registered import Allowlist
 from toolplug.toolsets.toolset import Shared, Toolset
 
 pytestmark = pytest.mark.anyio

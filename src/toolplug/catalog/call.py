@@ -1,12 +1,29 @@
-"""The three values made on every call, and who makes it."""
+"""The values of one call, its caller, and the tenant that code inside the call can ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
+
+Frame = tuple[str, int]
+"""The tenant that is served, and how many tool calls are nested around this code."""
+
+current_frame: ContextVar[Frame] = ContextVar("toolplug_frame", default=("default", 0))
+
+
+def enter_frame(tenant: str) -> None:
+    """Begin one more nested call for a tenant, in the context that is current: the call's own."""
+    current_frame.set((tenant, current_frame.get()[1] + 1))
+
+
+def current_tenant() -> str:
+    """The tenant of the call or request that this code runs for; `default` outside of any."""
+    return current_frame.get()[0]
+
 
 EMPTY: Mapping[str, object] = MappingProxyType({})
 

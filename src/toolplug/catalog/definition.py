@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import orjson
 
-from toolplug.catalog.cleaning import cleaned_description
 from toolplug.catalog.schema import Schema
-from toolplug.catalog.wire import wire_name
+from toolplug.catalog.text import cleaned_description
+from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import InvalidDefinition
 
 MAX_DESCRIPTION_BYTES = 8 * 1024

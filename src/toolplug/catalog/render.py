@@ -7,8 +7,8 @@ from typing import Literal
 
 import orjson
 
-from toolplug.catalog.cleaning import NOTES_HEADING, in_one_line
 from toolplug.catalog.definition import NO_HINTS, Note, ToolDefinition, ToolHints
+from toolplug.catalog.text import NOTES_HEADING, in_one_line
 
 Dialect = Literal["chat", "responses", "anthropic", "mcp"]
 

@@ -1,4 +1,4 @@
-"""`toolplug check`: is the configuration right, and are notes too long. Starts nothing."""
+"""`toolplug check`: every problem of the configuration, and notes that are too long. Starts nothing."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Sequence
 
 import typer
 
-from toolplug.catalog.counted import counted
-from toolplug.cli.answer import print_json
+from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
-from toolplug.cli.refusal import print_problems, problem_fields
+from toolplug.cli.output import print_json, print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.file.config_files import ConfigFiles
-from toolplug.host.file.configuration import Configuration, read_configuration
-from toolplug.host.toolsets.long_notes import long_notes
+from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
+from toolplug.host.inspection import long_notes
 from toolplug.providers.entry_points import installed
 from toolplug.stores.open import open_store, store_file
 
@@ -36,30 +34,27 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     file = config_file(config)
     try:
         configuration = read_configuration(file, os.environ, installed())
+        if configuration.servers.problems:
+            raise ConfigError(configuration.servers.problems)
     except ConfigError as error:
         print_problems(error.problems, as_json=as_json, answer=True)
         raise typer.Exit(1) from None
-    if configuration.servers.problems:
-        print_problems(configuration.servers.problems, as_json=as_json, answer=True)
-        raise typer.Exit(1)
-    raise typer.Exit(run_to_end(_right(file, configuration, as_json)))
+    raise typer.Exit(run_to_end(_print_valid(file, configuration, as_json)))
 
 
-async def _right(file: ConfigFiles, configuration: Configuration, as_json: bool) -> int:
-    warnings = await _warnings(configuration)
+async def _print_valid(file: ConfigFiles, configuration: Configuration, as_json: bool) -> None:
+    warnings = await _long_notes(configuration)
     if as_json:
-        told = {"warnings": [problem_fields(item) for item in warnings]} if warnings else {}
-        print_json({"problems": [], **told})
-        return 0
+        print_json({"problems": [], **({"warnings": problem_fields(warnings)} if warnings else {})})
+        return
     wanted = configuration.providers.wanted.values()
     on = sum(item.build is not None for item in wanted)
     typer.echo(f"{file} is right: {counted(on, 'provider')} on, {len(wanted) - on} off")
     print_problems(warnings, as_json=False)
-    return 0
 
 
-async def _warnings(configuration: Configuration) -> Sequence[Problem]:
-    """What is doubtful in the store; nothing where there is none yet."""
+async def _long_notes(configuration: Configuration) -> Sequence[Problem]:
+    """The notes in the store that are too long; none where there is no store yet."""
     url, folder = configuration.settings.store, configuration.folder
     file = store_file(url, folder=folder)
     if file is None or not file.exists():

@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from toolplug.cli.left_threads import bound_exit
-from toolplug.cli.refusal import print_problems, problems_in
+from toolplug.cli.event_loop import bound_exit
+from toolplug.cli.output import print_problems, problems_in
 from toolplug.errors import Problem, ToolplugError
 
 COMMANDS = {
@@ -32,7 +32,7 @@ COMMANDS = {
     "schema": "toolplug.cli.schema",
     "new-provider": "toolplug.cli.new_provider",
     "discover": "toolplug.cli.discover",
-    "sessions": "toolplug.cli.sessions.group",
+    "sessions": "toolplug.cli.sessions",
     "toolsets": "toolplug.cli.toolsets",
     "notes": "toolplug.cli.notes",
     "agents": "toolplug.cli.agents",

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from toolplug.catalog.counted import counted
-from toolplug.cli.answer import print_json
+from toolplug.catalog.text import counted
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
-from toolplug.host.file.schema import file_schema
-from toolplug.host.file.settings_schemas import settings_schemas
+from toolplug.cli.output import print_json
+from toolplug.host.file.schema import file_schema, settings_schemas
 from toolplug.providers.entry_points import installed
 
 SCHEMA_FILE = "providers.schema.json"

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.logs import log_service
-from toolplug.cli.missing_package import missing_package
-from toolplug.cli.options import ConfigOption, JsonOption, config_file
+from toolplug.cli.options import ConfigOption, JsonOption, config_file, missing_package
 
 app: typer.Typer = typer.Typer()
 

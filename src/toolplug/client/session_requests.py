@@ -1,19 +1,51 @@
-"""What an application asks of its session at the host (CONTRACT.md section 6)."""
+"""The requests that an application makes to its session (CONTRACT.md section 6)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import orjson
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from toolplug.client.answering import Answer
-from toolplug.client.capability import Capability, Environment
-from toolplug.client.changes import OfferedTool
-from toolplug.client.difference import Difference
+from toolplug.client.events import OfferedTool
 from toolplug.client.host_requests import HostRequests
-from toolplug.client.tool import Definition
+from toolplug.client.tool import Capability, Definition, Environment
+
+Definitions = Mapping[str, Definition]
+"""Definitions by name, in their order."""
+
+
+class Difference(NamedTuple):
+    """False where nothing changes."""
+
+    added: tuple[Definition, ...]
+    removed: tuple[str, ...]
+    modified: tuple[Definition, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.modified)
+
+    def wire(self) -> dict[str, object]:
+        """As it stands in an update: what is empty is left out."""
+        return {key: list(part) for key, part in self._asdict().items() if part}
+
+
+def difference(old: Definitions, new: Definitions) -> Difference:
+    """Compares whole definitions; the order of keys and of tools is no difference."""
+    return Difference(
+        added=tuple(definition for name, definition in new.items() if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        modified=tuple(
+            definition for name, definition in new.items() if name in old and _text(old[name]) != _text(definition)
+        ),
+    )
+
+
+def _text(definition: Definition) -> bytes:
+    return orjson.dumps(definition, option=orjson.OPT_SORT_KEYS)
 
 
 class _Answer(BaseModel):
@@ -65,8 +97,8 @@ class Metadata(_Answer):
     revision: int
 
 
-class Introduction(BaseModel):
-    """Who the application is, as every registration says."""
+class RegistrationInfo(BaseModel):
+    """Who the application is; a part of every registration."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
@@ -112,9 +144,9 @@ class SessionRequests:
         """What the host has now."""
         return await self._host.answered("GET", f"{self._path}/metadata", Metadata)
 
-    async def register(self, introduction: Introduction, tools: Sequence[Definition]) -> Registered:
+    async def register(self, registration: RegistrationInfo, tools: Sequence[Definition]) -> Registered:
         """Make these the session's whole set."""
-        body = {**introduction.wire(), "tools": list(tools)}
+        body = {**registration.wire(), "tools": list(tools)}
         return await self._host.answered("POST", f"{self._path}/register-tools", Registered, body)
 
     async def update(self, difference: Difference, reason: str, revision: int) -> Updated:
@@ -123,6 +155,6 @@ class SessionRequests:
         match = {"If-Match": str(revision)}
         return await self._host.answered("POST", f"{self._path}/update-tools", Updated, body, match)
 
-    async def send(self, request_id: str, said: Answer) -> None:
+    async def send(self, request_id: str, answer: Answer) -> None:
         """Answer a request, or report its progress."""
-        await self._host.answered("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **said})
+        await self._host.answered("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **answer})

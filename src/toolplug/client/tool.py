@@ -1,19 +1,53 @@
-"""A Python function as a tool that an application lends."""
+"""Python functions as tools that an application lends, and the capabilities that it declares."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic.alias_generators import to_camel
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.render import promised
-from toolplug.client.capability import CapabilityLevel, CapabilityType
 from toolplug.errors import InvalidArguments, InvalidDefinition
-from toolplug.signatures.scope import Names, names_around
+from toolplug.signatures.annotations import Names, names_around
 from toolplug.signatures.signature import read_function
+
+CapabilityType = Literal["data_analysis", "visualization", "messaging", "storage", "computation"]
+CapabilityLevel = Literal["basic", "advanced", "enterprise"]
+"""In rising order."""
+
+
+class _Sent(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
+    )
+
+    def wire(self) -> dict[str, JsonValue]:
+        """As it stands in a registration."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Capability(_Sent):
+    """One thing that the application can do; `resources` are its own words, which the host keeps as they are."""
+
+    type: CapabilityType
+    level: CapabilityLevel = "basic"
+    resources: tuple[JsonValue, ...] = ()
+
+
+class Environment(_Sent):
+    """Where the application runs; the host keeps it and shows it in the session's metadata."""
+
+    version: str = ""
+    features: tuple[str, ...] = ()
+    limitations: tuple[str, ...] = ()
+    context_info: dict[str, JsonValue] = {}
+
 
 Function = Callable[..., object]
 Definition = Mapping[str, object]

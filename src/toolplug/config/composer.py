@@ -11,9 +11,19 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from toolplug.config.key_path import KeyPath, shown_path
-from toolplug.config.node import Entry, ListNode, MappingNode, Mark, Node, ScalarNode, ScalarValue
-from toolplug.config.scalar import resolve_scalar, write_scalar
+from toolplug.config.yaml_tree import (
+    Entry,
+    KeyPath,
+    ListNode,
+    MappingNode,
+    Mark,
+    Node,
+    ScalarNode,
+    ScalarValue,
+    resolve_scalar,
+    shown_path,
+    write_scalar,
+)
 from toolplug.errors import Problem
 
 MAX_DEPTH = 64

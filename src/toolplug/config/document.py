@@ -1,20 +1,112 @@
-"""Read a YAML file as plain values with places, and report everything that is wrong with it at once."""
+"""Reading a YAML file as plain values with positions; reports all syntax errors of it at once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
 from toolplug.config.composer import Composer, Refused
-from toolplug.config.key_path import KeyPath, shown_path
-from toolplug.config.node import ListNode, MappingNode, Mark, Node, ScalarNode, Value, value_of
-from toolplug.config.source_text import MAX_DOCUMENT_BYTES, decode_source
-from toolplug.config.syntax import syntax_problem
+from toolplug.config.yaml_tree import (
+    KeyPath,
+    ListNode,
+    MappingNode,
+    Mark,
+    Node,
+    ScalarNode,
+    Value,
+    shown_path,
+    value_of,
+)
 from toolplug.errors import ConfigError, Problem
+
+
+def syntax_problem(error: yaml.YAMLError, *, text: str, file: str) -> Problem:
+    """Return the problem; the parser's own words name characters and never values."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return Problem(code="syntax", message="not valid YAML", file=file)
+    mark, begun = error.problem_mark, error.context_mark
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    code, message, hint = "syntax", f"not valid YAML: {error.problem}", ""
+    if error.context:
+        message += f" {error.context}"
+        if begun is not None and begun.line != mark.line:
+            message += f" that begins on line {begun.line + 1}"
+    before = line[: mark.column + 1]
+    if "\t" in before and not before.strip():
+        code, message, hint = "tab", "a tab cannot indent YAML", "indent with spaces"
+    elif "${" in line:
+        hint = 'inside { } and [ ] a reference is written in quotes: "${NAME}"'
+    return Problem(code=code, message=message, file=file, line=mark.line + 1, column=mark.column + 1, hint=hint)
+
+
+MAX_DOCUMENT_BYTES = 1024 * 1024
+
+_UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MAX_UNPRINTABLE_REPORTS = 20
+
+
+def decode_source(data: bytes, *, file: str) -> str:
+    """Return the text without its byte order mark, or raise ConfigError: too large, not UTF-8, not printable."""
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise ConfigError([Problem(code="too_large", message="the document is larger than 1 MiB", file=file)])
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ConfigError([_not_utf8(data, error.start, file)]) from None
+    if problems := [*_unprintable(text, file), *_tag_directives(text, file)]:
+        raise ConfigError(problems)
+    return text
+
+
+def _not_utf8(data: bytes, offset: int, file: str) -> Problem:
+    before = data[:offset]
+    return Problem(
+        code="not_utf8",
+        message=f"not UTF-8: byte 0x{data[offset]:02x} at offset {offset}",
+        file=file,
+        line=before.count(b"\n") + 1,
+        column=len(before[before.rfind(b"\n") + 1 :].decode("utf-8")) + 1,
+        hint="save the file as UTF-8",
+    )
+
+
+def _unprintable(text: str, file: str) -> Iterator[Problem]:
+    for count, found in enumerate(_UNPRINTABLE.finditer(text)):
+        if count == _MAX_UNPRINTABLE_REPORTS:
+            return
+        before = text[: found.start()]
+        yield Problem(
+            code="control_character",
+            message=f"the control character U+{ord(found[0]):04X} is not allowed",
+            file=file,
+            line=before.count("\n") + 1,
+            column=len(before) - before.rfind("\n"),
+            hint=f'remove it, or write "\\u{ord(found[0]):04x}" in double quotes',
+        )
+
+
+def _tag_directives(text: str, file: str) -> Iterator[Problem]:
+    """Find a `%TAG` line before the document: its tags would be refused, and many such lines are slow to parse."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("%TAG"):
+            yield Problem(
+                code="tag",
+                message="the directive '%TAG' is not allowed",
+                file=file,
+                line=number,
+                column=1,
+                hint="remove the line; plain values need no tags",
+            )
+            return
+        if line and not line.isspace() and not line.lstrip().startswith(("#", "%")):
+            return
+
 
 # Without libyaml the same events come from PyYAML's own parser, only slower.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -146,3 +238,26 @@ def _not_a_mapping(root: ScalarNode | ListNode, file: str) -> Problem:
         column=root.mark.column,
         hint="begin with a line such as 'providers:'",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The values at a path once environment and secret files had their say; `value` belongs to the holder.
+
+    `problems` were found on the way. `broken` are the paths whose value could not be had: what a model says about them
+    is noise. `withheld` are texts that came from the environment or from a file, which no message may show. `moved`
+    maps the path of a secret to the path of the key that named its file.
+    """
+
+    document: Document
+    path: KeyPath
+    value: Value
+    problems: tuple[Problem, ...] = ()
+    broken: frozenset[KeyPath] = frozenset()
+    withheld: frozenset[str] = frozenset()
+    moved: Mapping[KeyPath, KeyPath] = field(default_factory=dict[KeyPath, KeyPath])
+
+    def problem(self, path: KeyPath, *, code: str, message: str, hint: str = "", at_key: bool = False) -> Problem:
+        """Return a problem of the value at the path (from the document's root), placed where the file has it."""
+        source = self.moved.get(path, path)
+        return self.document.problem(source, code=code, message=message, hint=hint, at_key=at_key)

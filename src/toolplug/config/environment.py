@@ -11,11 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from toolplug.config.composer import MAX_PROBLEMS
-from toolplug.config.document import Document
-from toolplug.config.key_path import KeyPath
-from toolplug.config.node import ListNode, MappingNode, Node, ScalarNode, ScalarValue, Value
-from toolplug.config.scalar import resolve_scalar
-from toolplug.config.section import Section
+from toolplug.config.document import Document, Section
+from toolplug.config.yaml_tree import (
+    KeyPath,
+    ListNode,
+    MappingNode,
+    Node,
+    ScalarNode,
+    ScalarValue,
+    Value,
+    resolve_scalar,
+)
 from toolplug.errors import Problem
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")

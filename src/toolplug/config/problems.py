@@ -1,4 +1,4 @@
-"""From a pydantic ValidationError to problems with places, in plain words, and without a secret in them."""
+"""Problems with a file, line and path from pydantic's validation errors, in plain words and without secrets."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import functools
 import re
 from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from toolplug.config.document import Section
 from toolplug.config.environment import has_reference
-from toolplug.config.key_path import KeyPath
 from toolplug.config.masking import holds_credentials, looks_secret, masked
 from toolplug.config.model_shape import Shapes, goes_by, is_secret, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.node import ListNode, MappingNode, ScalarNode, Value, child_of
-from toolplug.config.scalar import write_scalar
-from toolplug.config.section import Section
 from toolplug.config.wording import own_text, right_shape
-from toolplug.errors import Problem
+from toolplug.config.yaml_tree import KeyPath, ListNode, MappingNode, ScalarNode, Value, child_of, write_scalar
+from toolplug.errors import ConfigError, Problem
 
 _QUOTED = re.compile(r"'([^']*)'")
 _MAX_SHOWN_CHARACTERS = 60
@@ -194,3 +193,26 @@ def _secret_texts(value: Value, path: KeyPath, shapes: Shapes) -> Iterator[str]:
             yield from _secret_texts(inner, (*path, index), shapes_at(shapes, index))
     elif isinstance(value, str) and (looks_secret(path) or holds_credentials(value) or is_secret(shapes)):
         yield value
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def validated(section: Section, model: type[_Model], also_known: Collection[str] = ()) -> _Model:
+    """The section as its model has it; raises `ConfigError` with what the model and the section itself say.
+
+    Keys that the model does not know are refused unless it says otherwise itself; `also_known` are keys beside its own,
+    among which the nearest of an unknown one is looked for, too.
+    """
+    try:
+        valid = model.model_validate(
+            section.value,
+            extra=None if "extra" in model.model_config else "forbid",
+            context={"config_dir": section.document.folder},
+        )
+    except ValidationError as error:
+        found = problems_of(error, section=section, model=model, also_known=also_known)
+        raise ConfigError([*section.problems, *found]) from None
+    if section.problems:
+        raise ConfigError(section.problems)
+    return valid

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from toolplug.config.key_path import KeyPath
+from toolplug.config.document import Section
 from toolplug.config.model_shape import Shapes, field_keys, is_secret, known_keys, models_in, shapes_at, shapes_of
-from toolplug.config.node import Value
-from toolplug.config.section import Section
+from toolplug.config.yaml_tree import KeyPath, Value
 from toolplug.errors import Problem
 
 MAX_SECRET_BYTES = 64 * 1024

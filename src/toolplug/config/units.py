@@ -1,4 +1,4 @@
-"""Durations, sizes and rates as people write them: `20s`, `200KiB`, `60/minute`."""
+"""Durations, sizes and rates as people write them (`20s`, `200KiB`, `60/minute`), and the error for a wrong one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from toolplug.config.shape_error import shape_error
+SHAPE_ERROR = "shape"
+
+
+def shape_error(shape: str) -> PydanticCustomError:
+    """Return an error, a ValueError too, that reads `should be <shape>`; the shape never contains the value."""
+    return PydanticCustomError(SHAPE_ERROR, "should be {shape}", {"shape": shape})
+
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?P<unit>ms|s|m|h)?")
 _MAX_WHOLE = 10**15  # beyond it a float is no longer written shortest as a whole number

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic_core import ErrorDetails
 
-from toolplug.config.shape_error import SHAPE_ERROR
+from toolplug.config.units import SHAPE_ERROR
 
 _TEXT = "text"
 _BOOL = "true or false (without quotes)"

@@ -10,13 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
-from toolplug.discovery.kept import Kept, accepted
-from toolplug.discovery.known_server import KnownServer, ServerName
-from toolplug.discovery.places import Places
-from toolplug.discovery.record import DiscoveryRecord
+from toolplug.discovery.record import DiscoveryRecord, Kept, KnownServer, ServerName, accepted
 from toolplug.discovery.records import Records
-from toolplug.discovery.watched import Around, Watched
-from toolplug.execution.executor import Unsubscribe
+from toolplug.discovery.watched_server import Around, Places, Watched
+from toolplug.execution.live import Unsubscribe
 from toolplug.stores.change_log import PAUSE_S
 from toolplug.stores.store import Store
 

@@ -12,9 +12,8 @@ import orjson
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApprovalRefused, StoreConflict, StoreError
-from toolplug.execution.audit import audit
+from toolplug.execution.accounting import audit, timestamp
 from toolplug.execution.results import denied, limited, unavailable
-from toolplug.execution.timestamp import timestamp
 from toolplug.signatures.values import canonical, decoded, encoded
 from toolplug.stores.store import Record, Store
 

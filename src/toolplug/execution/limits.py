@@ -1,6 +1,6 @@
 """What must admit a call before its provider is reached: breaker, rate, concurrency.
 
-Each remembers by itself and outlives every catalog; the ledger keeps one for each level (tool, toolset, provider,
+Each remembers by itself and outlives every catalog; `CallAccounting` keeps one for each level (tool, toolset, provider,
 global) that sets it. `admit` takes a place, or refuses and takes nothing, as `refusal` would say at that moment; the
 wait in a queue ends with `TimeoutError` at the deadline.
 """
@@ -13,8 +13,43 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from toolplug.catalog.counted import counted
 from toolplug.catalog.plan import Refusal
+from toolplug.catalog.text import counted
+
+
+class SourceSwitch:
+    """The switch of one started provider. A closed one never opens again; its calls end on their own.
+
+    `running` counts calls and route handlers alike; whoever raises it calls `leave` once when the work has ended.
+    """
+
+    __slots__ = ("_drained", "open", "running")
+
+    def __init__(self) -> None:
+        self.open: bool = True
+        self.running: int = 0
+        self._drained: asyncio.Event | None = None
+
+    def leave(self) -> None:
+        """One call or handler has ended."""
+        self.running -= 1
+        if self.running == 0 and self._drained is not None:
+            self._drained.set()
+
+    async def drained(self, patience_s: float) -> bool:
+        """Wait until nothing runs, at most so long; False when something still does."""
+        if self.running == 0:
+            return True
+        if self._drained is None:
+            self._drained = asyncio.Event()
+        self._drained.clear()
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._drained.wait()
+        except TimeoutError:
+            return False
+        return True
+
 
 ABANDONED_LIMIT = 16
 ABANDONED_RETRY_S = 30.0
@@ -222,7 +257,7 @@ class Breaker:
         """A breaker counts answers only."""
 
 
-class Abandoned:
+class AbandonedCallLimit:
     """The breaker that every provider has: closed while fewer than 16 of its calls were given up but still run."""
 
     __slots__ = ("limit", "running", "what")

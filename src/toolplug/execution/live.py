@@ -4,14 +4,43 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 from weakref import ref
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layers import layered
-from toolplug.catalog.plan import Plan, Series, Tool
-from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
+from toolplug.catalog.plan import CallCounters, Plan, Tool
 from toolplug.execution.run import run, unknown_tool
+
+Listener = Callable[[CatalogDiff], None]
+Unsubscribe = Callable[[], None]
+
+
+@runtime_checkable
+class ToolExecutor(Protocol):
+    """A live catalog. The registry, a toolset, an agent's view and a session are one, and a host cannot tell which.
+
+    Hold executors, not catalogs: the next call must see what was disabled or revoked since.
+    """
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current catalog; the same object while nothing changed. Reading it does no I/O."""
+        ...
+
+    def can_execute(self, name: str) -> bool:
+        """True for exactly the names in the catalog (canonical or wire)."""
+        ...
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        """Run one call. Every failure is a result; only the caller's own cancellation escapes."""
+        ...
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Hear each difference, in order and never from within another; a listener that raises is logged."""
+        ...
+
 
 _LOG = logging.getLogger("toolplug.execution")
 
@@ -41,7 +70,7 @@ class LiveCatalog:
         "_unknown",
     )
 
-    def __init__(self, unknown: Series, catalog: Catalog = EMPTY_CATALOG) -> None:
+    def __init__(self, unknown: CallCounters, catalog: Catalog = EMPTY_CATALOG) -> None:
         self._unknown = unknown
         self._session: str | None = None
         self._catalog = catalog
@@ -176,7 +205,7 @@ class _View(LiveCatalog):
 
     def __init__(
         self,
-        unknown: Series,
+        unknown: CallCounters,
         sources: tuple[ToolExecutor, ...],
         derive: Callable[[tuple[Catalog, ...]], Catalog],
         session: str | None = None,
@@ -252,7 +281,7 @@ class _View(LiveCatalog):
 class Joint(_View):
     """One executor over several, in order; the first of a name wins. Which ones may change while others follow it."""
 
-    def __init__(self, unknown: Series, *executors: ToolExecutor, session: str | None = None) -> None:
+    def __init__(self, unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> None:
         super().__init__(unknown, executors, _first_wins, session)
 
     def join(self, *executors: ToolExecutor) -> None:
@@ -265,7 +294,7 @@ class Joint(_View):
             self._source_changed(CatalogDiff())
 
 
-def joined(unknown: Series, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
+def joined(unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
     """One executor over several, in order; the first of a name wins.
 
     Where a session is named, calls through it and through views of it are calls of this session, whatever the contexts
@@ -276,7 +305,7 @@ def joined(unknown: Series, *executors: ToolExecutor, session: str | None = None
 
 def _looks_at(plan: Plan, context: CallContext) -> bool:
     """Does anything of the plan look at the context; most tools do not, and are spared a new one."""
-    return plan.wants_context or plan.guarded or context.idempotency_key is not None
+    return plan.wants_context or plan.needs_pipeline or context.idempotency_key is not None
 
 
 def _first_wins(catalogs: tuple[Catalog, ...]) -> Catalog:

@@ -9,17 +9,53 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from time import perf_counter
+from collections.abc import Mapping
 from typing import TypedDict, cast
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.execution.attempt import allowed_seconds
-from toolplug.execution.kept_result import KeptResult, kept_result, result_again
 from toolplug.execution.results import denied, limited
 from toolplug.signatures.values import canonical, encoded
 from toolplug.stores.store import Store
+
+
+class KeptResult(TypedDict):
+    """A result without the id and name of the call, which belong to whoever asks for it."""
+
+    output: str
+    status: str
+    structured: object
+    parts: list[Mapping[str, object]]
+    metadata: dict[str, object]
+    retry_after_s: float | None
+
+
+def kept_result(result: ToolResult) -> KeptResult:
+    """The result as it is kept."""
+    return {
+        "output": result.output,
+        "status": result.status.value,
+        "structured": result.structured,
+        "parts": list(result.parts),
+        "metadata": dict(result.metadata),
+        "retry_after_s": result.retry_after_s,
+    }
+
+
+def result_again(call_id: str, name: str, kept: KeptResult) -> ToolResult:
+    """The result of this call."""
+    return ToolResult(
+        call_id,
+        name,
+        kept["output"],
+        ToolStatus(kept["status"]),
+        kept["structured"],
+        tuple(kept["parts"]),
+        kept["metadata"],
+        kept["retry_after_s"],
+    )
+
 
 KEPT_S = 86_400.0
 LEASE_BEYOND_DEADLINE_S = 30.0
@@ -44,10 +80,10 @@ class Replays:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
         """The first result, a refusal, or None: then the key is marked as running. Raises `StoreError`."""
         key, body = _key(context), _body(plan, call, context)
-        lease_s = allowed_seconds(plan, context, perf_counter()) + LEASE_BEYOND_DEADLINE_S
+        lease_s = seconds + LEASE_BEYOND_DEADLINE_S
         mark = _bytes({"body": body, "result": None})
         while True:
             record = await self._store.read(key)

@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from traceback import format_tb
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 from toolplug.catalog.call import EMPTY, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.schema import MAX_REPORTED
 from toolplug.errors import InvalidArguments, ToolError
-from toolplug.execution.source_away import SourceAway
 from toolplug.signatures.values import as_json
+
+MAX_WAITING = 256
+"""Reports that a slow client has not taken yet; the oldest goes first."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Reports(Generic[T]):
+    """Sends the reports of one call while it runs."""
+
+    def __init__(self, send: Callable[[T], Awaitable[None]]) -> None:
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[T] = deque(maxlen=MAX_WAITING)
+        self._wake = asyncio.Event()
+
+    def take(self, report: T) -> None:
+        """Take one report, from any thread. Never blocks."""
+        try:
+            self._loop.call_soon_threadsafe(self._taken, report)
+        except RuntimeError:  # the loop was closed while the tool ran on: nobody reads any more
+            return
+
+    async def during(self, execute: Callable[[], Awaitable[R]]) -> R:
+        """Run the call and send its reports meanwhile; those that came before its end are sent before its result."""
+        running = asyncio.ensure_future(execute())
+        running.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not running.done():
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self._send(self._waiting.popleft())
+            return running.result()
+        finally:
+            running.cancel()
+
+    def _taken(self, report: T) -> None:
+        self._waiting.append(report)
+        self._wake.set()
+
+
+class SourceAway(Exception):
+    """The tool is known, but what it needs is away: the call ends as `unavailable`, with this reason and code.
+
+    `retry_after_s`: seconds after which it may be back, where that is known.
+    """
+
+    def __init__(self, reason: str, *, code: str, retry_after_s: float | None = None) -> None:
+        self.code = code
+        self.retry_after_s = retry_after_s
+        super().__init__(reason)
+
 
 _LOG = logging.getLogger("toolplug.execution")
 _SUCCESS = ToolStatus.SUCCESS
@@ -145,11 +200,11 @@ def ended(call: ToolCall, status: ToolStatus, output: str) -> ToolResult:
     return ToolResult(call.id, call.name, output, status)
 
 
-def cut(result: ToolResult, limit: int, handle: str | None = None) -> ToolResult:
-    """The result with at most `limit` bytes of its text, cut at a character; says what is missing and where it is."""
-    whole = result.output.encode()
-    if len(whole) <= limit:
-        return result
+def cut(result: ToolResult, whole: bytes, limit: int, handle: str | None = None) -> ToolResult:
+    """The result with at most `limit` bytes of its text, cut at a character; says what is missing and where it is.
+
+    `whole` is its text, encoded, and longer than `limit`.
+    """
     head = whole[:limit].decode("utf-8", "ignore")
     kept = len(head.encode())
     missing = f"[cut: {len(whole) - kept} of {len(whole)} bytes are missing"

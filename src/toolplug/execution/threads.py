@@ -9,18 +9,53 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
-from toolplug.catalog.call import CallContext, ToolCall
-from toolplug.catalog.current import enter_frame
+from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.plan import Target
-from toolplug.execution.jobs import Job
+from toolplug.execution.task_runner import RunningCall
+
+# A daemon thread for one piece of the host's own work that blocks.
+#
+# Not `asyncio.to_thread`: the loop's pool has a handful of threads and belongs to every provider too, so that a few
+# calls of theirs that hang there would keep the host from answering a scrape, fetching a key or reading its
+# configuration.
+
+T = TypeVar("T")
+
+
+async def in_own_thread(function: Callable[[], T]) -> T:
+    """Call it in a thread of its own; what it raises is raised here.
+
+    If the caller is cancelled, the thread runs on and its outcome is dropped. Raises `RuntimeError` where the process
+    can have no more threads.
+    """
+    return await asyncio.wrap_future(begun_in_own_thread(function))
+
+
+def begun_in_own_thread(function: Callable[[], T]) -> Future[T]:
+    """The same for who waits without a loop: it runs, with the caller's context variables, and cannot be cancelled."""
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()
+    call = partial(copy_context().run, function)
+    threading.Thread(target=_work, args=(outcome, call), name="toolplug-work", daemon=True).start()
+    return outcome
+
+
+def _work(outcome: Future[T], call: Callable[[], T]) -> None:
+    try:
+        outcome.set_result(call())
+    except BaseException as error:  # noqa: BLE001  raised again where it is awaited
+        outcome.set_exception(error)
+
 
 IDLE_S = 30.0
 
-_Work = tuple[Job, Context, Callable[[], object], asyncio.AbstractEventLoop]
+_Work = tuple[RunningCall, Context, Callable[[], object], asyncio.AbstractEventLoop]
 
 
 class DaemonThreads:
@@ -34,7 +69,7 @@ class DaemonThreads:
         self._threads: set[threading.Thread] = set()
         self._closed = False
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> Job:
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> RunningCall:
         """Run the target in a thread, in a copy of the current context, in which the tenant is the caller's.
 
         Raises `RuntimeError` when the provider is closed, or when the process can have no more threads.
@@ -44,7 +79,7 @@ class DaemonThreads:
         loop = asyncio.get_running_loop()
         own = copy_context()
         own.run(enter_frame, context.principal.tenant)
-        job = Job(loop, None)
+        running = RunningCall(loop, None)
         with self._lock:
             grows = self._idle == 0
             if not grows:
@@ -53,8 +88,8 @@ class DaemonThreads:
             thread = threading.Thread(target=self._main, name=f"toolplug-{self._name}", daemon=True)
             thread.start()
             self._threads.add(thread)
-        self._work.put((job, own, partial(target, call, context), loop))
-        return job
+        self._work.put((running, own, partial(target, call, context), loop))
+        return running
 
     def close(self) -> None:
         """Let the threads end as soon as their work has; a hung tool keeps its own until the process ends."""
@@ -79,7 +114,7 @@ class DaemonThreads:
         self._threads.discard(threading.current_thread())
 
     def _perform(
-        self, job: Job, context: Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop
+        self, running: RunningCall, context: Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop
     ) -> None:
         value, error = None, None
         try:
@@ -89,6 +124,6 @@ class DaemonThreads:
         with self._lock:
             self._idle += 1  # before its caller hears of the end: whoever calls again at once needs no other thread
         try:
-            loop.call_soon_threadsafe(job.finish, value, error)
+            loop.call_soon_threadsafe(running.finish, value, error)
         except RuntimeError:  # the loop was closed while the tool ran: nobody waits any more
             return

@@ -17,28 +17,26 @@ from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, Problem, StoreError
+from toolplug.execution.accounting import audit
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.audit import audit
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.own_thread import in_own_thread
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.threads import in_own_thread
 from toolplug.host.explain import Explainer, Explanation
-from toolplug.host.file.config_files import Source
-from toolplug.host.file.configuration import Configuration, read_configuration
-from toolplug.host.file.only_installed import only_installed
-from toolplug.host.file.settings import HostSettings
-from toolplug.host.file.toolset_settings import Scope
+from toolplug.host.file.configuration import Configuration, Source, read_configuration
+from toolplug.host.file.provider_entries import only_installed
+from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.parts import Parts, Serves, listed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
-from toolplug.host.responses_desk import ResponsesDesk
-from toolplug.host.servers.coded import CodedMcp, coded_mcp
-from toolplug.host.servers.desk import ServerDesk
+from toolplug.host.responses import ResponsesDesk
+from toolplug.host.servers.mcp_servers import ServerDesk
+from toolplug.host.servers.running import CodedMcp, coded_mcp
 from toolplug.host.tool_infos import CatalogPage
-from toolplug.host.toolsets.desk import ToolsetDesk
-from toolplug.mcp.serving import Serving
+from toolplug.host.toolsets.service import ToolsetDesk
+from toolplug.mcp.mcp_sessions import Serving
+from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.planning import KIND
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.providers.state import ProviderRecord
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import Sessions
 from toolplug.stores.store import Store

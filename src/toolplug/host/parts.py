@@ -1,45 +1,207 @@
-"""Everything that runs under one entered host: opened in order, closed in the reverse one."""
+"""Everything that runs under one entered host: opened in order, closed in reverse, each part with what it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from functools import cache, partial
+from typing import NamedTuple, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.plan import Tool
+from toolplug.discovery.service import Discovery
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.ledger import Ledger
-from toolplug.host.catalogs.views import Views
+from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
+from toolplug.execution.replay import Replays
+from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.host.file.configuration import Configuration
-from toolplug.host.neighbours import Neighbours
+from toolplug.host.gates import EquippedGate
 from toolplug.host.reload import wanted_providers
-from toolplug.host.responses_desk import ResponsesDesk
-from toolplug.host.servers.coded import CodedMcp
-from toolplug.host.servers.desk import ServerDesk
-from toolplug.host.servers.metrics import ServerMetrics
-from toolplug.host.servers.sdk import mcp_speaker
-from toolplug.host.setup.registry import registry_setup
-from toolplug.host.setup.saved_toolsets import Saved, saved_setup
-from toolplug.host.setup.servers import server_desk
-from toolplug.host.setup.sessions import session_planner
+from toolplug.host.responses import ResponsesDesk
+from toolplug.host.servers.mcp_servers import ServerDesk
+from toolplug.host.servers.running import CodedMcp, RunningServers, ServerMetrics
+from toolplug.host.servers.sdk import Connections, mcp_speaker
 from toolplug.host.tool_infos import ToolInfos
-from toolplug.host.toolsets.desk import ToolsetDesk
-from toolplug.mcp.serving import Serving
-from toolplug.providers.registry import FunctionRegistry
-from toolplug.sessions.metrics import SessionMetrics
+from toolplug.host.toolsets.service import ToolsetDesk
+from toolplug.host.views import Views
+from toolplug.mcp.mcp_sessions import Serving
+from toolplug.providers.planning import KIND
+from toolplug.providers.registry import FunctionRegistry, Setup, TemporaryRoot, stored_sites
+from toolplug.providers.site import Services
+from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import Sessions
+from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.sessions.session import Session
-from toolplug.stores.open import open_store
+from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import FirstUse
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.owner import Caller
+from toolplug.toolsets.saved.equipment import Equipment
+from toolplug.toolsets.saved.saved_toolset import Caller, Owner
+from toolplug.toolsets.saved.service import CatalogOf, SavedToolsets
+
+MANAGING = "toolsets"
+"""The type of the providers whose tools stay in every catalog: with them another toolset is equipped, or none."""
+
+S = TypeVar("S")
+
+
+class Stays:
+    """Which tools no equipped toolset leaves out: those that choose toolsets, and what reads the results of any."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._keys = _managing(configuration)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Go by this configuration from now on."""
+        self._keys = _managing(configuration)
+
+    def __call__(self, tool: Tool) -> bool:
+        ref = tool.definition.ref
+        return ref.source == SOURCE or (ref.source in self._keys and ref.kind == KIND)
+
+
+class Saved(NamedTuple):
+    """The saved toolsets of one entered host."""
+
+    stays: Stays
+    equipment: Equipment
+    toolsets: SavedToolsets
+
+    @property
+    def services(self) -> Services:
+        """What providers may ask for."""
+        return _offered({SavedToolsets: self.toolsets})
+
+    def gate(self, owner: Owner) -> EquippedGate | None:
+        """What the owner has equipped, as a gate; None where that is nothing."""
+        toolset = self.equipment.of(owner)
+        return None if toolset is None else EquippedGate(toolset, self.stays)
+
+
+def saved_setup(configuration: Configuration, store: Store, services: CallServices, catalog_of: CatalogOf) -> Saved:
+    """Saved toolsets that are not entered yet; `catalog_of` is asked by calls and requests only."""
+    stays = Stays(configuration)
+    equipment = Equipment(services.unknown, stays)
+    return Saved(stays, equipment, SavedToolsets(store, equipment, catalog_of))
+
+
+def _offered(services: Mapping[type, object]) -> Services:
+    def service(kind: type[S], /) -> S:
+        found = services.get(kind)
+        if not isinstance(found, kind):
+            raise LookupError(f"this host does not offer {kind.__name__}")
+        return found
+
+    return service
+
+
+def _managing(configuration: Configuration) -> frozenset[str]:
+    return frozenset(key for key, wanted in configuration.providers.wanted.items() if wanted.entry.type == MANAGING)
+
+
+DefaultTools = Callable[[str], ToolExecutor | None]
+"""The tools of a tenant's sessions in which nothing is registered."""
+
+
+class Neighbours:
+    """The names that are taken in a tenant's catalogs, and the tools of a session that has none of its own.
+
+    `prefixes` gives those of the toolsets that a tenant can see now.
+    """
+
+    def __init__(
+        self, registry: FunctionRegistry, prefixes: Callable[[str], frozenset[str]], default_tools: DefaultTools
+    ) -> None:
+        self._registry = registry
+        self._prefixes = prefixes
+        self._default_tools = default_tools
+
+    def taken(self, tenant: str, name: str) -> str | None:
+        """Whose name this is already in the catalogs of the tenant; None: it is free."""
+        catalog = self._registry.catalog.visible_to(Principal(tenant=tenant))
+        tool = catalog.find(name)
+        if tool is not None:
+            return f"provider {tool.definition.ref.source!r}"
+        prefix, dot, _ = name.partition(".")
+        if dot and (prefix in self._prefixes(tenant) or prefix in catalog.prefixes):
+            return f"the toolset of the prefix {prefix!r}"
+        return None
+
+    def default_tools(self, tenant: str) -> ToolExecutor | None:
+        """The tools of a session whose plugin has registered nothing."""
+        return self._default_tools(tenant)
+
+
+@asynccontextmanager
+async def server_desk(
+    configuration: Configuration,
+    services: CallServices,
+    store: Store,
+    coded: Sequence[CodedMcp],
+    *,
+    serving: bool,
+) -> AsyncGenerator[ServerDesk]:
+    """The servers of the configuration, of the host's code and of the store. Raises `StoreError`.
+
+    Unless it is `serving`, nothing is discovered but what is asked for.
+    """
+    described = {item.server.name.id: item.server for item in coded if item.server is not None}
+    async with Discovery(store) as discovery:
+        running = RunningServers(services, discovery, Connections(lambda: desk.configuration).connect, serving=serving)
+        desk = ServerDesk(configuration, store, running, described)
+        async with desk:
+            yield desk
+
+
+def session_planner(configuration: Configuration, services: CallServices) -> Planner:
+    """Makes the plans of session tools under this configuration."""
+    policy = ToolPolicy(configuration.settings.sessions.policy, configuration.origin("sessions", "policy"))
+    return Planner(services, policy)
+
+
+@dataclass(slots=True, eq=False)
+class CurrentConfiguration:
+    """Gives the configuration that holds now; a reload replaces it."""
+
+    configuration: Configuration
+
+    def __call__(self) -> Configuration:
+        return self.configuration
+
+
+def call_services(
+    store: Store, approvals: Approvals, artifacts: Artifacts, current: CurrentConfiguration, hooks: Hooks
+) -> CallServices:
+    """Return what every call of the host needs."""
+
+    def limits() -> LimitLevel:
+        now = current()
+        return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
+
+    return CallServices(replay=Replays(store), approvals=approvals, artifacts=artifacts, hooks=hooks, limits=limits)
+
+
+def registry_setup(
+    configuration: Configuration, store: Store, services: CallServices, artifacts: Artifacts, offered: Services
+) -> Setup:
+    """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none."""
+    settings = configuration.settings
+    folder = store_folder(settings.store, folder=configuration.folder)
+    root = TemporaryRoot() if folder is None else folder.absolute
+    return Setup(
+        services=services,
+        site_for=stored_sites(lambda: store, root, configuration.folder, offered),
+        namespace=settings.metrics.namespace,
+        tail=cache(lambda: read_result(artifacts, services)),
+        resources=(root,) if isinstance(root, TemporaryRoot) else (),
+    )
 
 
 class Serves(NamedTuple):
@@ -54,9 +216,10 @@ class Serves(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Parts:
-    """The parts of one entered host; `life` closes them all. `configuration` is the newest that holds."""
+    """The parts of one entered host; `life` closes them all."""
 
-    configuration: Configuration
+    current: CurrentConfiguration
+    services: CallServices
     registry: FunctionRegistry
     metrics: CollectorRegistry
     store: Store
@@ -84,28 +247,26 @@ class Parts:
         settings = configuration.settings
         async with AsyncExitStack() as life:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
-            metrics, approvals, ledger = CollectorRegistry(), Approvals(store), Ledger()
-            saved = saved_setup(configuration, store, ledger, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
-            setup = registry_setup(
-                configuration,
-                store,
-                approvals,
-                ledger,
-                saved.services,
-                lambda: parts.configuration.settings.sessions.ttl,
-            )
+            metrics, approvals, current = CollectorRegistry(), Approvals(store), CurrentConfiguration(configuration)
+            # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
+            artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
+            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks)
+            saved = saved_setup(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
+            setup = registry_setup(configuration, store, services, artifacts, saved.services)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, setup=setup))
             await registry.apply(wanted_providers(configuration, {}))
             servers = await life.enter_async_context(
-                server_desk(configuration, registry, store, approvals, coded_mcp, serving=serves.servers)
+                server_desk(configuration, services, store, coded_mcp, serving=serves.servers)
             )
-            toolsets = await life.enter_async_context(_desk(configuration, registry, servers, store, coded, coded_mcp))
+            toolsets = await life.enter_async_context(
+                _desk(configuration, services, registry, servers, store, coded, coded_mcp)
+            )
             views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
             neighbours = Neighbours(
                 registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)
             )
-            planner = session_planner(configuration, setup.around, registry)
+            planner = session_planner(configuration, services)
             sessions = await life.enter_async_context(
                 Sessions(
                     store,
@@ -125,7 +286,8 @@ class Parts:
             responses = ResponsesDesk(store, settings.responses, toolsets.tools.end)
             life.push_async_callback(responses.aclose)
             parts = cls(
-                configuration=configuration,
+                current=current,
+                services=services,
                 registry=registry,
                 metrics=metrics,
                 store=store,
@@ -144,13 +306,18 @@ class Parts:
         queued.resume(sessions.live)
         return parts
 
+    @property
+    def configuration(self) -> Configuration:
+        """The newest that holds."""
+        return self.current()
+
     def configure(self, configuration: Configuration) -> None:
         """Hold everything but the providers to a configuration that was read again."""
-        self.configuration = configuration
+        self.current.configuration = configuration
         self.servers.configure(configuration)
         self.toolsets.configure(configuration)
         self.saved.stays.configure(configuration)
-        planner = session_planner(configuration, self.registry.around, self.registry)
+        planner = session_planner(configuration, self.services)
         self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
         self.responses.configure(configuration.settings.responses)
 
@@ -188,6 +355,7 @@ async def listed(executor: ToolExecutor) -> Catalog:
 
 def _desk(
     configuration: Configuration,
+    services: CallServices,
     registry: FunctionRegistry,
     servers: ServerDesk,
     store: Store,
@@ -195,7 +363,7 @@ def _desk(
     coded_mcp: Sequence[CodedMcp],
 ) -> ToolsetDesk:
     """The toolsets of the configuration and of code; entered, also the store's. Raises `ConfigError`."""
-    desk = ToolsetDesk(configuration, registry, servers, store)
+    desk = ToolsetDesk(configuration, registry, servers, store, services)
     desk.configure(configuration)
     of_servers = {item.id: item for item in coded_mcp}
     for toolset in coded.coded.values():

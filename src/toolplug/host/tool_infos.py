@@ -17,9 +17,9 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import DiscoveryRecord
-from toolplug.execution.tool_rule import DEFAULT_POLICY
-from toolplug.host.file.toolset_settings import MCP, split_source
-from toolplug.host.servers.desk import ServerDesk
+from toolplug.execution.plans import DEFAULT_POLICY
+from toolplug.host.file.settings import MCP, split_source
+from toolplug.host.servers.mcp_servers import ServerDesk
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session

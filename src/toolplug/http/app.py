@@ -13,23 +13,56 @@ from collections.abc import Sequence
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolplug.catalog.call import Principal
 from toolplug.host.host import Host
-from toolplug.http.admission import admit
-from toolplug.http.auth.authenticator import Authentication, Authenticator, as_authenticator
-from toolplug.http.doors.body import check_declared
-from toolplug.http.doors.cors import answer_preflight, is_preflight
-from toolplug.http.doors.entrance import Entrance
+from toolplug.http.auth.chain import Authentication, Authenticator, as_authenticator, insufficient_scope
+from toolplug.http.auth.plugin_tokens import PLUGIN, CallersOnly, plugin_token, session_of_token
+from toolplug.http.caller_catalog import enter_tenant, leave_tenant
+from toolplug.http.cors import answer_preflight, is_preflight
+from toolplug.http.errors import KNOWN, note_refusal, problem_of
 from toolplug.http.exchange import Exchange
-from toolplug.http.fault_log import log_fault
-from toolplug.http.health import healthz
-from toolplug.http.known_errors import KNOWN, problem_of
-from toolplug.http.other_protocols import answer_other_protocol
-from toolplug.http.own_route import OwnRoute
-from toolplug.http.own_routes import Match, OwnRoutes
-from toolplug.http.problem import HttpProblem, internal, method_not_allowed, route_not_found
+from toolplug.http.json_body import check_declared
+from toolplug.http.pages import healthz
+from toolplug.http.problem import HttpProblem, internal, log_fault, method_not_allowed, route_not_found
 from toolplug.http.providers.routes import ProviderRoutes
-from toolplug.http.refusals import note_refusal
-from toolplug.http.served_tenant import enter_tenant, leave_tenant
+from toolplug.http.request_checks import Entrance
+from toolplug.http.routes import Match, OwnRoutes
+from toolplug.http.routing import OwnRoute
+
+POLICY_VIOLATION = 1008
+
+
+async def answer_other_protocol(scope: Scope, receive: Receive, send: Send) -> None:
+    """Agree to a lifespan without doing anything in it; refuse a WebSocket."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+        return
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+async def admit(route: OwnRoute, host: Host, exchange: Exchange, callers: CallersOnly) -> None:
+    """Note who acts: the caller, or the plugin and its session.
+
+    Who it is comes before what there is. Raises `HttpProblem`, for a plugin's own session `AccessError`, and
+    `StoreError`.
+    """
+    if route.audience != "callers":
+        token = plugin_token(exchange.headers)
+        if token is not None:
+            session = await session_of_token(host.sessions, token, exchange.params["code"])
+            exchange.session = session
+            exchange.principal = Principal(PLUGIN, session.tenant)
+            return
+        if route.audience == "plugin":
+            raise await callers.refused_as_plugin(exchange)
+    principal = exchange.principal = await callers.principal(exchange)
+    if route.scope is not None and not principal.has_scope(route.scope):
+        raise insufficient_scope(route.scope)
+
 
 _LOG = logging.getLogger("toolplug.http")
 
@@ -103,7 +136,7 @@ class _HostApp:
 
     def _note(self, exchange: Exchange, problem: HttpProblem) -> None:
         if self._host.entered:
-            note_refusal(self._host.registry.ledger, exchange, problem, f"{exchange.method} {exchange.template}")
+            note_refusal(self._host.registry.accounting, exchange, problem, f"{exchange.method} {exchange.template}")
 
     async def _serve_own(self, match: Match, exchange: Exchange, entrance: Entrance) -> None:
         exchange.template = match.template

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from random import getrandbits
 from types import MappingProxyType
 from urllib.parse import parse_qsl
 
@@ -11,8 +13,26 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.http.problem import Headers, HttpProblem, invalid_request
-from toolplug.http.request_id import request_id
 from toolplug.sessions.session import Session
+
+
+def has_version(condition: bytes | None, etag: bytes) -> bool:
+    """Does the header name this version, weakly compared."""
+    if condition is None:
+        return False
+    named = {item.strip().removeprefix(b"W/") for item in condition.split(b",")}
+    return etag in named or b"*" in named
+
+
+_ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+def request_id(given: bytes | None) -> str:
+    """The client's own `X-Request-Id` where it is one, else a new one: a name and no secret."""
+    if given is not None and _ACCEPTED.fullmatch(given):
+        return given.decode()
+    return f"{getrandbits(64):016x}"
+
 
 JSON = b"application/json"
 CLIENT_GONE = 499

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from toolplug.catalog.call import ToolStatus
-from toolplug.host.gates.verdict import Verdict
-from toolplug.providers.state import ProviderState
+from toolplug.host.gates import Verdict
+from toolplug.providers.entry import ProviderState
 
 MAX_TIMEOUT_MS = 300_000
 MAX_ID = 256

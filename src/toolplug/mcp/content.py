@@ -1,11 +1,92 @@
-"""The result of a call as the protocol has it."""
+"""MCP content for clients: results of calls, pages of tools, and progress that rises."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from toolplug.catalog.call import ToolResult
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.render import fragment
+from toolplug.execution.results import Reports
 from toolplug.signatures.values import encoded
+
+R = TypeVar("R")
+
+
+class _Progress(NamedTuple):
+    progress: float
+    total: float | None
+    message: str | None
+
+
+class RisingProgress:
+    """Sends what `report` is given; progress that does not rise is dropped."""
+
+    def __init__(self, send: Callable[[float, float | None, str | None], Awaitable[None]]) -> None:
+        self._send = send
+        self._reports = Reports(self._pass_on)
+        self._highest = -math.inf
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Take one report, from any thread; what is no progress is dropped. Never blocks."""
+        if _is_number(progress) and (total is None or _is_number(total)):
+            self._reports.take(_Progress(progress, total, message if isinstance(message, str) else None))
+
+    async def during(self, execute: Callable[[], Awaitable[R]]) -> R:
+        """Run the call and send its reports meanwhile; those that came before its end are sent before its result."""
+        return await self._reports.during(execute)
+
+    async def _pass_on(self, report: _Progress) -> None:
+        if report.progress > self._highest:
+            self._highest = report.progress
+            await self._send(*report)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+PAGE_TOOLS = 1_000
+"""So many that clients which never ask for a second page lose nothing that a model could use."""
+PAGE_BYTES = 4 * 1024 * 1024
+
+
+class Page(NamedTuple):
+    """A JSON array of tools, and where the next page begins: None after the last one."""
+
+    tools: bytes
+    next_cursor: str | None
+
+
+def page(catalog: Catalog, cursor: str | None) -> Page | None:
+    """The first page, or the one that a cursor stands for; None where the catalog has no such place.
+
+    A cursor is the name after which the page begins, so it holds while other tools come and go.
+    """
+    if cursor is None and len(catalog) <= PAGE_TOOLS:
+        whole = catalog.render("mcp")
+        if len(whole) <= PAGE_BYTES:
+            return Page(whole, None)
+    names = iter(catalog)
+    if cursor is not None and cursor not in names:  # the search leaves the iterator behind the cursor
+        return None
+    return _page_of(catalog, names)
+
+
+def _page_of(catalog: Catalog, names: Iterator[str]) -> Page:
+    tools: list[bytes] = []
+    size, last = 0, ""
+    for name in names:
+        tool = fragment(catalog[name].definition, "mcp")
+        size += len(tool) + 1
+        if tools and (len(tools) == PAGE_TOOLS or size > PAGE_BYTES):
+            return Page(b"[%b]" % b",".join(tools), last)
+        tools.append(tool)
+        last = name
+    return Page(b"[%b]" % b",".join(tools), None)
+
 
 APPROVAL = "toolplug/approval"
 """In a request's `_meta`: the approval that a call needs, where a person has given it."""

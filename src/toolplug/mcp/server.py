@@ -1,17 +1,63 @@
-"""An MCP server as it is configured: how it is reached, and the rules around its tools."""
+"""The configuration of one MCP server: how it is reached, and the rules for its tools."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
-from toolplug.discovery.known_server import ServerName
-from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Limits
-from toolplug.execution.tool_rule import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
-from toolplug.mcp.transport import Command, Transport
+from toolplug.discovery.record import ServerName
+from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
 from toolplug.signatures.values import canonical
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A process that is started and spoken to over its standard input and output.
+
+    `env` is added to the few variables that every child gets; `cwd` None: the folder of the configuration.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
+    cwd: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCredentials:
+    """How a token for a server is fetched: OAuth 2.1, grant `client_credentials`.
+
+    `issuer` None: the authorization server that the MCP server names.
+    """
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    issuer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A server that is reached over Streamable HTTP.
+
+    `headers` go with every request; nothing of a caller's own credentials ever does. A URL that is `trusted` stands in
+    the operator's file and is allowed as written; any other must be public, or listed under `egress.allow`.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
+    oauth: ClientCredentials | None = None
+    trusted: bool = False
+
+
+Transport = Command | Endpoint
+
 
 _NO_RULES: Mapping[str, ToolRule] = MappingProxyType({})
 

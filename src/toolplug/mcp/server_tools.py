@@ -1,4 +1,4 @@
-"""The tools of one MCP server as executors: one for everybody, one for each session, one for callers without any.
+"""The tools of one MCP server as executors: shared, for each session, and for callers without a session.
 
 DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── Link: one connection for everybody
                                      ├─ `lone` ── LoneLine: one for each call
@@ -8,23 +8,129 @@ DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── Link: one connecti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.discovery.known_server import ListingFailed
-from toolplug.discovery.record import DiscoveryRecord, FoundTool
-from toolplug.execution.live import LiveCatalog
+from toolplug.catalog.plan import CallCounters
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, ListingFailed
+from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.execution.plans import CallServices
 from toolplug.mcp.connection import BadAnswer, Connect, ConnectionFailed, OnChange, ServerConnection, ServerRefused
-from toolplug.mcp.endings import Endings
-from toolplug.mcp.link import Link
-from toolplug.mcp.lone_line import LoneLine
-from toolplug.mcp.own_listing import Heard
+from toolplug.mcp.connection_strategies import Endings, Link, LoneLine, Reach
+from toolplug.mcp.listing import Heard, OwnListing, Pause
 from toolplug.mcp.plans import Labels, Planner, over
-from toolplug.mcp.reach import Reach
-from toolplug.mcp.relisting import Pause
 from toolplug.mcp.server import Server
-from toolplug.mcp.session_tools import Known, SessionTools
-from toolplug.toolsets.around import Around
+
+# A server's tools for one session, over a connection that nobody else has.
+#
+# Until that connection is open, what is known of the server is listed; then what the connection itself lists. A server
+# may show one session what it does not show another, so that such a list stays in its session. Only the first list of a
+# connection, read before any call, is what everybody would get, and may be handed on.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Known:
+    """What every session of a server starts from, as it is now.
+
+    `tools` are the plans of what is known, `accepted` the digests of pinned definitions by name; None: not pinned.
+    """
+
+    server: Server
+    planner: Planner
+    tools: LiveCatalog
+    accepted: Mapping[str, str] | None
+
+
+class SessionTools(Joint):
+    """A tool executor that starts its server at its first call. `aclose` ends both, once."""
+
+    def __init__(
+        self,
+        unknown: CallCounters,
+        connect: Connect,
+        endings: Endings,
+        known: Known,
+        *,
+        first: Heard,
+        closed: Callable[[SessionTools], None],
+        pause: Pause = asyncio.sleep,
+    ) -> None:
+        super().__init__(unknown)
+        self._connect = connect
+        self._endings = endings
+        self._first = first
+        self._closed = closed
+        self._pause = pause
+        self._live = LiveCatalog(unknown)
+        self._is_closed = False
+        self._known = known
+        self._reach: Reach | None = None
+        self._own: OwnListing | None = None
+        self._open()
+
+    def follow(self, known: Known) -> None:
+        """Go by this from now on: the connection stays where it reaches the same server."""
+        before, self._known = self._known, known
+        if self._is_closed:
+            return
+        if not known.server.enabled or known.server.transport != before.server.transport:
+            self._leave()
+        if self._reach is None:
+            self._open()
+        else:
+            self._show(anew=known.planner is not before.planner)
+
+    async def aclose(self) -> None:
+        """Take no more calls, list nothing, and end the server; calls that run are answered as if it were down."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._closed(self)
+        self.join()
+        if self._own is not None and self._reach is not None:
+            self._own.stop()
+            await self._reach.end()
+            await self._own.aclose()
+
+    def _open(self) -> None:
+        """Be ready to start the server, where it is one that may be started."""
+        server = self._known.server
+        if not server.enabled:
+            self.join()
+            return
+        own = self._own = OwnListing(server.name.id, first=self._first, changed=self._show, pause=self._pause)
+        link = Link(server, self._connect, own.due, begin=own.begin)
+        reach = self._reach = Reach(link)
+        self.join(self._known.tools.view(lambda catalog: over(catalog, reach)))
+
+    def _leave(self) -> None:
+        """Let what runs end in the background."""
+        reach, own = self._reach, self._own
+        self._reach = self._own = None
+        self._live.publish(EMPTY_CATALOG)
+        if own is not None:
+            own.stop()
+            self._endings.begin(own.aclose())
+        if reach is not None:
+            reach.off()
+            self._endings.begin(reach.retire(self._known.planner.drain_s))
+
+    def _show(self, *, anew: bool = False) -> None:
+        """List what the connection lists, once it has; `anew`: under new plans."""
+        reach, own = self._reach, self._own
+        if reach is None or own is None or own.tools is None or self._is_closed:
+            return
+        found = [self._checked(tool) for tool in own.tools]
+        before = EMPTY_CATALOG if anew else self._live.catalog
+        self._live.publish(self._known.planner.catalog(found, reach, before))
+        self.join(self._live)
+
+    def _checked(self, tool: FoundTool) -> FoundTool:
+        """In quarantine where its definition is not the accepted one of a pinned server."""
+        accepted = self._known.accepted
+        quarantined = accepted is not None and accepted.get(tool.name) != tool.definition.ref.digest
+        return tool if tool.quarantined == quarantined else replace(tool, quarantined=quarantined)
 
 
 class ServerTools:
@@ -37,7 +143,7 @@ class ServerTools:
     def __init__(
         self,
         server: Server,
-        around: Around,
+        services: CallServices,
         connect: Connect,
         *,
         on_change: OnChange,
@@ -45,13 +151,13 @@ class ServerTools:
         pause: Pause = asyncio.sleep,
     ) -> None:
         self._server = server
-        self._around = around
+        self._services = services
         self._connect = connect
         self._on_change = on_change
         self._first = first
         self._pause = pause
-        self._labels = Labels(around.ledger, server.name)
-        self._planner = Planner(server, around, self._labels)
+        self._labels = Labels(services.accounting, server.name)
+        self._planner = Planner(server, services, self._labels)
         self._found: tuple[FoundTool, ...] = ()
         self._listed_once = False
         self._link: Link | None = None
@@ -60,7 +166,7 @@ class ServerTools:
         self._sessions: set[SessionTools] = set()
         self._endings = Endings()
         self._closed = False
-        self.live: LiveCatalog = LiveCatalog(around.unknown)
+        self.live: LiveCatalog = LiveCatalog(services.unknown)
         self.lone: LiveCatalog = self.live.view(self._over_lone_line)
         self._open()
 
@@ -90,7 +196,7 @@ class ServerTools:
         old connection ends when its calls have, and new calls go to a new one.
         """
         before, self._server = self._server, server
-        self._planner = Planner(server, self._around, self._labels)
+        self._planner = Planner(server, self._services, self._labels)
         if self._closed:
             return
         if not server.enabled or server.transport != before.transport:
@@ -102,7 +208,7 @@ class ServerTools:
     def per_session(self) -> SessionTools:
         """An executor whose server is nobody else's; starts nothing before its first call. Whoever asks closes it."""
         session = SessionTools(
-            self._around.unknown,
+            self._services.unknown,
             self._connect,
             self._endings,
             self._known(),

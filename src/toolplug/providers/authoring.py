@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol, overload
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import Hosted, HostedItem, ToolDefinition, ToolHints, check_provider_tool_name
@@ -21,13 +25,119 @@ from toolplug.catalog.plan import Target
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.endpoints import Endpoint, answering, delegating
 from toolplug.providers.hooks import HOOKS
-from toolplug.providers.marks import Marked, Method, RouteMark, ToolMark, ToolOptions, marked, with_mark
+from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function
 from toolplug.signatures.conversion import Convert
-from toolplug.signatures.scope import Names, UnresolvedAnnotation
+from toolplug.signatures.described_arguments import schema_of_model
 from toolplug.signatures.signature import Signature, read_signature
-from toolplug.signatures.terse_schema import schema_of_model
+from toolplug.signatures.values import encoded
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
+    """An endpoint for a method that returns a response or a JSON value; raises `TypeError` for anything else."""
+
+    async def endpoint(request: Request) -> Response:
+        value = await method(request)
+        if isinstance(value, Response):
+            return value
+        text = encoded(value)
+        if text is None:
+            raise TypeError(f"{request.method} {request.url.path} returned {type(value).__name__}, which is not JSON")
+        return Response(text, media_type="application/json")
+
+    return endpoint
+
+
+def delegating(app: ASGIApp) -> Endpoint:
+    """An endpoint for a Starlette route, whatever stands behind it: a function, a class, middleware."""
+
+    async def endpoint(request: Request) -> Response:
+        return _Delegated(app)
+
+    return endpoint
+
+
+class _Delegated(Response):
+    """The response that another application gives to the same request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__()
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+Method = TypeVar("Method", bound=Callable[..., object])
+Mark = TypeVar("Mark")
+
+_MARKS = "__toolplug__"
+
+
+class ToolOptions(NamedTuple):
+    """What the author wrote in `@tool(…)`."""
+
+    name: str | None
+    description: str | None
+    hints: ToolHints
+    hosted: Hosted | None
+    timeout_s: float | None
+
+
+class ToolMark:
+    """Left by `@tool`. `around` holds the names where the class is made, only until the annotations are read."""
+
+    def __init__(self, options: ToolOptions) -> None:
+        self.options = options
+        self.around: Names = {}
+        self.read: tuple[ToolDefinition, Signature] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RouteMark:
+    """Left by `@route`."""
+
+    method: str
+    path: str
+    public: bool
+    scope: str | None
+
+
+class Marked(NamedTuple, Generic[Mark]):
+    """One marked method of a class."""
+
+    attribute: str
+    method: ClassFunction
+    mark: Mark
+
+
+def with_mark(method: Method, mark: object, decorator: str) -> Method:
+    """The same method, with the mark on it. It may be several routes, but one tool: what stands above wins."""
+    own = class_function(method)
+    if own is None:
+        raise InvalidDefinition(f"{decorator} stands above a method, not above {method!r}")
+    kept = (other for other in _marks(own) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark))
+    setattr(own.function, _MARKS, (*kept, mark))
+    return method
+
+
+def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
+    """The methods with a mark of this kind, in the order of definition, base classes first.
+
+    What the class has at last under a name counts: an override without the decorator is not marked.
+    """
+    for attribute in dict.fromkeys(name for base in reversed(owner.__mro__) for name in vars(base)):
+        own = class_function(inspect.getattr_static(owner, attribute))
+        for mark in _marks(own) if own is not None else ():
+            if own is not None and isinstance(mark, kind):
+                yield Marked(attribute, own, mark)
+
+
+def _marks(own: ClassFunction) -> tuple[object, ...]:
+    return getattr(own.function, _MARKS, ())
+
 
 _TAKEN = frozenset({*HOOKS, "key", "config", "log", "accepts_idempotency_key"})
 _PARAMETER = re.compile(r"{[^}]*}")

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from toolplug.execution.own_thread import begun_in_own_thread
+from toolplug.execution.threads import begun_in_own_thread
 
 _LOG = logging.getLogger("toolplug.providers")
 

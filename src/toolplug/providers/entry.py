@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from toolplug.errors import Problem, ProviderError
-from toolplug.execution.knobs import NO_LIMITS, Limits
-from toolplug.execution.tool_rule import ToolRule
+from toolplug.execution.plans import ToolRule
+from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.state import ProviderRecord, ProviderState
+
+
+class ProviderState(StrEnum):
+    """Every provider is in exactly one of these (CONTRACT.md section 5)."""
+
+    ACTIVE = "active"
+    INSTALLED_NOT_ENABLED = "installed-not-enabled"
+    DISABLED = "disabled"
+    IMPORT_FAILED = "import-failed"
+    CONFIG_INVALID = "config-invalid"
+    START_FAILED = "start-failed"
+    SHADOWED = "shadowed"
+    INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderRecord:
+    """One provider as an operator sees it. `tools` are the names that it lists, `routes` are `METHOD /path`."""
+
+    key: str
+    type: str
+    state: ProviderState
+    reason: str = ""
+    fix: str = ""
+    tools: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    distribution: str = ""
+    version: str = ""
 
 
 class Place(NamedTuple):

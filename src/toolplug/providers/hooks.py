@@ -17,8 +17,7 @@ from starlette.routing import Route
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.providers.site import Site
-from toolplug.signatures.class_function import class_function
-from toolplug.signatures.unread import unread_signature
+from toolplug.signatures.annotations import class_function, unread_signature
 
 PROJECT = "toolplug"
 

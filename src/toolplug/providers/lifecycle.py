@@ -7,8 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from toolplug.errors import ProviderError
-from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.state import ProviderState
+from toolplug.providers.entry import ProviderEntry, ProviderState
 
 T = TypeVar("T")
 Step = Callable[[], Coroutine[Any, Any, object]]

@@ -13,12 +13,11 @@ from pydantic import BaseModel
 
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.authoring import check_declared
-from toolplug.providers.config_model import config_model
+from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.hooks import hook_problems
-from toolplug.providers.provider import FunctionProvider, built
-from toolplug.providers.state import ProviderState
-from toolplug.signatures.unread import unread_signature
+from toolplug.providers.provider import FunctionProvider, built, config_model
+from toolplug.signatures.annotations import unread_signature
 
 IMPORT_S = 10.0
 

@@ -2,26 +2,108 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import sys
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property, wraps
 from typing import Any
 
 from prometheus_client.registry import Collector
+from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
 
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import Target
+from toolplug.errors import InvalidDefinition
+from toolplug.execution.threads import DaemonThreads
 from toolplug.providers.authoring import bound_tools, declare
-from toolplug.providers.blocking import in_own_thread
-from toolplug.providers.config_model import default_config, given_config
 from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.site import Site
-from toolplug.providers.started import remember_start
-from toolplug.signatures.scope import names_around
-from toolplug.signatures.unread import unread_signature
+from toolplug.signatures.annotations import names_around, unread_signature
 from toolplug.signatures.values import decoded
+
+
+def config_model(kind: object) -> type[BaseModel] | None:
+    """The `Config` of a provider class, or of a function that makes providers; None where it has none.
+
+    Raises `InvalidDefinition` for one that is no pydantic model.
+    """
+    model = getattr(kind, "Config", None)
+    if model is None or (isinstance(model, type) and issubclass(model, BaseModel)):
+        return model
+    raise InvalidDefinition(f"Config of {kind!r} is no pydantic model; write `class Config(BaseModel)`")
+
+
+def given_config(kind: type, config: object) -> object:
+    """The config as it is; a mapping is read by the class's `Config`, extra keys forbidden unless it says otherwise."""
+    model = config_model(kind)
+    if model is None or not isinstance(config, Mapping):
+        return config
+    return model.model_validate(config, extra=None if "extra" in model.model_config else "forbid")
+
+
+def default_config(provider: object) -> object:
+    """What `config` is where nobody gave one: `Config()`, or None without a `Config`.
+
+    Raises `InvalidDefinition` where the model asks for more.
+    """
+    kind = type(provider)
+    model = config_model(kind)
+    try:
+        return None if model is None else model()
+    except ValidationError as error:
+        asked = ", ".join(str(item["loc"][0]) for item in error.errors() if item["loc"])
+        raise InvalidDefinition(f"{kind.__qualname__} needs a config: give {asked} of its Config") from None
+
+
+LONGEST_S = 24 * 3600.0
+
+
+async def in_own_thread(target: Target, call: ToolCall, context: CallContext) -> object:
+    """Wait for the target in a daemon thread that ends with it; raises `TimeoutError` at the context's deadline."""
+    threads = DaemonThreads(call.name)
+    running = threads.start(target, call, context)
+    threads.close()
+    seconds = LONGEST_S
+    if context.deadline is not None:
+        seconds = context.deadline - asyncio.get_running_loop().time()
+    if not await running.wait(seconds):
+        raise TimeoutError
+    if running.error is not None:
+        raise running.error
+    return running.value
+
+
+_STARTED = "_toolplug_started"
+
+Start = Callable[[object, Site], Awaitable[None]]
+
+
+def remember_start(kind: type) -> None:
+    """Make the class's own `start` leave a mark on its instance when it has succeeded."""
+    start: Start | None = vars(kind).get("start")
+    if not inspect.iscoroutinefunction(start):
+        return
+
+    @wraps(start)
+    async def remembered(self: object, site: Site) -> None:
+        await start(self, site)
+        vars(self)[_STARTED] = True
+
+    setattr(kind, "start", remembered)  # noqa: B010  a class takes no item
+
+
+def is_started(provider: object) -> bool:
+    """Has its `start` succeeded since it was made or closed."""
+    return vars(provider).get(_STARTED, False)
+
+
+def forget_start(provider: object) -> None:
+    """It has been closed: it may be started again."""
+    vars(provider).pop(_STARTED, None)
 
 
 class FunctionProvider:

@@ -4,35 +4,105 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
+from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.catalog.plan import Observer
 from toolplug.errors import ConfigError, Problem, ProviderError
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.metrics import DEFAULT_NAMESPACE, CallMetrics
+from toolplug.execution.plans import CallServices
 from toolplug.providers.collectors import Collected, ProviderCollectors
-from toolplug.providers.entry import ProviderEntry, Wanted, failed_record, recorded
+from toolplug.providers.entry import ProviderEntry, ProviderRecord, ProviderState, Wanted, failed_record, recorded
 from toolplug.providers.generation import Generation, opened
 from toolplug.providers.hook_calls import hears_calls, observers
-from toolplug.providers.planning import Surroundings
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.route_table import MountedRoute, mounted, route_problems
-from toolplug.providers.sites import SiteFor, TemporaryRoot, stored_sites
-from toolplug.providers.state import ProviderRecord, ProviderState
+from toolplug.providers.site import ProviderStore, Services, Site, no_services
 from toolplug.stores.memory import MemoryStore
+from toolplug.stores.store import Record, Store
+
+_HERE = Path()
+
+SiteFor = Callable[[ProviderEntry], Site]
+
+
+class TenantRecords:
+    """The records of one provider for one tenant; a key of it can address no other's."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    async def read(self, key: str) -> Record | None:
+        """Return the live record, or `None`."""
+        return await self._store.read(self._prefix + key)
+
+    async def commit(
+        self, key: str, value: bytes | None, *, expected: int | None = None, ttl_s: float | None = None
+    ) -> int:
+        """Write the record (`None` deletes it) and return its new revision."""
+        return await self._store.commit(self._prefix + key, value, expected=expected, ttl_s=ttl_s)
+
+    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        """Return the keys of live records that begin with `prefix` and come after `after`, in code-point order."""
+        start = self._prefix + after if after else ""
+        found = await self._store.keys(self._prefix + prefix, after=start, limit=limit)
+        return [key[len(self._prefix) :] for key in found]
+
+
+def stored_sites(
+    store: Callable[[], Store],
+    root: Callable[[], Path],
+    config_dir: Path = _HERE,
+    service: Services = no_services,
+) -> SiteFor:
+    """Sites in a store and below a directory; both are asked for only when a provider wants something of them."""
+
+    def site_for(entry: ProviderEntry) -> Site:
+        state_dir = root() / "providers" / entry.key
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+        def records(principal: Principal) -> ProviderStore:
+            return TenantRecords(store(), f"provider/{entry.key}/{quote(principal.tenant, safe='')}/")
+
+        return Site(key=entry.key, state_dir=state_dir, store=records, config_dir=config_dir, service=service)
+
+    return site_for
+
+
+class TemporaryRoot:
+    """The state of a registry that nobody gave a directory: made when first asked for, removed at the end."""
+
+    def __init__(self) -> None:
+        self._made: tempfile.TemporaryDirectory[str] | None = None
+
+    def __call__(self) -> Path:
+        """The directory."""
+        if self._made is None:
+            self._made = tempfile.TemporaryDirectory(prefix="toolplug-", ignore_cleanup_errors=True)
+        return Path(self._made.name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            made.cleanup()
+
 
 _LOG = logging.getLogger("toolplug.providers")
-
-UNKNOWN = "_unknown"
 
 
 class Slot(NamedTuple):
@@ -51,8 +121,7 @@ class Setup:
     `resources` are opened and closed with the registry.
     """
 
-    around: Surroundings
-    lanes: Lanes
+    services: CallServices
     site_for: SiteFor
     namespace: str = DEFAULT_NAMESPACE
     tail: Callable[[], Catalog] = Catalog
@@ -76,11 +145,11 @@ class FunctionRegistry(LiveCatalog):
     ) -> None:
         self._setup = setup if setup is not None else _standing_alone()
         self._life = AsyncExitStack()
-        super().__init__(self._setup.around.ledger.series(UNKNOWN, UNKNOWN))
+        super().__init__(self._setup.services.unknown)
         self._instances = [_given(key, provider) for key, provider in providers.items()]
         self._metrics = metrics
         self._collectors = (
-            CallMetrics(self._setup.around.ledger, self._setup.namespace),
+            CallMetrics(self._setup.services.accounting, self._setup.namespace),
             ProviderCollectors(self._collected, self._setup.namespace),
         )
         self._slots: tuple[Slot, ...] = ()
@@ -94,8 +163,8 @@ class FunctionRegistry(LiveCatalog):
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as life:
-            await self._setup.lanes.open()
-            life.push_async_callback(self._setup.lanes.aclose)
+            await self._setup.services.runner.open()
+            life.push_async_callback(self._setup.services.runner.aclose)
             for resource in self._setup.resources:
                 await life.enter_async_context(resource)
             life.push_async_callback(self._end)
@@ -125,14 +194,9 @@ class FunctionRegistry(LiveCatalog):
         return self._routes
 
     @property
-    def ledger(self) -> Ledger:
+    def accounting(self) -> CallAccounting:
         """What this registry counts."""
-        return self._setup.around.ledger
-
-    @property
-    def around(self) -> Surroundings:
-        """What its tools share: others that make tools for the same host take it, too."""
-        return self._setup.around
+        return self._setup.services.accounting
 
     @property
     def hooks(self) -> tuple[Observer, ...]:
@@ -194,7 +258,7 @@ class FunctionRegistry(LiveCatalog):
         if same is not None and same.entry == entry:
             return same
         try:
-            generation = await opened(wanted, self._setup.around, self._setup.site_for)
+            generation = await opened(wanted, self._setup.services, self._setup.site_for)
         except ProviderError as error:
             if entry.required:
                 return entry.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
@@ -213,7 +277,7 @@ class FunctionRegistry(LiveCatalog):
     def _list(self) -> None:
         """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        hooks = self._hooks = observers(generations, self._setup.lanes)
+        hooks = self._hooks = observers(generations, self._setup.services.runner)
         self._own = {item.entry.key: _observed(item.catalog, hooks) for item in generations}
         parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
@@ -271,11 +335,10 @@ async def _all_closed(generations: Sequence[Generation]) -> None:
 
 
 def _standing_alone() -> Setup:
-    """The setup of a registry without a host: its own ledger, records in memory, files in a temporary directory."""
-    lanes, store, root = Lanes(), MemoryStore(), TemporaryRoot()
+    """The setup of a registry without a host: its own accounting, records in memory, files in a temporary directory."""
+    store, root = MemoryStore(), TemporaryRoot()
     return Setup(
-        around=Surroundings(ledger=Ledger(), lanes=lanes),
-        lanes=lanes,
+        services=CallServices(),
         site_for=stored_sites(lambda: store, root),
         resources=(store, root),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from toolplug.errors import Problem
-from toolplug.execution.switch import SourceSwitch
+from toolplug.execution.limits import SourceSwitch
 from toolplug.providers.authoring import BoundRoute
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import owner

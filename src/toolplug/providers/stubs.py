@@ -6,9 +6,9 @@ are options. Which types there are is what the catalog's tools declare (CONTRACT
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol, cast
 
 import orjson
 
@@ -16,9 +16,154 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import fragment
 from toolplug.errors import UnmatchedStub
-from toolplug.providers.json_object import as_object
-from toolplug.providers.stub_table import OptionsRefused, StubTable
-from toolplug.providers.tool_choice import mapped_choice
+from toolplug.signatures.values import as_object
+
+# What a request's `tool_choice` says once its stubs are functions, in the Chat Completions form.
+#
+#     "auto" | "none" | "required"                   as it is
+#     {"type": "function", …}                        as it is; the flat form of the Responses API is nested
+#     {"type": "custom", …}                          as it is
+#     {"type": <stub>}, one tool                     that function
+#     {"type": <stub>}, several tools                allowed_tools with mode required: one of them must be called
+#     {"type": "allowed_tools", …}                   each entry so; nested if it was flat; "none" when nothing is left,
+#                                                    since a request that allows nothing we have allows nothing
+#     anything else                                  dropped and reported
+#
+# The tools of the request are not changed: a choice of a type does not add its tools.
+
+Names = Callable[[str], tuple[str, ...]]
+"""The wire names of the tools that a stub type stands for in this request; none for an unmatched one."""
+
+Report = Callable[[str, str], None]
+"""Takes the type of a choice that matches nothing, as text, and the message."""
+
+
+def mapped_choice(choice: object, names: Names, unmatched: Report) -> object:
+    """The choice in the Chat Completions form; the same object where nothing changes."""
+    if choice is None or isinstance(choice, str):
+        return choice
+    given = as_object(choice)
+    if not isinstance(choice, Mapping):
+        unmatched("", f"tool_choice is neither text nor an object but {type(choice).__name__}; it is dropped")
+        return None
+    if given.get("type") == "allowed_tools":
+        return _allowed(given, names, unmatched)
+    functions = _functions(given, names, unmatched)
+    if len(functions) > 1:
+        return {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": functions}}
+    return functions[0] if functions else None
+
+
+def _allowed(choice: Mapping[str, object], names: Names, unmatched: Report) -> object:
+    inner = as_object(choice["allowed_tools"]) if "allowed_tools" in choice else choice
+    listed = inner.get("tools")
+    if not isinstance(listed, list | tuple):
+        unmatched("allowed_tools", "tool_choice of type allowed_tools has no list of tools; nothing is allowed")
+        return "none"
+    entries = cast("list[object]", listed)
+    tools: list[Mapping[str, object]] = []
+    for entry in entries:
+        functions = _functions(as_object(entry), names, unmatched)
+        tools.extend(function for function in functions if function not in tools)
+    if not tools:
+        return "none"
+    if inner is not choice and len(tools) == len(entries) and all(a is b for a, b in zip(tools, entries, strict=True)):
+        return choice
+    return {"type": "allowed_tools", "allowed_tools": {"mode": inner.get("mode", "auto"), "tools": tools}}
+
+
+def _functions(choice: Mapping[str, object], names: Names, unmatched: Report) -> list[Mapping[str, object]]:
+    """The functions that one choice means: itself, or those of a stub type."""
+    kind = choice.get("type")
+    if kind == "custom":
+        return [choice]
+    if kind == "function":
+        nested = "function" in choice or "name" not in choice
+        return [choice if nested else {"type": "function", "function": {"name": choice["name"]}}]
+    named = names(kind) if isinstance(kind, str) else ()
+    if not named:
+        unmatched(kind if isinstance(kind, str) else "", f"tool_choice names {kind!r}, which matches no tool here")
+    return [{"type": "function", "function": {"name": name}} for name in named]
+
+
+class OptionsRefused(NamedTuple):
+    """Why a stub's options do not do: no tool of its type supports the key, or a value is not valid."""
+
+    supported: bool
+    message: str
+
+
+class StubTable:
+    """The stub types of one catalog. The provider that declares a type first has it, with its tools in their order."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._tools: dict[str, list[ToolDefinition]] = {}
+        self._others: dict[str, ToolDefinition] = {}
+        for definition in catalog.definitions():
+            for stub in dict.fromkeys(definition.hosted.stubs if definition.hosted else ()):
+                tools = self._tools.setdefault(stub, [])
+                if tools and _provider(tools[0]) != _provider(definition):
+                    self._others.setdefault(stub, definition)
+                else:
+                    tools.append(definition)
+
+    def tools(self, kind: str) -> tuple[ToolDefinition, ...]:
+        """The tools of a type, in listing order; none for an unknown one."""
+        return tuple(self._tools.get(kind, ()))
+
+    def doubled(self, kind: str) -> str | None:
+        """Which provider has the type and which other one declares it too, where there is another."""
+        other = self._others.get(kind)
+        if other is None:
+            return None
+        return (
+            f"stub type {kind!r} is declared by {self._tools[kind][0].ref.source!r} and by {other.ref.source!r}; the "
+            "first one is used"
+        )
+
+    def options(self, kind: str, given: Mapping[str, object]) -> Mapping[str, Mapping[str, object]] | OptionsRefused:
+        """The given options by tool name: each tool gets those that it declares, and every one must be declared."""
+        tools = self.tools(kind)
+        unsupported = [key for key in given if not any(_supports(tool, key) for tool in tools)]
+        if unsupported:
+            known = sorted({key for tool in tools for key in _declared(tool)})
+            return OptionsRefused(
+                supported=False,
+                message=f"stub {kind!r} does not support {_listed(unsupported)}; it takes {_listed(known)}",
+            )
+        taken: dict[str, Mapping[str, object]] = {}
+        for tool in tools:
+            mine = {key: value for key, value in given.items() if _supports(tool, key)}
+            lines = tool.hosted.options.refusals(mine) if tool.hosted and tool.hosted.options else ()
+            if lines:
+                return OptionsRefused(
+                    supported=True, message=f"the options of stub {kind!r} are not valid: {'; '.join(lines)}"
+                )
+            taken[tool.name] = mine
+        return taken
+
+
+def _provider(definition: ToolDefinition) -> tuple[str, str]:
+    return (definition.ref.kind, definition.ref.source)
+
+
+def _supports(tool: ToolDefinition, key: str) -> bool:
+    """Is the option declared; an object schema that says nothing of further keys takes none here."""
+    if tool.hosted is None or tool.hosted.options is None:
+        return False
+    schema = tool.hosted.options.value
+    open_ended = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
+    return open_ended or "properties" not in schema or key in _declared(tool)
+
+
+def _declared(tool: ToolDefinition) -> Mapping[str, object]:
+    options = tool.hosted.options if tool.hosted else None
+    return as_object(options.value.get("properties") if options else None)
+
+
+def _listed(keys: list[str]) -> str:
+    return ", ".join(repr(key) for key in keys) or "no options"
+
 
 StubCode = Literal[
     "unmatched_stub", "unsupported_option", "invalid_option", "name_taken", "duplicate_type", "options_ignored"

@@ -9,19 +9,137 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, aclosing
-from typing import NamedTuple
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import NamedTuple, cast
 
-from toolplug.errors import ResponseRefused, StoreError
-from toolplug.providers.json_object import as_object
-from toolplug.responses.draft import FINAL, Event
-from toolplug.responses.lease import is_taken, leased, take
-from toolplug.responses.stored import StoredResponses
-from toolplug.responses.tape import Tape
+from toolplug.errors import ResponseRefused, StoreConflict, StoreError
+from toolplug.responses.builder import FINAL, Draft, Event
+from toolplug.responses.hosted import event_name
+from toolplug.responses.input_items import Item, is_hosted_call
+from toolplug.responses.stored import Kept, StoredResponses, with_ids
+from toolplug.signatures.values import as_object
 from toolplug.stores.store import Store
 
+
+class Keeping:
+    """Knows what it wrote last: a response that another process has stopped or deleted meanwhile stays so."""
+
+    def __init__(
+        self, stored: StoredResponses, tenant: str, draft: Draft, sent: Sequence[Item], conversation: str
+    ) -> None:
+        self._stored = stored
+        self._tenant = tenant
+        self._draft = draft
+        self._sent = with_ids(sent, draft.key)
+        self._conversation = conversation
+        self._revision = 0
+
+    async def write(self) -> None:
+        """Write the response as it is. Raises `StoreConflict` where somebody else has ended it, and `StoreError`."""
+        try:
+            self._revision = await self._stored.keep(self._tenant, self._kept(), expected=self._revision)
+        except StoreConflict:
+            mine = await self._stored.unfinished(self._tenant, self._draft.id)
+            if mine is None:
+                raise
+            # A write of ours has been done though it failed: nobody else writes a response but to end it.
+            self._revision = await self._stored.keep(self._tenant, self._kept(), expected=mine)
+
+    async def write_cancelled(self) -> None:
+        """Write what there is of it, whatever became of the last write. Raises `StoreError`."""
+        await self._stored.keep(self._tenant, self._kept())
+
+    def _kept(self) -> Kept:
+        return Kept(self._draft.object(), self._sent, self._conversation, self._draft.hidden)
+
+
+class Tape:
+    """The events so far, each at the place of its number. None is dropped: a listener may be as slow as it likes."""
+
+    def __init__(self, events: Iterable[Event] = (), *, is_over: bool = False) -> None:
+        self.events: list[Event] = list(events)
+        self._is_over = is_over
+        self._news = asyncio.Event()
+
+    def add(self, event: Event) -> None:
+        """Take the next event."""
+        self.events.append(event)
+        self._tell()
+
+    def break_off(self, response: Mapping[str, object]) -> None:
+        """Tell what became of each item, and of the response, where it was stopped: the loop tells nobody."""
+        done = {event["output_index"] for event in self.events if event["type"] == "response.output_item.done"}
+        for index, item in enumerate(cast("list[Item]", response["output"])):
+            if index not in done:
+                kind = str(item["type"])
+                if is_hosted_call(kind):
+                    self._say(event_name(kind, "failed"), item_id=item["id"], output_index=index)
+                self._say("response.output_item.done", output_index=index, item=item)
+        self._say("response.incomplete", response=response)
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._is_over = True
+        self._tell()
+
+    async def play(self, after: int) -> AsyncGenerator[Event]:
+        """Every event after that number: those that are there, then the others as they come."""
+        place = after + 1
+        while True:
+            news = self._news
+            while place < len(self.events):
+                yield self.events[place]
+                place += 1
+            if self._is_over:
+                return
+            await news.wait()
+
+    def _say(self, kind: str, **fields: object) -> None:
+        self.add({"type": kind, "sequence_number": len(self.events), **fields})
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+LEASE_S = 60.0
+RENEWED_S = 20.0
+
 _LOG = logging.getLogger("toolplug.responses")
+
+
+@asynccontextmanager
+async def leased(store: Store, key: str) -> AsyncGenerator[None]:
+    """Give the sign inside this scope; one that is not renewed, as its process has died, ends by itself."""
+    beating = asyncio.create_task(_beat(store, key), name="toolplug-response-lease")
+    try:
+        yield
+    finally:
+        beating.cancel()
+        try:
+            await store.commit(key, None)
+        except StoreError as error:
+            _LOG.error("the lease of a response is not given back, and ends by itself: %s", error)
+
+
+async def take(store: Store, key: str) -> None:
+    """Give the sign now. Raises `StoreError`."""
+    await store.commit(key, b"", ttl_s=LEASE_S)
+
+
+async def is_taken(store: Store, key: str) -> bool:
+    """Does somebody give the sign. Raises `StoreError`."""
+    return await store.read(key) is not None
+
+
+async def _beat(store: Store, key: str) -> None:
+    while True:
+        await asyncio.sleep(RENEWED_S)
+        try:
+            await take(store, key)
+        except StoreError as error:
+            _LOG.error("the lease of a response is not renewed: %s", error)
 
 
 class _Running(NamedTuple):

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 from toolplug.catalog.call import ToolResult
 from toolplug.catalog.definition import HostedItem, ToolDefinition
-from toolplug.providers.json_object import as_object
-from toolplug.responses.draft import Draft, Event
+from toolplug.responses.builder import Draft, Event
 from toolplug.responses.input_items import WIRE_NAME, Item
 from toolplug.responses.turn import ModelCall
-from toolplug.signatures.values import as_json
+from toolplug.signatures.values import as_json, as_object
 
 MCP = "mcp"
 PLAIN = HostedItem("toolplug:tool_call")

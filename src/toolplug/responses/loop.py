@@ -20,20 +20,16 @@ from typing import cast
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import BackendFailed, ResponseRefused
-from toolplug.providers.json_object import as_object
-from toolplug.responses.asker import Asker
 from toolplug.responses.backend import Backend
-from toolplug.responses.citations import Citations
-from toolplug.responses.draft import Draft, Event
+from toolplug.responses.builder import Draft, Event
 from toolplug.responses.hosted import MCP, server_list
-from toolplug.responses.hosted_calls import HostedCalls
+from toolplug.responses.hosted_calls import HostedCalls, Unfinished, unfinished
 from toolplug.responses.input_items import Item, checked_items
-from toolplug.responses.offer import Offer, check_choice, offered
-from toolplug.responses.question import question
+from toolplug.responses.offer import Asker, Offer, check_choice, offered
 from toolplug.responses.request import ResponseRequest
-from toolplug.responses.transcript import messages
-from toolplug.responses.turn import CUT_SHORT, Turn
-from toolplug.responses.unfinished import Unfinished, unfinished
+from toolplug.responses.transcript import messages, question
+from toolplug.responses.turn import CUT_SHORT, Citations, Turn
+from toolplug.signatures.values import as_object
 
 MAX_TURNS = 10
 

@@ -1,23 +1,23 @@
-"""What the model is offered in one turn: the client's own functions, then the caller's catalog."""
+"""The tools offered to the model in one turn: the client's functions and the caller's catalog."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import orjson
 
+from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
-from toolplug.providers.json_object import as_object
-from toolplug.providers.stub_table import StubTable
-from toolplug.providers.stubs import CHOICE, StubWarning, expand_builtin_tools
-from toolplug.providers.tool_choice import mapped_choice
-from toolplug.responses.custom import CUSTOM, as_function, as_function_choice
+from toolplug.execution.live import ToolExecutor
+from toolplug.providers.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
+from toolplug.responses.input_items import CUSTOM, as_function, as_function_choice
 from toolplug.responses.request import ResponseRequest
+from toolplug.signatures.values import as_object
 
 OnRequest = Callable[[ToolDefinition], bool]
 """Is the tool one that is offered only where the request names it."""
@@ -196,3 +196,35 @@ def _wire(name: str, catalog: Catalog) -> str:
 
 def _refused(at: str, message: str) -> ResponseRefused:
     return ResponseRefused("invalid_request", f"{at}: {message}", param=at)
+
+
+Decide = Callable[[str, bool], Awaitable[None]]
+"""Takes a ticket and whether its call is approved; does nothing where the asker may not decide."""
+
+
+def nothing_on_request(tool: ToolDefinition) -> bool:
+    """Every tool is offered."""
+    return False
+
+
+async def decided_elsewhere(ticket: str, approve: bool) -> None:
+    """The asker decides nothing."""
+
+
+class Asker(NamedTuple):
+    """The tools of one response.
+
+    `context` is that of each call; `listing` gives the catalog of a turn, where reading it takes more than
+    `executor.catalog`; `strict`: a stub that nobody declares refuses the request.
+    """
+
+    executor: ToolExecutor
+    context: CallContext = CallContext()
+    listing: Callable[[], Awaitable[Catalog]] | None = None
+    on_request: OnRequest = nothing_on_request
+    decide: Decide = decided_elsewhere
+    strict: bool = False
+
+    async def catalog(self) -> Catalog:
+        """The tools as they are now."""
+        return self.executor.catalog if self.listing is None else await self.listing()

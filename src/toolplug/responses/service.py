@@ -9,13 +9,12 @@ from contextlib import aclosing
 from secrets import token_hex
 
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
-from toolplug.responses.asker import Asker
 from toolplug.responses.backend import Backend
-from toolplug.responses.background import Background
-from toolplug.responses.draft import FINAL, Draft, Event
+from toolplug.responses.background import Background, Keeping
+from toolplug.responses.builder import FINAL, Draft, Event
 from toolplug.responses.input_items import checked_items
-from toolplug.responses.keeping import Keeping
 from toolplug.responses.loop import MAX_TURNS, Loop
+from toolplug.responses.offer import Asker
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.stored import Kept, StoredResponses
 from toolplug.stores.store import Store

@@ -12,10 +12,10 @@ import orjson
 
 from toolplug.catalog.definition import HostedItem
 from toolplug.errors import ResponseRefused, StoreConflict
-from toolplug.providers.json_object import as_object
-from toolplug.responses.draft import FINAL, response_id
+from toolplug.responses.builder import FINAL, response_id
 from toolplug.responses.hosted import shown
 from toolplug.responses.input_items import Item, parts_of
+from toolplug.signatures.values import as_object
 from toolplug.stores.store import Store
 
 MAX_CHAIN = 1_000

@@ -10,14 +10,19 @@ from typing import NamedTuple
 
 import orjson
 
-from toolplug.catalog.wire import wire_name
+from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import FailedTool, InvalidDefinition, SessionRefused
-from toolplug.sessions.capability import Capability, read_capabilities, unmet
-from toolplug.sessions.limits import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES
 from toolplug.sessions.record import SessionState
-from toolplug.sessions.session_tool import SessionTool, ToolPool
-from toolplug.sessions.shared import Shared
-from toolplug.sessions.tool_set import ToolSet, tool_set
+from toolplug.sessions.session_tool import (
+    Capability,
+    SessionTool,
+    ToolPool,
+    ToolSet,
+    read_capabilities,
+    tool_set,
+    unmet,
+)
+from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, Shared
 
 _AT_ONCE = 50
 """Definitions that are read in one turn of the loop."""

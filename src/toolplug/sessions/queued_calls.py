@@ -11,14 +11,14 @@ from typing import Literal, NamedTuple, TypedDict, cast
 import orjson
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug.catalog.counted import counted
+from toolplug.catalog.text import counted
 from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.kept_result import KeptResult, kept_result, result_again
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.replay import KeptResult, kept_result, result_again
 from toolplug.execution.results import unavailable
-from toolplug.sessions.background import Background
 from toolplug.sessions.relay import is_request_id
 from toolplug.sessions.session import Session
+from toolplug.sessions.shared import Background
 from toolplug.signatures.values import encoded
 from toolplug.stores.store import Store
 

@@ -18,13 +18,12 @@ from typing import Literal, Protocol
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
-from toolplug.catalog.counted import counted
+from toolplug.catalog.text import counted
 from toolplug.errors import GoneState, SessionRefused
+from toolplug.execution.accounting import timestamp
 from toolplug.execution.results import ended, unavailable
-from toolplug.execution.timestamp import timestamp
-from toolplug.sessions.background import Background
-from toolplug.sessions.counters import SessionCounters
-from toolplug.sessions.log_entry import CANCELLED, PLUGIN, REQUEST, LogEntry
+from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
+from toolplug.sessions.shared import Background, SessionCounters
 from toolplug.signatures.values import encoded
 
 _ID = re.compile("req_[0-9a-f]{24}")

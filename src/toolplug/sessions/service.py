@@ -1,25 +1,38 @@
-"""The sessions of one host: created, found, loaded again after a restart, ended."""
+"""The sessions of one host: created, found, loaded again after a restart, ended, and their metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
 from toolplug.catalog.call import Principal
-from toolplug.catalog.counted import counted
+from toolplug.catalog.text import counted
 from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
-from toolplug.execution.audit import audit
-from toolplug.sessions.code import check_code, is_token_of, new_code, new_token, shown, token_digest
-from toolplug.sessions.counters import SessionCounters
-from toolplug.sessions.life import REMEMBERED, kept_sign, latest_expiry
-from toolplug.sessions.limits import SessionLimits
+from toolplug.execution.accounting import audit, cumulated
+from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.plans import Planner
-from toolplug.sessions.record import SessionState, read_state, record_key, state_bytes
+from toolplug.sessions.record import (
+    SessionState,
+    check_code,
+    is_token_of,
+    new_code,
+    new_token,
+    read_state,
+    record_key,
+    shown,
+    state_bytes,
+    token_digest,
+)
 from toolplug.sessions.session import Session
-from toolplug.sessions.shared import Neighbours, Shared
+from toolplug.sessions.shared import Neighbours, SessionCounters, SessionLimits, Shared
 from toolplug.sessions.stored import stored_codes
 from toolplug.stores.store import Store
 
@@ -230,3 +243,68 @@ class Sessions:
 
 class _Foreign(SessionNotFound):
     """The session is there, and not for this caller."""
+
+
+class SessionMetrics(Collector):
+    """The metrics of one host's sessions; no code or token is a label."""
+
+    def __init__(self, sessions: Sessions, namespace: str) -> None:
+        self._sessions = sessions
+        self._prefix = f"{namespace}_session"
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of sessions, streams, changes, events and the relay."""
+        counters = self._sessions.counters
+        yield self._live()
+        yield self._streams()
+        created = CounterMetricFamily(f"{self._prefix}_created", "Sessions that were created.")
+        created.add_metric([], counters.created)
+        yield created
+        yield self._counted("ended", "Sessions that are over, by how they ended.", "reason", counters.ended)
+        changes = CounterMetricFamily(
+            f"{self._prefix}_changes", "Registrations and updates, by outcome.", labels=["kind", "outcome"]
+        )
+        for (kind, outcome), count in tuple(counters.changes.items()):
+            changes.add_metric([kind, outcome], count)
+        yield changes
+        yield self._counted("events", "Events told to streams, each once.", "event", counters.events)
+        yield self._counted("resyncs", "Streams that had to begin again.", "reason", counters.resyncs)
+        yield from self._relay()
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: the names do not clash with a provider's, so nothing needs to be collected to find out."""
+        return iter(())
+
+    def _live(self) -> Metric:
+        live = GaugeMetricFamily(f"{self._prefix}s", "Sessions by the state of their plugin.", labels=["plugin"])
+        states = Counter(session.plugin_status for session in self._sessions.live)
+        for status in ("attached", "waiting", "detached"):
+            live.add_metric([status], states[status])
+        return live
+
+    def _streams(self) -> Metric:
+        streams = GaugeMetricFamily(f"{self._prefix}_streams", "Open event streams.", labels=["role"])
+        roles = Counter(reader.role for session in self._sessions.live for reader in session.feed.readers)
+        for role in ("client", "plugin"):
+            streams.add_metric([role], roles[role])
+        return streams
+
+    def _counted(self, name: str, text: str, label: str, counts: Counter[str]) -> Metric:
+        family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=[label])
+        for value, count in tuple(counts.items()):
+            family.add_metric([value], count)
+        return family
+
+    def _relay(self) -> Iterator[Metric]:
+        relayed = self._sessions.counters.relayed
+        requests = CounterMetricFamily(
+            f"{self._prefix}_relay_requests", "Requests to plugins, by how they ended.", labels=["outcome"]
+        )
+        for outcome, count in tuple(relayed.ended.items()):
+            requests.add_metric([outcome], count)
+        yield requests
+        took = HistogramMetricFamily(
+            f"{self._prefix}_relay_duration_seconds", "Time from the first sending of a request to its end."
+        )
+        took.add_metric([], cumulated(relayed.buckets), relayed.seconds)
+        yield took

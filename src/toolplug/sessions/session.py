@@ -7,26 +7,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from toolplug.catalog.counted import counted
+from toolplug.catalog.text import counted
 from toolplug.errors import FailedTool, GoneState, SessionGone, SessionRefused, StoreConflict
 from toolplug.execution.limits import Rate
 from toolplug.execution.live import LiveCatalog
-from toolplug.sessions.event_data import connected_data, status_data, update_data
-from toolplug.sessions.feed import Feed
-from toolplug.sessions.lending import Lending
-from toolplug.sessions.life import REMEMBERED, Life
-from toolplug.sessions.log_entry import EVERYBODY, GONE, NOBODY, STATUS, UPDATE, LogEntry, entry_bytes
-from toolplug.sessions.logbook import Logbook
-from toolplug.sessions.logged_event import LogPage, log_page
+from toolplug.sessions.events import (
+    EVERYBODY,
+    GONE,
+    NOBODY,
+    STATUS,
+    UPDATE,
+    LogEntry,
+    LogPage,
+    connected_data,
+    default_tool_list,
+    entry_bytes,
+    log_page,
+    status_data,
+    tool_list,
+    update_data,
+)
+from toolplug.sessions.executors import Lending
+from toolplug.sessions.expiry import REMEMBERED, Life, Presence
 from toolplug.sessions.negotiation import Registration, ToolChanges, changed, negotiated, read_changes
-from toolplug.sessions.presence import Presence
-from toolplug.sessions.reader import Reader
 from toolplug.sessions.record import SessionState, read_state, record_key, state_bytes
 from toolplug.sessions.relay import Relay
+from toolplug.sessions.session_log import Logbook
+from toolplug.sessions.session_tool import Difference, PluginStatus, StreamRole
 from toolplug.sessions.shared import Shared
-from toolplug.sessions.tool_list import default_tool_list, tool_list
-from toolplug.sessions.tool_set import Difference
-from toolplug.sessions.vocabulary import PluginStatus, StreamRole
+from toolplug.sessions.stream import Feed, Reader
 from toolplug.stores.store import Record
 
 

@@ -1,25 +1,122 @@
-"""One tool of a session: checked, cleaned, and kept once however many sessions have it."""
+"""The tools of a session: checked definitions, the set of them as a value, capabilities and what tools require."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, NamedTuple, cast, get_args
 from weakref import WeakValueDictionary
 
 import orjson
 
 from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, ToolRef, check_foreign_tool_name
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
-from toolplug.errors import InvalidDefinition
-from toolplug.sessions.capability import Requirement, read_requirements
+from toolplug.errors import InvalidDefinition, SessionRefused
+
+CapabilityType = Literal["data_analysis", "visualization", "messaging", "storage", "computation"]
+CapabilityLevel = Literal["basic", "advanced", "enterprise"]
+PluginStatus = Literal["attached", "waiting", "detached"]
+"""A stream of the plugin is open; none is, within the grace time; none is."""
+StreamRole = Literal["client", "plugin"]
+
+
+TYPES: tuple[CapabilityType, ...] = get_args(CapabilityType)
+LEVELS: tuple[CapabilityLevel, ...] = get_args(CapabilityLevel)
+"""In rising order."""
+
+_CAPABILITY_KEYS = frozenset({"type", "level", "resources"})
+
+
+class Capability(NamedTuple):
+    """One thing that the application can do; `resources` are its own words, kept as they are."""
+
+    type: CapabilityType
+    level: CapabilityLevel
+    resources: tuple[object, ...]
+
+
+class Requirement(NamedTuple):
+    """A capability that a tool needs; `level` is the least, None: any."""
+
+    type: CapabilityType
+    level: CapabilityLevel | None
+
+
+def read_capabilities(raw: Sequence[object]) -> tuple[Capability, ...]:
+    """The declared capabilities. Raises `SessionRefused` (`invalid_capability`) with the path of the first bad one."""
+    return tuple(_read_capability(item, f"capabilities[{index}]") for index, item in enumerate(raw))
+
+
+def read_requirements(raw: object) -> tuple[Requirement, ...]:
+    """What a tool requires: types, or objects of type and level. Raises `InvalidDefinition`."""
+    if not isinstance(raw, list):
+        raise InvalidDefinition("requires must be a list of capability types or of {type, level}", at="requires")
+    return tuple(_required(item, f"requires[{index}]") for index, item in enumerate(cast("list[object]", raw)))
+
+
+def unmet(required: Sequence[Requirement], declared: Sequence[Capability]) -> str | None:
+    """What is missing for these requirements; None where nothing is."""
+    best: dict[str, int] = {}
+    for capability in declared:
+        best[capability.type] = max(best.get(capability.type, 0), LEVELS.index(capability.level))
+    for item in required:
+        least = LEVELS.index(item.level) if item.level is not None else 0
+        if item.type not in best:
+            return f"it requires the capability {item.type!r}, which was not declared"
+        if best[item.type] < least:
+            return f"it requires {item.type!r} at level {item.level!r}; {LEVELS[best[item.type]]!r} was declared"
+    return None
+
+
+def _read_capability(raw: object, at: str) -> Capability:
+    if not isinstance(raw, Mapping):
+        raise _invalid(f"{at} must be an object of type, level and resources", at)
+    given = cast("Mapping[str, object]", raw)
+    for key in given:
+        if key not in _CAPABILITY_KEYS:
+            message = f"{at} has the unknown key {_named(key)}; known: type, level, resources"
+            raise _invalid(message, f"{at}.{key[:80]}")
+    type_, level = given.get("type"), given.get("level")
+    if type_ not in TYPES:
+        raise _invalid(f"{at}.type {_named(type_)} is not known; known: {', '.join(TYPES)}", f"{at}.type")
+    if level not in LEVELS:
+        raise _invalid(f"{at}.level {_named(level)} is not known; known: {', '.join(LEVELS)}", f"{at}.level")
+    resources = given.get("resources", [])
+    if not isinstance(resources, list):
+        raise _invalid(f"{at}.resources must be a list", f"{at}.resources")
+    return Capability(type_, level, tuple(cast("list[object]", resources)))
+
+
+def _required(raw: object, at: str) -> Requirement:
+    if isinstance(raw, str):
+        raw = {"type": raw}
+    if not isinstance(raw, Mapping) or not set(cast("Mapping[str, object]", raw)) <= {"type", "level"}:
+        raise InvalidDefinition(f"{at} must be a capability type, or an object of type and level", at=at)
+    given = cast("Mapping[str, object]", raw)
+    type_, level = given.get("type"), given.get("level")
+    if type_ not in TYPES:
+        raise InvalidDefinition(f"{at} {_named(type_)} is not known; known: {', '.join(TYPES)}", at=at)
+    if level is not None and level not in LEVELS:
+        known = ", ".join(LEVELS)
+        raise InvalidDefinition(f"{at}.level {_named(level)} is not known; known: {known}", at=f"{at}.level")
+    return Requirement(type_, level)
+
+
+def _invalid(message: str, at: str) -> SessionRefused:
+    return SessionRefused("invalid_capability", message, param=at)
+
+
+def _named(value: object) -> str:
+    return repr(value)[:80]
+
 
 KIND = "session"
 SOURCE = "_session"
 """Every session's label in metrics, and the source of its tools: codes stand nowhere but in addresses."""
 
 MAX_DEFINITION_BYTES = MAX_SCHEMA_BYTES
-_KEYS = ("name", "description", "inputSchema", "outputSchema", "annotations", "requires")
+_TOOL_KEYS = ("name", "description", "inputSchema", "outputSchema", "annotations", "requires")
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 
 
@@ -55,7 +152,7 @@ class ToolPool:
             return known
         if len(text) > MAX_DEFINITION_BYTES:
             raise InvalidDefinition(f"the definition has {len(text)} bytes, {MAX_DEFINITION_BYTES} are allowed")
-        tool = _read(given)
+        tool = _read_tool(given)
         return self._tools.setdefault(tool.wire, tool)
 
 
@@ -64,12 +161,12 @@ def _object(raw: object) -> dict[str, object]:
         raise InvalidDefinition("a tool must be an object with name, description and inputSchema")
     given = cast("dict[str, object]", raw)
     for key in map(str, given):
-        if key not in _KEYS:
-            raise InvalidDefinition(f"unknown key {key[:80]!r}; known: {', '.join(_KEYS)}", at=key[:80])
+        if key not in _TOOL_KEYS:
+            raise InvalidDefinition(f"unknown key {key[:80]!r}; known: {', '.join(_TOOL_KEYS)}", at=key[:80])
     return given
 
 
-def _read(given: Mapping[str, object]) -> SessionTool:
+def _read_tool(given: Mapping[str, object]) -> SessionTool:
     name = given.get("name")
     if not isinstance(name, str):
         raise InvalidDefinition("name must be text", at="name")
@@ -126,8 +223,75 @@ def _hints(raw: object) -> ToolHints:
 
 
 def _wire(given: Mapping[str, object], definition: ToolDefinition) -> bytes:
-    kept = {key: given[key] for key in _KEYS if given.get(key) is not None}
+    kept = {key: given[key] for key in _TOOL_KEYS if given.get(key) is not None}
     if "description" in kept:
         kept["description"] = definition.description
     # A copy: the encoder's own bytes keep the room that they were written in, some kilobytes each.
     return bytes(memoryview(orjson.dumps(kept)))
+
+
+class Difference(NamedTuple):
+    """What came, went and changed from one set to the next, in its order."""
+
+    added: tuple[SessionTool, ...] = ()
+    removed: tuple[str, ...] = ()
+    modified: tuple[SessionTool, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.modified)
+
+    def wire(self) -> bytes:
+        """The `updates` of an event or of an answer."""
+        names = orjson.dumps(list(self.removed))
+        return b'{"added":%s,"removed":%s,"modified":%s}' % (listed(self.added), names, listed(self.modified))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """An ordered set of tools by name."""
+
+    tools: Mapping[str, SessionTool] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __len__(self) -> int:
+        return len(self.tools)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all definitions together."""
+        return sum(len(tool.wire) for tool in self.tools.values())
+
+    def changed(self, added: Iterable[SessionTool], removed: Iterable[str], modified: Iterable[SessionTool]) -> ToolSet:
+        """The set after an update: what is modified keeps its place, what is added comes last."""
+        tools = dict(self.tools)
+        for name in removed:
+            del tools[name]
+        for tool in (*modified, *added):
+            tools[tool.name] = tool
+        return ToolSet(tools)
+
+    def difference(self, newer: ToolSet) -> Difference:
+        """What a reader of this set must hear about the newer one."""
+        old, new = self.tools, newer.tools
+        return Difference(
+            added=tuple(tool for name, tool in new.items() if name not in old),
+            removed=tuple(name for name in old if name not in new),
+            modified=tuple(
+                tool
+                for name, tool in new.items()
+                if name in old and old[name] is not tool and old[name].wire != tool.wire
+            ),
+        )
+
+    def wire(self) -> bytes:
+        """The definitions as a JSON array."""
+        return listed(tuple(self.tools.values()))
+
+
+def tool_set(tools: Iterable[SessionTool]) -> ToolSet:
+    """The set of these tools; their names differ."""
+    return ToolSet({tool.name: tool for tool in tools})
+
+
+def listed(tools: Sequence[SessionTool]) -> bytes:
+    """Definitions as a JSON array."""
+    return b"[%s]" % b",".join([tool.wire for tool in tools])

@@ -1,20 +1,111 @@
-"""What the sessions of one host share."""
+"""Services, limits and counters that the sessions of one host share, and their background work."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.live import LiveCatalog
-from toolplug.sessions.background import Background
-from toolplug.sessions.counters import SessionCounters
-from toolplug.sessions.limits import SessionLimits
+from toolplug.errors import StoreError
+from toolplug.execution.accounting import CallCounters
+from toolplug.execution.live import LiveCatalog, ToolExecutor
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.session_tool import ToolPool
 from toolplug.stores.store import Store
+
+_LOG = logging.getLogger("toolplug.sessions")
+
+T = TypeVar("T")
+
+
+class Background:
+    """Tasks that end with the sessions; what one of them raises is logged and costs no other."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unbroken: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """Run the work as a task of this name."""
+        task = asyncio.create_task(_logged(work, name), name=f"toolplug-{name}")
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            work.close()  # it was not begun where the task was cancelled before its first step
+
+        task.add_done_callback(ended)
+        return task
+
+    async def unbroken(self, work: Coroutine[None, None, T], name: str) -> T:
+        """Do the work to its end, also where its caller goes away meanwhile or the sessions are closed."""
+        task = asyncio.create_task(work, name=f"toolplug-{name}")
+        self._unbroken.add(task)
+        task.add_done_callback(self._unbroken.discard)
+        return await asyncio.shield(task)
+
+    def finish(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Do the work to its end, also where the sessions are closed."""
+        task = asyncio.create_task(_logged(work, name), name=f"toolplug-{name}")
+        self._unbroken.add(task)
+        task.add_done_callback(self._unbroken.discard)
+
+    async def aclose(self) -> None:
+        """Cancel what still runs, but for what is unbroken, and wait for all of it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._unbroken, return_exceptions=True)
+
+
+async def _logged(work: Coroutine[None, None, None], name: str) -> None:
+    try:
+        await work
+    except StoreError as error:
+        _LOG.error("%s: %s", name, error)
+    except Exception:  # noqa: BLE001  a named boundary: nobody waits who could hear it
+        _LOG.exception("%s failed", name)
+
+
+MAX_TOOLS = 1000
+MAX_SET_BYTES = 8 * 1024 * 1024
+"""All definitions of one session together: what one registration can bring."""
+MAX_ENVIRONMENT_BYTES = 64 * 1024
+"""Capabilities and environment together."""
+MIN_TTL_S = 1
+MAX_TTL_S = 86_400
+HEARTBEAT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    """The operator's limits. `ttl_s`: from the plugin's last sign; `grace_s`: from its last stream's end."""
+
+    ttl_s: float = 3600.0
+    grace_s: float = 30.0
+    max_tools: int = 256
+    max_updates_per_minute: int = 10
+    max_waiting_calls: int = 100
+    max_sessions: int = 10_000
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionCounters:
+    """Plain counters, read when they are scraped.
+
+    `changes`: (register or update, its outcome). `relayed`: requests by how they ended, with the time from the first
+    sending to the answer. `resyncs`: by reason. `events`: published ones by name, once however many readers there are.
+    """
+
+    created: int = 0
+    ended: Counter[str] = field(default_factory=Counter[str])
+    changes: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    events: Counter[str] = field(default_factory=Counter[str])
+    resyncs: Counter[str] = field(default_factory=Counter[str])
+    relayed: CallCounters = field(default_factory=lambda: CallCounters("_session", "relay"))
+
 
 _KEPT_EXECUTORS = 1_000
 

@@ -8,12 +8,10 @@ from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from toolplug.errors import GoneState, SessionGone, SessionNotFound, StoreRefused
-from toolplug.sessions.code import check_code, shown
-from toolplug.sessions.event_id import event_id
-from toolplug.sessions.life import latest_expiry
-from toolplug.sessions.logbook import logged_after
-from toolplug.sessions.logged_event import LoggedEvent, logged_events
-from toolplug.sessions.record import PREFIX, SessionState, read_state, record_key
+from toolplug.sessions.events import LoggedEvent, event_id, logged_events
+from toolplug.sessions.expiry import latest_expiry
+from toolplug.sessions.record import PREFIX, SessionState, check_code, read_state, record_key, shown
+from toolplug.sessions.session_log import logged_after
 from toolplug.sessions.session_tool import ToolPool
 from toolplug.stores.store import Store
 

@@ -1,4 +1,4 @@
-"""The parameters of a method as a pydantic model and as the JSON Schema that a model API reads."""
+"""The parameters of a function as a pydantic model and as a terse JSON Schema."""
 
 from __future__ import annotations
 
@@ -10,11 +10,34 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, Field, PydanticUserError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
-from pydantic_core import SchemaError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
+from pydantic_core import CoreSchema, SchemaError
 
 from toolplug.errors import InvalidDefinition
-from toolplug.signatures.scope import UnresolvedAnnotation
-from toolplug.signatures.terse_schema import schema_of_model
+from toolplug.signatures.annotations import UnresolvedAnnotation
+
+
+class TerseSchema(GenerateJsonSchema):
+    """No titles that only repeat a name; a default that is not JSON is left out without a warning."""
+
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  as pydantic declares it
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
+
+    def generate(self, schema: CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
+        made = super().generate(schema, mode)
+        made.pop("title", None)
+        for name, definition in made.get("$defs", {}).items():
+            if name.endswith(self.normalize_name(definition.get("title", ""))):
+                definition.pop("title", None)
+        return made
+
+
+def schema_of_model(model: type[BaseModel]) -> dict[str, object]:
+    """What the model takes."""
+    return model.model_json_schema(schema_generator=TerseSchema)
+
 
 NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, NameError, TypeError, ValueError)
 """What pydantic raises for a type that it cannot describe."""

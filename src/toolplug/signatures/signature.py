@@ -1,26 +1,108 @@
-"""What a signature says: the schema of the arguments, how they are converted, which parameter gets the context."""
+"""Reading a function's signature: schema of its arguments, their conversion, docstring, and the context parameter."""
 
 from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ForwardRef, Union, cast, get_args, get_origin
+from itertools import takewhile
+from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, Union, cast, get_args, get_origin
 
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen, MultipleOf
+from docstring_parser import ParseError
+from docstring_parser.google import DEFAULT_SECTIONS, parse
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from toolplug.catalog.call import CallContext
 from toolplug.errors import InvalidDefinition
-from toolplug.signatures.class_function import ClassFunction
+from toolplug.signatures.annotations import (
+    ClassFunction,
+    Names,
+    Unresolved,
+    UnresolvedAnnotation,
+    resolved,
+    unread_signature,
+)
 from toolplug.signatures.conversion import Convert, through_model, whole_numbers
-from toolplug.signatures.described_arguments import NO_SCHEMA, DescribedArguments, Parameters, described_arguments
-from toolplug.signatures.docstrings import described
-from toolplug.signatures.native import is_native, is_whole
-from toolplug.signatures.scope import Names, Unresolved, UnresolvedAnnotation, resolved
-from toolplug.signatures.terse_schema import TerseSchema
-from toolplug.signatures.unread import unread_signature
+from toolplug.signatures.described_arguments import (
+    NO_SCHEMA,
+    DescribedArguments,
+    Parameters,
+    TerseSchema,
+    described_arguments,
+)
+
+_SCALARS: frozenset[object] = frozenset({str, bool, float, type(None), Any, object})
+_CONTAINERS: frozenset[object] = frozenset({list, dict, Sequence, Mapping})
+_UNION_ORIGINS: frozenset[object] = frozenset({Union, types.UnionType})
+_CONSTRAINTS = (Ge, Gt, Le, Lt, MaxLen, MinLen, MultipleOf)
+
+
+def is_native(annotation: object) -> bool:
+    """Is every value that the schema admits one that the parameter takes as it is.
+
+    `float` takes a whole number too. `int` is not native: JSON Schema counts 1.0 among the integers.
+    """
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return is_native(parts[0]) and all(map(_only_constrains, parts[1:]))
+    if origin is Literal:
+        return all(isinstance(part, str | bool | None) for part in parts)
+    if origin in _UNION_ORIGINS or origin in _CONTAINERS:
+        return all(map(is_native, parts))
+    return annotation in _SCALARS or annotation in _CONTAINERS
+
+
+def is_whole(annotation: object) -> bool:
+    """Is a number that the schema admits always meant as an `int`, and everything else native."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return is_whole(parts[0]) and all(map(_only_constrains, parts[1:]))
+    if origin in _UNION_ORIGINS:
+        return int in parts and all(part in (int, str, type(None)) for part in parts)
+    return annotation is int
+
+
+def _only_constrains(metadata: object) -> bool:
+    """Does the schema say all that this metadata of `Annotated` does."""
+    if isinstance(metadata, FieldInfo):
+        named = metadata.alias is None and metadata.validation_alias is None
+        given = metadata.default is not PydanticUndefined or metadata.default_factory is not None
+        return named and not given and all(map(_only_constrains, metadata.metadata))
+    return isinstance(metadata, _CONSTRAINTS)
+
+
+_HEADINGS = frozenset(f"{section[0]}:" for section in DEFAULT_SECTIONS)
+
+
+class Described(NamedTuple):
+    """`summary` is one line; `parameters` maps names to one line each."""
+
+    summary: str
+    parameters: Mapping[str, str]
+
+
+def described(function: object) -> Described:
+    """Read the docstring; without one, everything is empty. Sections that are not Google-style are passed over."""
+    text = inspect.getdoc(function) or ""
+    first = takewhile(lambda line: line.strip() and line.strip() not in _HEADINGS, text.splitlines())
+    return Described(_line(" ".join(first)), _described_parameters(text))
+
+
+def _described_parameters(text: str) -> Mapping[str, str]:
+    try:
+        parsed = parse(f"…\n\n{text}")  # a docstring that begins with a section is an error to the parser
+    except ParseError:
+        return {}
+    return {item.arg_name: _line(item.description or "") for item in parsed.params}
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
 
 _UNIONS = (Union, types.UnionType)
 _NO_KEYWORD = {
@@ -56,7 +138,7 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
     means nothing. One of the result that means nothing says nothing.
     """
     function = method.function
-    parameters = _parameters(method, place)
+    parameters = _named_parameters(method, place)
     meanings: dict[str, object] = {}
     for name, parameter in parameters.items():
         try:
@@ -81,7 +163,7 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
     )
 
 
-def _parameters(method: ClassFunction, place: str) -> dict[str, inspect.Parameter]:
+def _named_parameters(method: ClassFunction, place: str) -> dict[str, inspect.Parameter]:
     parameters = dict(unread_signature(method.function).parameters)
     if method.bound:
         if not parameters:

@@ -1,4 +1,4 @@
-"""Arguments on their way in, results on their way out: what is JSON and what is not."""
+"""JSON values on their way in and out: what is JSON, and what is not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple, cast
 from uuid import UUID
 
@@ -16,6 +17,14 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from toolplug.errors import InvalidArguments
+
+_EMPTY: Mapping[str, object] = MappingProxyType({})
+
+
+def as_object(value: object) -> Mapping[str, object]:
+    """The value itself where it is a JSON object, else an empty one."""
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else _EMPTY
+
 
 MAX_ARGUMENT_DEPTH = 128
 

@@ -12,8 +12,18 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreConflict, StoreUnavailable
-from toolplug.stores.change import Change, check_count, check_key, check_text, checked_commit, checked_extension
-from toolplug.stores.settle import Counters, Head, Settlement, settle
+from toolplug.stores.apply_changes import (
+    Change,
+    Counters,
+    Head,
+    Settlement,
+    check_count,
+    check_key,
+    check_text,
+    checked_commit,
+    checked_extension,
+    settle,
+)
 from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
 from toolplug.stores.waiting import Waiting
 

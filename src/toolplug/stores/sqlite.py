@@ -13,11 +13,15 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.change import check_count, check_key, check_text, checked_commit, checked_extension
-from toolplug.stores.settle import Settlement
-from toolplug.stores.sqlite_connection import Connection
-from toolplug.stores.sqlite_faults import told_as_store_errors
-from toolplug.stores.sqlite_file import SqliteFile, Synchronous
+from toolplug.stores.apply_changes import (
+    Settlement,
+    check_count,
+    check_key,
+    check_text,
+    checked_commit,
+    checked_extension,
+)
+from toolplug.stores.sqlite_file import Connection, SqliteFile, Synchronous, told_as_store_errors
 from toolplug.stores.sqlite_writer import Writer
 from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
 from toolplug.stores.waiting import Waiting

@@ -4,9 +4,8 @@ from toolplug.testing.broken_rule import BrokenRule, ContractBroken
 from toolplug.testing.executor_laws import check_executor
 from toolplug.testing.faulty import FaultyProvider
 from toolplug.testing.in_process import in_process_host
-from toolplug.testing.making import made, running
-from toolplug.testing.manual_clock import ManualClock
-from toolplug.testing.provider_check import check_provider
+from toolplug.testing.provider_check import check_provider, made, running
+from toolplug.testing.store_fixtures import ManualClock
 
 __all__ = [
     "BrokenRule",

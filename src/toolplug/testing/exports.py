@@ -14,12 +14,12 @@ HOMES = {
     "BrokenRule": "toolplug.testing.broken_rule",
     "ContractBroken": "toolplug.testing.broken_rule",
     "FaultyProvider": "toolplug.testing.faulty",
-    "ManualClock": "toolplug.testing.manual_clock",
+    "ManualClock": "toolplug.testing.store_fixtures",
     "check_executor": "toolplug.testing.executor_laws",
     "check_provider": "toolplug.testing.provider_check",
     "in_process_host": "toolplug.testing.in_process",
-    "made": "toolplug.testing.making",
-    "running": "toolplug.testing.making",
+    "made": "toolplug.testing.provider_check",
+    "running": "toolplug.testing.provider_check",
 }
 
 NAMES = list(HOMES)

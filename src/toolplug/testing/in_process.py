@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
-from toolplug.http.scopes import EVERY_SCOPE
+from toolplug.http.routing import EVERY_SCOPE
 
 try:
     import httpx2

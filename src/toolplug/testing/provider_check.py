@@ -6,19 +6,54 @@ async def test_the_provider_keeps_the_contract():
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from types import MappingProxyType
+
+from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
+from toolplug.providers.provider import FunctionProvider, built, given_config
+from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.broken_rule import raise_broken
-from toolplug.testing.making import KEY, NO_SETTINGS, Make, made
-from toolplug.testing.provider_rules.calls import call_rules
+from toolplug.testing.provider_rules.calls import call_rules, pressure_rules
 from toolplug.testing.provider_rules.life import bare_rules, life_rules
-from toolplug.testing.provider_rules.metrics import metric_rules
-from toolplug.testing.provider_rules.pressure import pressure_rules
-from toolplug.testing.provider_rules.routes import route_rules
-from toolplug.testing.provider_rules.stubs import stub_rules
+from toolplug.testing.provider_rules.routes import metric_rules, route_rules, stub_rules
 from toolplug.testing.provider_rules.subject import TESTER, Subject, started
+
+Make = Callable[[], FunctionProvider]
+"""A provider class, or a function that makes a new instance."""
+
+NO_SETTINGS: Mapping[str, object] = MappingProxyType({})
+KEY = "provider"
+
+
+def made(make: Make, settings: Mapping[str, object] = NO_SETTINGS, *, key: str = KEY) -> FunctionProvider:
+    """A new instance, not started. `settings` are a class's own, as its entry in the configuration would have them.
+
+    Raises `pydantic.ValidationError` for settings that its `Config` refuses.
+    """
+    if isinstance(make, type):
+        return built(make, key, given_config(make, settings) if settings else None)
+    provider = make()
+    provider.key = key
+    return provider
+
+
+def running(
+    make: Make | FunctionProvider,
+    settings: Mapping[str, object] = NO_SETTINGS,
+    *,
+    key: str = KEY,
+    metrics: CollectorRegistry | None = None,
+) -> FunctionRegistry:
+    """A registry with this one provider, which runs while the registry is entered: `async with running(Notes) as …`.
+
+    Records are kept in memory and files in a temporary directory.
+    """
+    provider = make if isinstance(make, FunctionProvider) else made(make, settings, key=key)
+    return FunctionRegistry({key: provider}, metrics=metrics)
+
 
 NO_CALLS: Mapping[str, Mapping[str, object]] = {}
 

@@ -8,8 +8,16 @@ import pytest
 
 from toolplug.errors import StoreUnavailable
 from toolplug.stores.store import Events, Store
-from toolplug.testing.manual_clock import ManualClock
-from toolplug.testing.store_fixtures import KEPT, LONG_S, OpenStore, StoreFixtures, parked, position_of, woken
+from toolplug.testing.store_fixtures import (
+    KEPT,
+    LONG_S,
+    ManualClock,
+    OpenStore,
+    StoreFixtures,
+    parked,
+    position_of,
+    woken,
+)
 
 
 @pytest.mark.anyio

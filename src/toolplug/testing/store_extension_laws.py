@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from toolplug.errors import StoreMisused, StoreUnavailable
-from toolplug.stores.change import MAX_EVENT_BYTES
+from toolplug.stores.apply_changes import MAX_EVENT_BYTES
 from toolplug.stores.store import Event, Events, Store
-from toolplug.testing.manual_clock import ManualClock
-from toolplug.testing.store_fixtures import KEPT, OpenStore, StoreFixtures, parked, position_of, woken
+from toolplug.testing.store_fixtures import KEPT, ManualClock, OpenStore, StoreFixtures, parked, position_of, woken
 
 
 @pytest.mark.anyio

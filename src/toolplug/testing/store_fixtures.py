@@ -9,7 +9,17 @@ from typing import Protocol
 import pytest
 
 from toolplug.stores.store import KEPT_EVENTS, Events, Store
-from toolplug.testing.manual_clock import ManualClock
+
+
+class ManualClock:
+    """Returns `now`, in seconds; a test sets it."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now: float = now
+
+    def __call__(self) -> float:
+        return self.now
+
 
 KEPT = 4
 LONG_S = 30.0

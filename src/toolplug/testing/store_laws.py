@@ -21,10 +21,9 @@ import pytest
 
 from toolplug.errors import StoreConflict
 from toolplug.stores.store import Store
-from toolplug.testing.manual_clock import ManualClock
 from toolplug.testing.store_event_laws import EventLaws, WaitLaws
 from toolplug.testing.store_extension_laws import ExtensionLaws
-from toolplug.testing.store_fixtures import KEPT, OpenStore, StoreFixtures, parked, position_of, woken
+from toolplug.testing.store_fixtures import KEPT, ManualClock, OpenStore, StoreFixtures, parked, position_of, woken
 from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, RevisionLaws
 
 

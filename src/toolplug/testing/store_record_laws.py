@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from toolplug.errors import StoreConflict, StoreMisused, StoreUnavailable
-from toolplug.stores.change import MAX_KEY_BYTES
+from toolplug.stores.apply_changes import MAX_KEY_BYTES
 from toolplug.stores.store import Event, Events, Store
-from toolplug.testing.manual_clock import ManualClock
-from toolplug.testing.store_fixtures import LONG_S, OpenStore, StoreFixtures
+from toolplug.testing.store_fixtures import LONG_S, ManualClock, OpenStore, StoreFixtures
 
 
 @pytest.mark.anyio

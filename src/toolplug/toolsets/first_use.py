@@ -10,7 +10,7 @@ from typing import Any
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
+from toolplug.execution.live import Listener, ToolExecutor, Unsubscribe
 from toolplug.execution.results import timed_out
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 

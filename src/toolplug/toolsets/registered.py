@@ -1,18 +1,55 @@
-"""Every toolset that is registered, and by whom: the configuration, the host's code, or a tenant over HTTP."""
+"""Registered toolsets and the allowlists of agents, by origin: configuration, code, or a tenant over HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from toolplug.errors import ToolsetRefused
 from toolplug.toolsets.toolset import Toolset
 
+
+class Allowlist(NamedTuple):
+    """The ids of an agent's toolsets, in the order in which a model sees them; `origin` is who said so, and where."""
+
+    toolsets: tuple[str, ...]
+    origin: str
+
+
+def _nothing() -> Mapping[str, Allowlist]:
+    return MappingProxyType({})
+
+
+def _no_allowlists() -> Mapping[tuple[str, str], Allowlist]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowlists:
+    """The allowlists of the configuration by agent, and over them those of a tenant, by tenant and agent."""
+
+    configured: Mapping[str, Allowlist] = field(default_factory=_nothing)
+    own: Mapping[tuple[str, str], Allowlist] = field(default_factory=_no_allowlists)
+
+    def of(self, tenant: str, agent: str) -> Allowlist | None:
+        """The allowlist of a tenant's agent, None for one that nobody configured."""
+        return self.own.get((tenant, agent)) or self.configured.get(agent)
+
+    def configured_as(self, lists: Mapping[str, Allowlist]) -> Allowlists:
+        """With these as the configuration's."""
+        return replace(self, configured=MappingProxyType(dict(lists)))
+
+    def with_own(self, lists: Mapping[tuple[str, str], Allowlist]) -> Allowlists:
+        """With these for some tenants' agents."""
+        return replace(self, own=MappingProxyType({**self.own, **lists}))
+
+
 _NONE: Mapping[str, Toolset] = MappingProxyType({})
 
 
-def _nobody() -> Mapping[str, Mapping[str, Toolset]]:
+def _no_toolsets() -> Mapping[str, Mapping[str, Toolset]]:
     return MappingProxyType({})
 
 
@@ -25,7 +62,7 @@ class Toolsets:
 
     configured: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
     coded: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
-    own: Mapping[str, Mapping[str, Toolset]] = field(default_factory=_nobody)
+    own: Mapping[str, Mapping[str, Toolset]] = field(default_factory=_no_toolsets)
 
     def of(self, tenant: str | None) -> Mapping[str, Toolset]:
         """The toolsets that this tenant can see; for None, those that every tenant can."""

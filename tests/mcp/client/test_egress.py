@@ -12,8 +12,8 @@ from tests.mcp.client.serving import serving
 
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import ConnectionFailed
-from toolplug.mcp.sdk.connecting import connector
-from toolplug.mcp.transport import Endpoint
+from toolplug.mcp.sdk.client import connector
+from toolplug.mcp.server import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

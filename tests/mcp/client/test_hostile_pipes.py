@@ -11,7 +11,7 @@ import pytest
 from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import FRAME
 
-from toolplug.catalog.counted import counted
+from toolplug.catalog.text import counted
 from toolplug.mcp.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -173,7 +173,7 @@ async def test_garbage_is_logged_a_few_times_and_never_shown(
         async with hostile_server("some garbage") as connection:
             for _ in range(3):
                 await connection.call("echo", {}, None)
-    told = [record.getMessage() for record in caplog.records if record.name == "toolplug.mcp.child"]
+    told = [record.getMessage() for record in caplog.records if record.name == "toolplug.mcp.child_process"]
     assert [line.rpartition(" sent ")[2] for line in told] == [
         f"a line that is no message: {counted(size, 'byte')}" for size in (1, 4, 2, 2, 1, 4, 2, 2, 1, 4)
     ]
@@ -182,7 +182,7 @@ async def test_garbage_is_logged_a_few_times_and_never_shown(
 
 @pytest.mark.requirement("H-mcp-floods")
 async def test_a_flood_on_stderr_costs_ten_lines(hostile_server: Opened, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="toolplug.mcp.child"):
+    with caplog.at_level(logging.INFO, logger="toolplug.mcp.child_process"):
         async with hostile_server("floods stderr") as connection:
             assert await connection.call("echo", {}, None) == said("{}")
     said_of = [record.getMessage().partition(" floods stderr': ")[2] for record in caplog.records]

@@ -11,21 +11,18 @@ from typing import Self
 
 from toolplug import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.call import Report
-from toolplug.discovery.kept import NOTHING
-from toolplug.discovery.known_server import ServerName
 from toolplug.discovery.listing import ListReader
-from toolplug.discovery.record import DiscoveryRecord
+from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.knobs import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits
-from toolplug.execution.lanes import Lanes
-from toolplug.execution.ledger import Ledger
+from toolplug.execution.live import ToolExecutor
+from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange
-from toolplug.mcp.server import Server
+from toolplug.mcp.server import Command, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.mcp.transport import Command, Transport
 from toolplug.stores.memory import MemoryStore
-from toolplug.toolsets.around import Around
 
 ME = Principal(subject="me", scopes=frozenset({"tools:call"}))
 TIME = Server(name=ServerName("time"), transport=Command(command="time"))
@@ -139,17 +136,16 @@ class Desk:
     async def __aenter__(self) -> Self:
         self.script = ScriptedServer()
         self.connect: Connect = self.script.connect
-        self.store, self.ledger, self.lanes = MemoryStore(), Ledger(), Lanes()
+        self.store, self.accounting, self.runner = MemoryStore(), CallAccounting(), TaskRunner()
         self.life = AsyncExitStack()
         await self.life.enter_async_context(self.store)
-        await self.lanes.open()
-        self.life.push_async_callback(self.lanes.aclose)
+        await self.runner.open()
+        self.life.push_async_callback(self.runner.aclose)
         self.approvals = Approvals(self.store)
-        self.around = Around(
-            unknown=self.ledger.series("_unknown", "_unknown"),
-            ledger=self.ledger,
-            carrier=self.lanes,
-            limits=lambda: Layer((), self.limits, lambda knob: DEFAULT_ORIGIN),
+        self.services = CallServices(
+            accounting=self.accounting,
+            runner=self.runner,
+            limits=lambda: LimitLevel((), self.limits),
             approvals=self.approvals,
         )
         self.changes = 0
@@ -167,7 +163,7 @@ class Desk:
         """The server's tools, shown a record of these definitions; closed with the desk."""
         tools = ServerTools(
             server,
-            self.around,
+            self.services,
             self.connect,
             on_change=self._changed,
             first=self.first.append,

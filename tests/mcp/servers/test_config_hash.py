@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from toolplug.discovery.known_server import ServerName
-from toolplug.execution.knobs import Limits
-from toolplug.execution.tool_rule import ToolRule
-from toolplug.mcp.server import Server, config_hash
-from toolplug.mcp.transport import ClientCredentials, Command, Endpoint
+from toolplug.discovery.record import ServerName
+from toolplug.execution.plans import ToolRule
+from toolplug.execution.resolved_limits import Limits
+from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Server, config_hash
 
 KEY = b"k" * 32
 COMMAND = Command(command="uvx", args=("time", "-v"), env={"A": "1", "B": "2"}, cwd=Path("/srv"))

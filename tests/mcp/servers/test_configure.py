@@ -10,10 +10,10 @@ from tests.mcp.servers.scripted import ME, TIME, Desk, record, run, settled, too
 
 from toolplug import CallContext, ToolCall
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.execution.knobs import Limits
+from toolplug.execution.plans import ToolRule
+from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.run import run as run_plan
-from toolplug.execution.tool_rule import ToolRule
-from toolplug.mcp.transport import Command
+from toolplug.mcp.server import Command
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,7 @@ import pytest
 from tests.mcp.servers.scripted import TIME, ScriptedServer, settled
 
 from toolplug.mcp.connection import ConnectionFailed, ServerConnection
-from toolplug.mcp.line import ServerDown
-from toolplug.mcp.link import Link
-from toolplug.mcp.restarts import STEADY_S, Restarts
+from toolplug.mcp.connection_strategies import STEADY_S, Link, Restarts, ServerDown
 from toolplug.testing import ManualClock
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,9 @@ from tests.mcp.servers import sdk_server
 from tests.mcp.servers.scripted import TIME, Desk, record, run
 
 from toolplug.execution.egress import Egress
-from toolplug.mcp.sdk.connecting import connector
+from toolplug.mcp.sdk.client import connector
+from toolplug.mcp.server import Command, Endpoint, Transport
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.mcp.transport import Command, Endpoint, Transport
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

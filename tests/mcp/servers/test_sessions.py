@@ -9,7 +9,7 @@ import pytest
 from tests.mcp.servers.scripted import TIME, Desk, ScriptedConnection, record, run, settled, tool
 
 from toolplug.mcp.connection import BadAnswer, ConnectionFailed
-from toolplug.mcp.session_tools import SessionTools
+from toolplug.mcp.server_tools import SessionTools
 
 pytestmark = pytest.mark.anyio
 

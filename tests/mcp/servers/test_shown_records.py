@@ -8,8 +8,7 @@ import pytest
 from tests.mcp.servers.scripted import TIME, Desk, record, run, tool
 
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.discovery.known_server import ListingFailed
-from toolplug.discovery.record import NEVER, DiscoveryRecord
+from toolplug.discovery.record import NEVER, DiscoveryRecord, ListingFailed
 from toolplug.mcp.connection import BadAnswer, ConnectionFailed, ServerRefused
 
 pytestmark = pytest.mark.anyio

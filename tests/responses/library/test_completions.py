@@ -8,7 +8,7 @@ import pytest
 
 from toolplug.errors import BackendFailed
 from toolplug.responses.backend import CallPart, Delta, Usage
-from toolplug.responses.completions import delta_of
+from toolplug.responses.openai_backend import delta_of
 
 
 @pytest.mark.requirement("I6-1-usage")

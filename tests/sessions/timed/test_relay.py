@@ -27,7 +27,7 @@ from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import SessionRefused
-from toolplug.sessions.event_id import ROOM
+from toolplug.sessions.events import ROOM
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 

@@ -24,9 +24,9 @@ from tests.sessions.stage import (
 from tests.virtual_time import pass_time
 
 from toolplug.errors import StoreUnavailable
-from toolplug.sessions.reader import MAX_WAITING_BYTES, MAX_WAITING_EVENTS, Reader
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
+from toolplug.sessions.stream import MAX_WAITING_BYTES, MAX_WAITING_EVENTS, Reader
 
 pytestmark = pytest.mark.anyio
 

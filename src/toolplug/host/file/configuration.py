@@ -1,7 +1,8 @@
-"""From providers.yaml, or a mapping like it, to settings and wanted providers: all problems at once."""
+"""Reading providers.yaml, or a mapping like it, into settings and desired providers; reports all problems at once."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,20 +11,40 @@ from types import MappingProxyType
 import yaml
 from pydantic import ValidationError
 
-from toolplug.config.document import Document, parse_document, read_document
+from toolplug.config.document import Document, Section, parse_document, read_document
 from toolplug.config.environment import expand
-from toolplug.config.node import Value
 from toolplug.config.problems import problems_of
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.section import Section
+from toolplug.config.yaml_tree import Value
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.file.config_files import ConfigFiles, Source
 from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.toolset_entries import ToolsetEntries
 from toolplug.providers.entry_points import Installed
+
+USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
+"""Below the user's home: MCP servers for every project of this user (CONTRACT.md section 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFiles:
+    """A configuration file, and the user's own, whose servers it may replace; a path to whoever needs one."""
+
+    file: Path
+    user: Path | None = None
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.file)
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+
+Source = str | os.PathLike[str] | Mapping[str, object]
+"""A configuration file, with the user's own beside it or not, or a mapping of the same shape."""
+
 
 MAPPING_FILE = "<settings>"
 

@@ -1,4 +1,4 @@
-"""The `providers:` section: which provider each entry means, whether it is on, and what it is configured with."""
+"""The `providers:` section: the provider of each entry, its settings, and installed packages without an entry."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 
-from toolplug.config.document import Document
+from toolplug.config.document import Document, Section
 from toolplug.config.environment import expand
-from toolplug.config.key_path import shown_path
 from toolplug.config.masking import masked
 from toolplug.config.nearest import name_hint
-from toolplug.config.node import MappingNode, ScalarNode, Value
+from toolplug.config.problems import validated
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.section import Section
-from toolplug.config.validated import validated
+from toolplug.config.yaml_tree import MappingNode, ScalarNode, Value, shown_path
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
-from toolplug.execution.knobs import DEFAULT_ORIGIN
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.settings import PROVIDER_KEY, RESERVED_KEYS, HostSettings, ProviderSettings
-from toolplug.providers.entry import Place, ProviderEntry, Wanted, failed_record
+from toolplug.providers.entry import Place, ProviderEntry, ProviderRecord, ProviderState, Wanted, failed_record
 from toolplug.providers.entry_points import Installed, InstalledProvider
 from toolplug.providers.loading import ProviderType, load
-from toolplug.providers.state import ProviderRecord, ProviderState
 
 SECTION = "providers"
 
@@ -292,3 +289,24 @@ def _where_to_get(type_name: str, known: Iterable[str]) -> str:
     if package is not None:
         return f"pip install {package}"
     return name_hint(type_name, (*known, *packages))
+
+
+def only_installed(entries: ProviderEntries) -> Iterator[ProviderRecord]:
+    """A record for each, by type, with the lines to paste."""
+    named = {found.type for found in entries.types.values()}
+    for type_name, packages in entries.installed.types.items():
+        if type_name not in named:
+            yield from map(_record, packages)
+
+
+def _record(found: InstalledProvider) -> ProviderRecord:
+    excluded = f"it requires {found.excluded_by}" if found.excluded_by else ""
+    return ProviderRecord(
+        key=found.type,
+        type=found.type,
+        state=ProviderState.INCOMPATIBLE if excluded else ProviderState.INSTALLED_NOT_ENABLED,
+        reason=excluded or "the package is installed, and the configuration has no entry for it",
+        fix=f"add to the configuration:\nproviders:\n  {found.type}:\n    enabled: true",
+        distribution=found.distribution,
+        version=found.version,
+    )

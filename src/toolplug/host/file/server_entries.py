@@ -1,4 +1,4 @@
-"""The `mcp_servers:` sections of the configuration and of the user's own file: a wrong entry costs only itself."""
+"""The `mcp_servers:` sections of the configuration and of the user's own file; a wrong entry costs only itself."""
 
 from __future__ import annotations
 
@@ -7,21 +7,119 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
 
-from toolplug.config.document import Document, read_document
+from toolplug.config.document import Document, Section, read_document
 from toolplug.config.environment import expand
-from toolplug.config.node import MappingNode, ScalarNode
+from toolplug.config.problems import validated
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.section import Section
-from toolplug.config.validated import validated
-from toolplug.discovery.known_server import ServerName
+from toolplug.config.units import Duration, shape_error
+from toolplug.config.yaml_tree import MappingNode, ScalarNode
+from toolplug.discovery.record import ServerName
 from toolplug.errors import ConfigError, Problem
-from toolplug.execution.knobs import DEFAULT_ORIGIN
-from toolplug.host.file.mcp_settings import McpServerSettings, OAuthSettings
-from toolplug.mcp.server import Server
-from toolplug.mcp.transport import ClientCredentials, Command, Endpoint, Transport
+from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
+from toolplug.host.file.settings import Part, acting, of_one_tool, rule
+from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Server, Transport
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
+
+
+def is_header(name: str, value: str) -> bool:
+    """Can this be sent: a token, and printable ASCII of one line."""
+    return bool(_NAME.fullmatch(name) and _VALUE.fullmatch(value))
+
+
+LONGEST_DISCOVERY_S = 600.0
+
+
+def _text_of_number(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_Text = Annotated[str, BeforeValidator(_text_of_number, json_schema_input_type=str | int)]
+_Secret = Annotated[SecretStr, BeforeValidator(_text_of_number, json_schema_input_type=str | int)]
+
+
+def _sendable(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, value in headers.items():
+        if not is_header(name, value.get_secret_value()):
+            raise PydanticCustomError(
+                "no_header",
+                "{name} cannot be sent: a name is one word, a value one line of ASCII",
+                {"name": repr(name[:80])},
+            )
+    return headers
+
+
+def _with_host(url: str) -> str:
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        host = None
+    if not host:
+        raise shape_error("an http or https address with a host")
+    return url
+
+
+class OAuthSettings(Part):
+    """How a token for the server is fetched: OAuth 2.1 with client credentials."""
+
+    client_id: Annotated[str, Field(min_length=1)]
+    client_secret: Annotated[SecretStr, Field(description="best as ${NAME}; or client_secret_file")]
+    scope: Annotated[str | None, Field(description="the scopes to ask for, separated by spaces")] = None
+    issuer: Annotated[
+        str | None, Field(pattern="^https?://", description="the authorization server; none: the one that it names")
+    ] = None
+
+
+class McpServerSettings(Part):
+    """One MCP server: either a command that is started, or a URL that is asked."""
+
+    command: Annotated[str | None, Field(min_length=1, description="the program; no shell reads it")] = None
+    args: Annotated[tuple[_Text, ...], Field(strict=False)] = ()
+    env: Annotated[dict[str, _Secret], Field(description="added to the few variables that every child gets")] = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
+    cwd: Annotated[str | None, Field(description="relative to the folder of this file, which it is by default")] = None
+    url: Annotated[
+        Annotated[str, Field(pattern="^https?://"), AfterValidator(_with_host)] | None,
+        Field(description="of its Streamable HTTP endpoint"),
+    ] = None
+    headers: Annotated[dict[str, _Secret], AfterValidator(_sendable), Field(description="sent with every request")] = {}  # noqa: RUF012  as above
+    oauth: OAuthSettings | None = None
+    enabled: Annotated[bool, Field(description="false: never started, no tools")] = True
+    discovery_timeout: Annotated[
+        Duration, Field(gt=0, le=LONGEST_DISCOVERY_S, description="how long listing its tools may take")
+    ] = 30.0
+    policy: Annotated[Policy, Field(description="of the tools that tools says nothing of")] = "allow"
+    pin: Annotated[bool, Field(description="quarantine a tool whose definition has changed until it is accepted")] = (
+        False
+    )
+    limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
+    tools: Annotated[
+        dict[
+            str,
+            Annotated[
+                ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
+            ],
+        ],
+        Field(description="rules by the server's own names: a policy, or policy, limits and tenants"),
+    ] = {}  # noqa: RUF012  as above
+
+    @model_validator(mode="after")
+    def _one_transport(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise PydanticCustomError("one_transport", "must have exactly one of command and url")
+        if self.command is None and (self.args or self.env or self.cwd is not None):
+            raise PydanticCustomError("of_command", "args, env and cwd are for a command; a url has headers and oauth")
+        if self.url is None and (self.headers or self.oauth is not None):
+            raise PydanticCustomError("of_url", "headers and oauth are for a url; a command has args, env and cwd")
+        return self
+
 
 SECTION = "mcp_servers"
 SERVER_ID = r"^[a-z][a-z0-9_-]{0,63}$"

@@ -1,26 +1,305 @@
-"""The shape of providers.yaml, but for what each provider defines itself (CONTRACT.md section 2)."""
+"""The settings of providers.yaml as pydantic models, but for providers and MCP servers (CONTRACT.md section 2)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from hashlib import sha256
+from importlib.util import find_spec
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.config.shape_error import shape_error
+from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
+from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
-from toolplug.execution.knobs import NO_LIMITS, Limits
-from toolplug.execution.metrics import DEFAULT_NAMESPACE
-from toolplug.execution.tool_rule import Policy, ToolRule
-from toolplug.host.file.auth_settings import Auth
-from toolplug.host.file.http_settings import Http
-from toolplug.host.file.part import Part
-from toolplug.host.file.responses_settings import ResponsesSettings
-from toolplug.host.file.session_settings import SessionSettings
-from toolplug.host.file.tool_rules import acting, of_one_tool, rule
-from toolplug.host.file.toolset_settings import AgentSettings, ToolsetSettings
+from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.resolved_limits import NO_LIMITS, Limits
+from toolplug.responses.loop import MAX_TURNS
+from toolplug.responses.service import TTL_S
+from toolplug.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 from toolplug.stores.open import open_store
+
+
+class Part(BaseModel):
+    """One mapping of the file: closed, frozen, and without conversions that a reader would not expect."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+PROVIDER = "provider:"
+MCP = "mcp:"
+
+Scope = Literal["shared", "session"]
+
+
+def split_source(text: str) -> tuple[str, str] | None:
+    """`provider:` or `mcp:`, and the key or id after it; None for text that is neither."""
+    for kind in (PROVIDER, MCP):
+        if text.startswith(kind) and text != kind:
+            return kind, text.removeprefix(kind)
+    return None
+
+
+def _source(text: str) -> str:
+    if split_source(text) is None:
+        raise shape_error(f"{PROVIDER} and the key of a provider or {MCP} and the id of an MCP server")
+    return text
+
+
+def _of_calls(limits: Limits) -> Limits:
+    if limits.drain is not None:
+        raise PydanticCustomError("drain_of_provider", "drain is set at the provider: it is how long its calls may end")
+    return limits
+
+
+class ToolsetSettings(Part):
+    """One toolset: the tools of a provider or of an MCP server under a prefix."""
+
+    prefix: Annotated[
+        str, Field(pattern="^[a-z][a-z0-9_-]{0,31}$", description="the tools are called prefix.tool; used once")
+    ]
+    source: Annotated[
+        str,
+        AfterValidator(_source),
+        Field(alias="from", description="provider:KEY or mcp:ID, an entry of providers or of mcp_servers"),
+    ]
+    scope: Annotated[Scope, Field(description="session: each session has a connection of its own, for mcp:")] = "shared"
+    limits: Annotated[
+        Limits,
+        AfterValidator(_of_calls),
+        Field(description="for its tools together, between the provider's limits and each tool's own; no drain"),
+    ] = NO_LIMITS
+
+    @model_validator(mode="after")
+    def _one_provider_for_all(self) -> Self:
+        if self.scope == "session" and self.source.startswith(PROVIDER):
+            raise PydanticCustomError(
+                "provider_is_shared",
+                "scope must be shared: a provider runs once, for every session; a toolset that is made for each session"
+                " is that of an MCP server, or registered by code, with a factory",
+            )
+        return self
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """`provider:` and a provider's key, or `mcp:` and a server's id."""
+        found = split_source(self.source)
+        assert found is not None, "it was checked"
+        return found
+
+
+class AgentSettings(Part):
+    """One agent: the toolsets that it may use."""
+
+    toolsets: Annotated[
+        tuple[str, ...], Field(strict=False, description="ids, in the order in which a model sees them; none: no tools")
+    ] = ()
+
+
+def rule(value: object) -> object:
+    """A bare policy as the rule that it is short for."""
+    return {"policy": value} if isinstance(value, str) else value
+
+
+def acting(limits: Limits) -> Limits:
+    """Refuse a queue for places that this level does not limit: it would hold nobody."""
+    if limits.queue is not None and limits.max_concurrency is None:
+        raise PydanticCustomError("queue_alone", "queue needs max_concurrency beside it, whose places are waited for")
+    return limits
+
+
+def of_one_tool(given: ToolRule) -> ToolRule:
+    """Refuse what cannot be said of one tool alone."""
+    if given.limits.drain is not None:
+        raise PydanticCustomError(
+            "drain_of_tool", "limits.drain is for all tools together; set it under the limits of the whole entry"
+        )
+    acting(given.limits)
+    return given
+
+
+_DEFAULT = SessionLimits()
+
+
+class SessionSettings(Part):
+    """How long sessions live, what each may take, and what they show before their application registers."""
+
+    ttl: Annotated[
+        Duration, Field(ge=MIN_TTL_S, le=MAX_TTL_S, description="a session's life after its application's last sign")
+    ] = _DEFAULT.ttl_s
+    grace: Annotated[
+        Duration, Field(description="how long calls wait for an application whose last stream has ended")
+    ] = _DEFAULT.grace_s
+    max_tools: Annotated[int, Field(ge=1, le=MAX_TOOLS, description="tools of one session")] = _DEFAULT.max_tools
+    max_updates_per_minute: Annotated[int, Field(ge=1, description="changes of one session's tools")] = (
+        _DEFAULT.max_updates_per_minute
+    )
+    max_waiting_calls: Annotated[int, Field(ge=1, description="calls of one session that may wait for an answer")] = (
+        _DEFAULT.max_waiting_calls
+    )
+    max_sessions: Annotated[int, Field(ge=1, description="sessions of this host")] = _DEFAULT.max_sessions
+    policy: Annotated[
+        Policy,
+        Field(description="of session tools: allow; ask: a person approves each call; deny: refused; disable: hidden"),
+    ] = "allow"
+    default_toolset: Annotated[
+        str | None, Field(description="the toolset that a session shows before anything is registered in it")
+    ] = None
+
+    @property
+    def limits(self) -> SessionLimits:
+        """What the sessions are held to."""
+        return SessionLimits(
+            ttl_s=self.ttl,
+            grace_s=self.grace,
+            max_tools=self.max_tools,
+            max_updates_per_minute=self.max_updates_per_minute,
+            max_waiting_calls=self.max_waiting_calls,
+            max_sessions=self.max_sessions,
+        )
+
+
+class BackendSettings(Part):
+    """The server of models: anything that speaks Chat Completions."""
+
+    base_url: Annotated[str, Field(pattern="^https?://", description="up to /v1; /chat/completions is put after it")]
+    api_key: Annotated[SecretStr | None, Field(description="best as ${NAME}; or api_key_file")] = None
+    model: Annotated[str | None, Field(min_length=1, description="for requests that name none")] = None
+    timeout: Annotated[Duration, Field(gt=0, description="without a word from the server")] = 120.0
+    retries: Annotated[int, Field(ge=0, le=10, description="after 429, 5xx and lost connections")] = 2
+
+
+class ResponsesSettings(Part):
+    """Which model answers, and for how long responses are kept. Without this section there is no Responses API."""
+
+    backend: BackendSettings
+    max_turns: Annotated[int, Field(ge=1, le=100, description="of one response: the model's answer and its calls")] = (
+        MAX_TURNS
+    )
+    ttl: Annotated[Duration, Field(ge=1, description="how long stored responses are kept")] = TTL_S
+
+    @model_validator(mode="after")
+    def _installed(self) -> Self:
+        if find_spec("openai") is None:
+            raise PydanticCustomError("no_openai", "responses needs the extra: pip install 'toolplug[responses]'")
+        return self
+
+
+_HOST = re.compile(r"[0-9A-Fa-f:]+|(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@]+)(:[0-9]{1,5})?")
+_ORIGIN = re.compile(r"null|[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?/?")
+
+
+def _host_name(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise shape_error("a host name as it stands in the Host header, such as tools.example.org, without wildcards")
+    return text
+
+
+def _origin(text: str) -> str:
+    """Refuse what no browser sends: it would let nobody in, and nobody would know why."""
+    if not _ORIGIN.fullmatch(text):
+        raise shape_error("an origin as browsers send it, such as https://app.example.org, without path and wildcards")
+    return text
+
+
+class Http(Part):
+    """What the HTTP face lets in."""
+
+    allowed_hosts: Annotated[
+        tuple[Annotated[str, AfterValidator(_host_name)], ...],
+        Field(strict=False, description="Host names besides the bound one"),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[Annotated[str, AfterValidator(_origin)], ...],
+        Field(strict=False, description="browser origins that may call"),
+    ] = ()
+    max_body: Annotated[Size, Field(ge=1)] = 1024 * 1024
+
+
+DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")
+_PEM = "-----BEGIN PUBLIC KEY-----"
+
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+
+
+class ApiKey(Part):
+    """One API key and who holds it. Exactly one of key, key_file and sha256."""
+
+    key: Annotated[SecretStr | None, Field(description="the key itself, best as ${NAME}; or key_file")] = None
+    sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$", description="hex SHA-256 of the key")] = None
+    subject: Annotated[str, Field(min_length=1, description="who it is")]
+    tenant: Annotated[str, Field(min_length=1, description="whose things it sees")] = "default"
+    scopes: Annotated[tuple[str, ...], Field(strict=False)] = DEFAULT_SCOPES
+    agents: Annotated[
+        tuple[str, ...] | None, Field(strict=False, description="the agents it may act as; none: any")
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if (self.key is None) == (self.sha256 is None):
+            raise PydanticCustomError("one_key", "must have exactly one of key, key_file and sha256")
+        if self.key is not None and not self.key.get_secret_value():
+            raise PydanticCustomError("empty_key", "key must not be empty; `toolplug keys new` makes one")
+        return self
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of the key."""
+        if self.key is not None:
+            return sha256(self.key.get_secret_value().encode()).digest()
+        return bytes.fromhex(self.sha256 or "")
+
+
+class Jwt(Part):
+    """How a bearer token is checked. `iss`, `aud` and `exp` are required in every token."""
+
+    algorithms: Annotated[tuple[Algorithm, ...], Field(strict=False, min_length=1)]
+    jwks_url: Annotated[str | None, Field(pattern="^https?://", description="where the keys are")] = None
+    public_key: Annotated[SecretStr | None, Field(description="PEM text; or public_key_file")] = None
+    issuer: Annotated[str, Field(min_length=1)]
+    audience: Annotated[str, Field(min_length=1)]
+    tenant_claim: str = "tenant"
+    scopes_claim: str = "scope"
+    agents_claim: str = "agents"
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.jwks_url is None) == (self.public_key is None):
+            raise PydanticCustomError("one_source", "must have exactly one of jwks_url and public_key_file")
+        if self.public_key is not None and _PEM not in self.public_key.get_secret_value():
+            raise PydanticCustomError("no_pem", "public_key_file must hold a public key as PEM text")
+        if find_spec("jwt") is None:
+            raise PydanticCustomError("no_pyjwt", "jwt needs the extra: pip install 'toolplug[auth]'")
+        return self
+
+
+class Auth(Part):
+    """Who may come in. Without this section only loopback is served, without credentials."""
+
+    api_keys: Annotated[tuple[ApiKey, ...], Field(strict=False)] = ()
+    jwt: Jwt | None = None
+
+    @model_validator(mode="after")
+    def _one_holder_of_each(self) -> Self:
+        holders: dict[bytes, int] = {}
+        for index, key in enumerate(self.api_keys):
+            first = holders.setdefault(key.digest, index)
+            if first != index:
+                raise PydanticCustomError(
+                    "same_key",
+                    "api_keys[{first}] and api_keys[{index}] are the same key; a key has one holder",
+                    {"first": first, "index": index},
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.api_keys and self.jwt is None:
+            raise PydanticCustomError("empty_auth", "must have api_keys or jwt; leave auth out to serve loopback only")
+        return self
+
 
 RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})
 """Keys of a provider entry that are the host's; every other one belongs to the provider's own Config model."""
@@ -57,7 +336,7 @@ class ProviderSettings(Part):
             ],
         ],
         Field(description="rules by tool name: a policy, or policy, limits and tenants"),
-    ] = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
+    ] = {}
 
 
 def _given_auth(value: object) -> object:
@@ -105,5 +384,5 @@ class HostSettings(Part):
     ] = DEFAULT_STORE
     toolsets: Annotated[
         dict[str, ToolsetSettings], Field(description="tools under a prefix, by id, in the order of listings")
-    ] = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
-    agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}  # noqa: RUF012  as above
+    ] = {}
+    agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from toolplug.config.document import Document
-from toolplug.config.key_path import KeyPath
 from toolplug.config.nearest import name_hint
+from toolplug.config.yaml_tree import KeyPath
 from toolplug.errors import Problem
-from toolplug.host.file.settings import HostSettings
-from toolplug.host.file.toolset_settings import MCP, PROVIDER, ToolsetSettings
-from toolplug.toolsets.allowlists import Allowlist
+from toolplug.host.file.settings import MCP, PROVIDER, HostSettings, ToolsetSettings
+from toolplug.toolsets.registered import Allowlist
 from toolplug.toolsets.toolset import TOOLSET_ID
 
 AGENT_ID = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"

@@ -1,27 +1,160 @@
-"""The executors of all MCP servers of a host, kept up with what discovery finds."""
+"""The running MCP servers of a host: their executors and handles, kept up with discovery, and their metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.discovery.known_server import KnownServer, ServerName
-from toolplug.discovery.record import DiscoveryRecord
+from toolplug.catalog.plan import CallCounters
+from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, Status
 from toolplug.discovery.service import Discovery
-from toolplug.errors import StoreError
-from toolplug.execution.knobs import NO_LIMITS
-from toolplug.host.file.toolset_settings import Scope
-from toolplug.host.servers.place import ServerPlace
+from toolplug.errors import ConfigError, StoreError
+from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import NO_LIMITS
+from toolplug.host.file.configuration import document_of
+from toolplug.host.file.server_entries import SECTION, ServerEntries
+from toolplug.host.file.settings import MCP, Scope
 from toolplug.mcp.connection import Connect
 from toolplug.mcp.server import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.toolsets.around import Around
-from toolplug.toolsets.toolset import Source
+from toolplug.toolsets.toolset import Made, OnDemand, PerSession, SessionExecutor, Shared, Source, Toolset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedMcp:
+    """One registration: `server` is what the code describes itself, None where it names one of the configuration.
+
+    `source` says which, as the configuration would. `agents` may use the toolset beside what the configuration says.
+    """
+
+    id: str
+    prefix: str
+    source: str
+    scope: Scope
+    agents: tuple[str, ...]
+    server: Server | None
+
+    @property
+    def placeholder(self) -> Toolset:
+        """The toolset while no host is entered; raises `InvalidDefinition` for an illegal id or prefix."""
+        return Toolset(id=self.id, prefix=self.prefix, source=PerSession(factory=_not_entered, tools=()))
+
+
+def coded_mcp(
+    name: str,
+    prefix: str,
+    server: str | Mapping[str, object],
+    agents: Iterable[str],
+    scope: Scope,
+    environ: Mapping[str, str],
+) -> CodedMcp:
+    """A registration of a server of the configuration by its id, or of one that is described like an entry of it.
+
+    Raises `ConfigError` for a description that is wrong.
+    """
+    described = None
+    if not isinstance(server, str):
+        entries = ServerEntries.read(document_of({SECTION: {name: dict(server)}}), None, environ)
+        if entries.problems:
+            raise ConfigError(entries.problems)
+        described = entries.servers[name]
+    source = f"{MCP}{server if isinstance(server, str) else name}"
+    return CodedMcp(id=name, prefix=prefix, source=source, scope=scope, agents=tuple(agents), server=described)
+
+
+def _not_entered() -> Made:
+    raise RuntimeError("a toolset of an MCP server has no tools before its host is entered")
+
+
+class Counted(Protocol):
+    """Servers as they are counted: `discoveries` that ended by server and outcome."""
+
+    @property
+    def names(self) -> Collection[ServerName]: ...
+    @property
+    def discoveries(self) -> Mapping[tuple[str, str], int]: ...
+    def record(self, name: ServerName) -> DiscoveryRecord: ...
+
+
+class ServerMetrics(Collector):
+    """What discovery knows, and how it went. Servers that tenants added are counted together, under no name."""
+
+    def __init__(self, running: Counted, namespace: str) -> None:
+        self._running = running
+        self._prefix = f"{namespace}_mcp"
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        records = [self._running.record(name) for name in self._running.names]
+        servers = GaugeMetricFamily(
+            f"{self._prefix}_servers", "MCP servers by the state of discovery.", labels=["status"]
+        )
+        states = Counter(record.status for record in records)
+        for status in get_args(Status):
+            servers.add_metric([status], states[status])
+        yield servers
+        stale = GaugeMetricFamily(f"{self._prefix}_servers_stale", "MCP servers whose tools are the last good ones.")
+        stale.add_metric([], sum(record.stale for record in records))
+        yield stale
+        quarantined = GaugeMetricFamily(f"{self._prefix}_tools_quarantined", "Tools that wait to be accepted.")
+        quarantined.add_metric([], sum(tool.quarantined for record in records for tool in record.tools))
+        yield quarantined
+        ended = CounterMetricFamily(
+            f"{self._prefix}_discoveries", "Discoveries that ended, by outcome.", labels=["server", "outcome"]
+        )
+        for (server, outcome), count in tuple(self._running.discoveries.items()):
+            ended.add_metric([server, outcome], count)
+        yield ended
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: the names do not clash with a provider's, so nothing needs to be collected to find out."""
+        return iter(())
+
+
+class ServerPlace:
+    """One server's place: a server of the same name that comes later stands in it again."""
+
+    def __init__(self, unknown: CallCounters) -> None:
+        self._unknown = unknown
+        self._tools: ServerTools | None = None
+        self._live = Joint(unknown)
+        self._lone = Joint(unknown)
+        self._sources: dict[Scope, Source] = {
+            "shared": Shared(executor=self._live),
+            "session": OnDemand(lone=self._lone, make=self._made),
+        }
+
+    def put(self, tools: ServerTools | None) -> None:
+        """Have these tools here from now on, None: none."""
+        self._tools = tools
+        self._live.join(*(() if tools is None else (tools.live,)))
+        self._lone.join(*(() if tools is None else (tools.lone,)))
+
+    def source(self, scope: Scope) -> Source:
+        """The source of a toolset; the same object each time."""
+        return self._sources[scope]
+
+    def _made(self) -> SessionExecutor:
+        return _Nothing(self._unknown) if self._tools is None else self._tools.per_session()
+
+
+class _Nothing(LiveCatalog):
+    """What a session has of a server that was not there when the session began to use it."""
+
+    async def aclose(self) -> None:
+        """There is nothing to end."""
+
 
 ADDED = "_added"
 """In metrics, every server that a tenant has added: their names are not ours."""
@@ -35,8 +168,8 @@ class RunningServers:
     Unless it is `serving`, nothing is discovered but what is asked for.
     """
 
-    def __init__(self, around: Around, discovery: Discovery, connect: Connect, *, serving: bool) -> None:
-        self._around = around
+    def __init__(self, services: CallServices, discovery: Discovery, connect: Connect, *, serving: bool) -> None:
+        self._services = services
         self._discovery = discovery
         self._connect = connect
         self._serving = serving
@@ -73,7 +206,7 @@ class RunningServers:
     def run(self, servers: Iterable[Server]) -> None:
         """Make these the servers, under the host's limits of now: what has not changed stays, what is gone ends."""
         wanted = {server.name: server for server in servers}
-        limits = self._around.limits().limits
+        limits = self._services.limits().limits
         limited_anew, self._limits = limits != self._limits, limits
         for name in [name for name in self._servers if name not in wanted]:
             self._end(name)
@@ -127,7 +260,7 @@ class RunningServers:
         name = server.name
         tools = self._servers[name] = ServerTools(
             server,
-            self._around,
+            self._services,
             self._connect,
             on_change=partial(self._discovery.due, name),
             first=partial(self._listed_first, name),
@@ -167,7 +300,7 @@ class RunningServers:
     def _place(self, name: ServerName) -> ServerPlace:
         place = self._places.get(name)
         if place is None:
-            place = self._places[name] = ServerPlace(self._around.unknown)
+            place = self._places[name] = ServerPlace(self._services.unknown)
         return place
 
     def _found(self, name: ServerName, record: DiscoveryRecord) -> None:

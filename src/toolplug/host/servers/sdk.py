@@ -12,14 +12,14 @@ from typing import cast
 from toolplug.execution.egress import Egress
 from toolplug.host.file.configuration import Configuration
 from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
-from toolplug.mcp.speaker import Speaker
-from toolplug.mcp.transport import Transport
+from toolplug.mcp.server import Transport
+from toolplug.mcp.server_endpoint import Speaker
 
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
 _SDK = "mcp"
 _ANSWERING = "toolplug.mcp.sdk.answering"
-_CONNECTING = "toolplug.mcp.sdk.connecting"
+_CONNECTING = "toolplug.mcp.sdk.client"
 
 
 def mcp_speaker() -> Speaker:

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-from toolplug.catalog.counted import counted
-from toolplug.config.arguments import named_arguments
-from toolplug.config.masking import MASK, holds_credentials, masked
+from toolplug.catalog.text import counted
+from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
 from toolplug.discovery.record import DiscoveryRecord
-from toolplug.execution.tool_rule import Policy
+from toolplug.execution.plans import Policy
+from toolplug.mcp.server import Command, Transport
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.mcp.transport import Command, Transport
 
 Source = Literal["file", "api"]
 

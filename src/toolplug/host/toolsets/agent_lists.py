@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import StoreConflict, ToolsetRefused
-from toolplug.execution.audit import audit
+from toolplug.execution.accounting import audit
 from toolplug.host.file.toolset_entries import ToolsetEntries, is_agent_id
-from toolplug.host.toolsets.desk import NOBODY
-from toolplug.host.toolsets.records import CHANGES, AllowlistRecord, ToolsetRecords
-from toolplug.host.toolsets.request import check_agent, check_toolsets
+from toolplug.host.toolsets.records import CHANGES, AllowlistRecord, ToolsetRecords, check_agent, check_toolsets
+from toolplug.host.toolsets.service import NOBODY
 from toolplug.stores.change_log import ChangeLog
 from toolplug.stores.store import Store
-from toolplug.toolsets.allowlists import Allowlist
+from toolplug.toolsets.registered import Allowlist
 
 Edit = Callable[[tuple[str, ...]], tuple[str, ...]]
 """From the toolsets that an agent has to those that it shall have; raises `ToolsetRefused`."""

@@ -18,9 +18,9 @@ from starlette.authentication import AuthenticationError
 from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import ANONYMOUS, Principal
-from toolplug.execution.own_thread import in_own_thread
-from toolplug.host.file.auth_settings import DEFAULT_SCOPES, Jwt
-from toolplug.http.auth.credentials import bearer
+from toolplug.execution.threads import in_own_thread
+from toolplug.host.file.settings import DEFAULT_SCOPES, Jwt
+from toolplug.http.auth.chain import bearer
 
 FETCH_S = 5.0
 KEPT_S = 300.0

@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import cast
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import SessionGone, SessionNotFound
-from toolplug.http.auth.chain import ANYBODY, Gatekeeper, authentication_required
-from toolplug.http.auth.credentials import credential
+from toolplug.host.file.settings import Auth, Jwt
+from toolplug.http.auth.chain import (
+    ANYBODY,
+    ApiKeys,
+    Authenticator,
+    Chain,
+    Gatekeeper,
+    OpenDoor,
+    ShutDoor,
+    authentication_required,
+    credential,
+)
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import HttpProblem
-from toolplug.sessions.code import check_code, code_of_token, is_plugin_token
+from toolplug.sessions.record import check_code, code_of_token, is_plugin_token
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
+
+_LOG = logging.getLogger("toolplug.http")
+
+_TOKENS = "toolplug.http.auth.jwt"
+
+
+def configured_gatekeeper(auth: Auth | None, given: Sequence[Authenticator]) -> Gatekeeper:
+    """API keys, then tokens, then what the host gave; without any of them the door is open.
+
+    PyJWT is imported only where the section asks for tokens. Where their key cannot be read the door stays shut.
+    """
+    if auth is None:
+        return Chain(ApiKeys(()), given) if given else OpenDoor()
+    try:
+        tokens = () if auth.jwt is None else (_tokens(auth.jwt),)
+    except ValueError as error:
+        _LOG.error("%s; nobody is let in", error)
+        return ShutDoor()
+    return Chain(ApiKeys(auth.api_keys), (*tokens, *given))
+
+
+def _tokens(settings: Jwt) -> Authenticator:
+    make = cast("Callable[[Jwt], Authenticator]", import_module(_TOKENS).Tokens)  # an extra is looked up by name
+    return make(settings)
+
 
 PLUGIN = "plugin"
 """Who acts where a plugin does."""

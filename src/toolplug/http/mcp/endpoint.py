@@ -12,28 +12,74 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from toolplug.catalog.call import CallContext
+from toolplug.catalog.catalog import Catalog
+from toolplug.errors import AccessError, StoreError
 from toolplug.host.host import Host
+from toolplug.http.caller_catalog import catalog_of, executor_of
 from toolplug.http.client_watch import ClientWatch
-from toolplug.http.doors.body import read_body
 from toolplug.http.exchange import Exchange
-from toolplug.http.json_body import check_is_json
-from toolplug.http.mcp.caller import agent_of, caller_of, is_still_admitted
-from toolplug.http.mcp.outflow import Outflow
+from toolplug.http.json_body import check_is_json, read_body
+from toolplug.http.mcp.response_sender import Outflow
 from toolplug.http.problem import HttpProblem, method_not_allowed
-from toolplug.mcp.changes import Watch
-from toolplug.mcp.handshakes import Handshake
-from toolplug.mcp.speaker import (
+from toolplug.mcp.list_changed import Watch
+from toolplug.mcp.mcp_sessions import Handshake
+from toolplug.mcp.server_endpoint import (
     CANCEL,
     CANCELLED,
     INITIALIZE,
     INVALID_REQUEST,
     LISTEN,
+    Caller,
     Message,
     Notify,
     Reply,
     Speaker,
     refusal,
 )
+from toolplug.toolsets.first_use import FirstUse
+
+
+def _nobody(catalog: Catalog) -> None:
+    """Nobody wants to know."""
+
+
+def agent_of(exchange: Exchange) -> str | None:
+    """The agent that the request acts as. Raises `HttpProblem`."""
+    return exchange.query().get("agent") or exchange.header(b"x-toolplug-agent")
+
+
+async def caller_of(host: Host, exchange: Exchange, known: Handshake | None = None) -> Caller:
+    """The caller of a request; `known`: the client that has introduced itself, for which toolsets may be open.
+
+    Raises `HttpProblem`, `AccessError`, and for a session `StoreError`.
+    """
+    principal, agent, code = exchange.principal, agent_of(exchange), exchange.params.get("code")
+    executor = await executor_of(host, principal, agent, code, within=known)
+    since = None if known is None else known.seen
+    followed = executor.listing if isinstance(executor, FirstUse) else executor
+    return Caller(
+        executor=executor,
+        context=CallContext(principal=principal, session=code, agent=agent, trace=exchange.request_id),
+        catalog=lambda: catalog_of(host, principal, agent, code, within=known),
+        watch=lambda: host.mcp.announcer.watch(followed, of=code, since=since),
+        listed=_nobody if known is None else known.listed,
+    )
+
+
+async def is_still_admitted(host: Host, exchange: Exchange) -> bool:
+    """Would the caller be let in now, as the same one, to a session that is there; yes where nobody can tell."""
+    before = exchange.principal
+    try:
+        await exchange.readmit(exchange)
+        await executor_of(host, exchange.principal, agent_of(exchange), exchange.params.get("code"))
+    except (HttpProblem, AccessError):
+        return False
+    except StoreError:
+        return True
+    now = exchange.principal
+    return (now.tenant, now.subject) == (before.tenant, before.subject)
+
 
 SESSION_HEADER = b"mcp-session-id"
 VERSION_HEADER = b"mcp-protocol-version"

@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import BaseModel, RootModel
 
 from toolplug.http.mcp.endpoint import mcp_end, mcp_message, mcp_stream
-from toolplug.http.mcp.models import Refused
-from toolplug.http.own_route import OwnRoute, Parameter
-from toolplug.http.scopes import CALL
+from toolplug.http.routing import CALL, OwnRoute, Parameter
+from toolplug.http.wire_models import ErrorAnswer
+
+
+class RpcError(BaseModel):
+    """What is wrong with a message."""
+
+    code: int
+    message: str
+    data: object = None
+
+
+class RpcRefusal(BaseModel):
+    """The answer to a message that cannot be served."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | str | None
+    error: RpcError
+
+
+class Refused(RootModel[ErrorAnswer | RpcRefusal]):
+    """The host's own error, or one of the protocol."""
+
 
 _AGENT = Parameter("agent", "whose tools: an agent's; the header X-Toolplug-Agent says the same")
 _VERSION = Parameter("MCP-Protocol-Version", "the version of the protocol", place="header")

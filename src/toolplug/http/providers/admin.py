@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import orjson
 
-from toolplug.catalog.counted import counted
+from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError, NoSuchProvider
 from toolplug.host.host import Host
 from toolplug.http.exchange import Exchange

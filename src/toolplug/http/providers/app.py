@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from starlette.authentication import AuthenticationBackend
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolplug.http.auth.api_keys import ApiKeys
-from toolplug.http.auth.authenticator import Authentication, as_authenticator
-from toolplug.http.auth.chain import Chain
-from toolplug.http.doors.body import DEFAULT_MAX_BODY
-from toolplug.http.doors.header_limits import check_headers
+from toolplug.http.app import answer_other_protocol
+from toolplug.http.auth.chain import ApiKeys, Authentication, Chain, as_authenticator
+from toolplug.http.errors import note_refusal
 from toolplug.http.exchange import Exchange
-from toolplug.http.other_protocols import answer_other_protocol
+from toolplug.http.json_body import DEFAULT_MAX_BODY
 from toolplug.http.problem import HttpProblem, route_not_found
 from toolplug.http.providers.routes import ProviderRoutes
-from toolplug.http.refusals import note_refusal
+from toolplug.http.request_checks import check_headers
 from toolplug.providers.registry import FunctionRegistry
 
 
@@ -52,7 +50,7 @@ class _ProviderApp:
             if found is None:
                 raise route_not_found()
         except HttpProblem as problem:
-            note_refusal(registry.ledger, exchange, problem, f"{exchange.method} {exchange.template}")
+            note_refusal(registry.accounting, exchange, problem, f"{exchange.method} {exchange.template}")
             await exchange.refuse(problem)
             return
         await self._routes.serve(registry, found, exchange, self._chain, self._max_body)

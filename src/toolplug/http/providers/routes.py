@@ -6,25 +6,104 @@ find → authenticate → scope → switch → handler → count
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from time import perf_counter
+from typing import Any, NamedTuple
 
+from starlette.convertors import Convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import compile_path
 
 from toolplug.errors import StoreUnavailable
 from toolplug.http.auth.chain import Gatekeeper, insufficient_scope
-from toolplug.http.doors.body import MAX_FILE_BODY, bounded, check_declared
+from toolplug.http.caller_catalog import enter_tenant, leave_tenant, state_of
+from toolplug.http.errors import as_problem, note_refusal
 from toolplug.http.exchange import Exchange
-from toolplug.http.fault_log import log_fault
-from toolplug.http.http_exception import as_problem
-from toolplug.http.problem import HttpProblem, internal, method_not_allowed, route_not_found, store_unavailable
-from toolplug.http.providers.route_index import Found, RouteIndex
-from toolplug.http.refusals import note_refusal
-from toolplug.http.scopes import CALL
-from toolplug.http.served_tenant import enter_tenant, leave_tenant, state_of
+from toolplug.http.json_body import MAX_FILE_BODY, bounded, check_declared
+from toolplug.http.problem import (
+    HttpProblem,
+    internal,
+    log_fault,
+    method_not_allowed,
+    route_not_found,
+    store_unavailable,
+)
+from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.route_table import MountedRoute
+
+_NOTHING: dict[str, object] = {}
+
+
+class Place(NamedTuple):
+    """One path as declared, and what stands there by method; `key` is the provider of the first."""
+
+    key: str
+    template: str
+    methods: dict[str, MountedRoute]
+    pattern: re.Pattern[str]
+    convertors: Mapping[str, Convertor[Any]]
+
+
+class Found(NamedTuple):
+    """Where a request goes: `route` is None where the path lacks the method, which `allowed` names then."""
+
+    place: Place
+    route: MountedRoute | None
+    params: dict[str, object]
+    allowed: tuple[str, ...] = ()
+
+
+class RouteIndex:
+    """One reading of the route table. HEAD is answered by what answers GET."""
+
+    def __init__(self, routes: Iterable[MountedRoute]) -> None:
+        self._exact: dict[str, Place] = {}
+        self._patterns: list[Place] = []
+        places: dict[str, Place] = {}
+        for item in routes:
+            template = item.route.path
+            place = places.get(template)
+            if place is None:
+                pattern, _, convertors = compile_path(template)
+                place = places[template] = Place(item.key, template, {}, pattern, convertors)
+                if convertors:
+                    self._patterns.append(place)
+                else:
+                    self._exact[template] = place
+            place.methods.setdefault(item.route.method, item)
+
+    def find(self, path: str, method: str) -> Found | None:
+        """What serves this request; None where no template fits the path."""
+        method = "GET" if method == "HEAD" else method
+        exact = self._exact.get(path)
+        if exact is not None:
+            route = exact.methods.get(method)
+            if route is not None:
+                return Found(exact, route, _NOTHING)
+        first: Place | None = None
+        allowed: list[str] = []
+        for place, params in self._fitting(path):
+            route = place.methods.get(method)
+            if route is not None:
+                return Found(place, route, params)
+            first = first or place
+            allowed += place.methods
+        return None if first is None else Found(first, None, _NOTHING, tuple(dict.fromkeys(allowed)))
+
+    def _fitting(self, path: str) -> Iterator[tuple[Place, dict[str, object]]]:
+        exact = self._exact.get(path)
+        if exact is not None:
+            yield exact, _NOTHING
+        for place in self._patterns:
+            match = place.pattern.fullmatch(path)
+            if match is not None:
+                values = match.groupdict()
+                yield place, {name: place.convertors[name].convert(value) for name, value in values.items()}
+
 
 OTHER_METHOD = "_other"
 """The method's label where the path lacks it: what a client sends is no label."""
@@ -63,11 +142,11 @@ class ProviderRoutes:
             await _admit(route, exchange, gatekeeper)
             await _handled(route, found, exchange)
         except HttpProblem as problem:
-            note_refusal(registry.ledger, exchange, problem, f"{method} {place.template}")
+            note_refusal(registry.accounting, exchange, problem, f"{method} {place.template}")
             await exchange.refuse(problem)
         finally:
-            ledger = registry.ledger
-            ledger.route(place.key if route is None else route.key, method, place.template).record(
+            accounting = registry.accounting
+            accounting.route(place.key if route is None else route.key, method, place.template).record(
                 str(exchange.status), perf_counter() - began
             )
 

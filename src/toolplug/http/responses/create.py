@@ -2,20 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from math import inf
+from types import TracebackType
+from typing import Self
 
 import orjson
 
+from toolplug.catalog.call import CallContext
+from toolplug.errors import ApprovalRefused
 from toolplug.host.host import Host
+from toolplug.host.parts import listed
 from toolplug.http.client_watch import ClientWatch
 from toolplug.http.exchange import Exchange
 from toolplug.http.json_body import read_json
 from toolplug.http.problem import HttpProblem, invalid_request
-from toolplug.http.responses.event_stream import send_events
-from toolplug.http.responses.whose import Whose, whose
+from toolplug.http.routing import APPROVALS
+from toolplug.responses.builder import Event
+from toolplug.responses.offer import Asker
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
+from toolplug.sessions.events import frame
+from toolplug.toolsets.first_use import FirstUse
+
+STUCK_S = 300.0
+"""So long a connection may take nothing."""
+
+
+class Outlet:
+    """Sends chunks inside this scope. It looks now and then whether one is stuck: cheaper than a timer for each."""
+
+    def __init__(self, exchange: Exchange, hang_up: Callable[[], None], *, stuck_s: float = STUCK_S) -> None:
+        self._exchange = exchange
+        self._hang_up = hang_up
+        self._stuck_s = stuck_s
+        self._loop = asyncio.get_running_loop()
+        self._since = inf
+        self._timer = self._loop.call_later(stuck_s, self._look)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+
+    async def send(self, chunk: bytes) -> None:
+        """Send one chunk; the caller is cancelled where the client never takes it."""
+        self._since = self._loop.time()
+        await self._exchange.send_chunk(chunk)
+        self._since = inf
+
+    def _look(self) -> None:
+        left = self._since + self._stuck_s - self._loop.time()
+        if left <= 0:
+            self._hang_up()
+        else:
+            self._timer = self._loop.call_later(min(left, self._stuck_s), self._look)
+
+
+_END = b"data: [DONE]\n\n"
+
+
+async def send_events(
+    exchange: Exchange, events: AsyncIterator[Event], hang_up: Callable[[], None], *, first: Event | None = None
+) -> None:
+    """Answer with the events; `first` stands before them, where it has been taken already."""
+    with Outlet(exchange, hang_up) as outlet:
+        await exchange.begin_stream()
+        if first is not None:
+            await outlet.send(_framed(first))
+        async for event in events:
+            await outlet.send(_framed(event))
+        await outlet.send(_END)
+        await exchange.end_stream()
+
+
+def _framed(event: Event) -> bytes:
+    return frame(str(event["type"]), orjson.dumps(event))
+
+
+class Whose:
+    """The caller of one request, as its agent and in its session."""
+
+    def __init__(self, host: Host, exchange: Exchange, agent: str | None, session: str | None, strict: bool) -> None:
+        self._host = host
+        self._exchange = exchange
+        self._agent = agent
+        self._session = session
+        self._strict = strict
+
+    async def asker(self, conversation: str) -> Asker:
+        """The caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
+        host, principal = self._host, self._exchange.principal
+        if self._session is not None:
+            await host.sessions.find(self._session, principal.tenant)
+        tools = host.executor_for(principal, agent=self._agent, session=self._session, within=conversation)
+        if isinstance(tools, FirstUse):
+            host.responses.conversations.use(conversation)
+        return Asker(
+            executor=tools,
+            context=CallContext(
+                principal=principal, session=self._session, agent=self._agent, trace=self._exchange.request_id
+            ),
+            listing=lambda: listed(tools),
+            on_request=host.is_on_request,
+            decide=self._decide,
+            strict=self._strict,
+        )
+
+    async def _decide(self, ticket: str, approve: bool) -> None:
+        """Decide where the caller may; what was decided before stays."""
+        principal = self._exchange.principal
+        if principal.has_scope(APPROVALS):
+            with suppress(ApprovalRefused):
+                decision = "approve" if approve else "deny"
+                await self._host.approvals.decide(ticket, decision, principal, request_id=self._exchange.request_id)
+
+
+def whose(host: Host, exchange: Exchange, request: ResponseRequest) -> Whose:
+    """Who asks. Raises `HttpProblem` where header and metadata do not agree."""
+    strict = _said(exchange, request, "strict") or "false"
+    if strict not in {"true", "false"}:
+        raise invalid_request("toolplug_strict should be true or false", "metadata.toolplug_strict")
+    return Whose(
+        host, exchange, _said(exchange, request, "agent"), _said(exchange, request, "session"), strict == "true"
+    )
+
+
+def _said(exchange: Exchange, request: ResponseRequest, name: str) -> str | None:
+    by_header = exchange.header(f"x-toolplug-{name}".encode())
+    by_metadata = (request.metadata or {}).get(f"toolplug_{name}")
+    if by_header and by_metadata and by_header != by_metadata:
+        message = f"metadata.toolplug_{name} and the header X-Toolplug-{name.title()} do not agree; send one of them"
+        raise invalid_request(message, f"metadata.toolplug_{name}")
+    return by_header or by_metadata or None
 
 
 async def create_response(host: Host, exchange: Exchange) -> None:

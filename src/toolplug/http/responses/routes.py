@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
-from toolplug.http.own_route import OwnRoute, Parameter
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
 from toolplug.http.responses.create import create_response
-from toolplug.http.responses.models import DeletedAnswer, ItemList, ResponseAnswer
 from toolplug.http.responses.stored import cancel_response, delete_response, list_input_items, read_response
-from toolplug.http.scopes import CALL
+from toolplug.http.routing import CALL, OwnRoute, Parameter
+from toolplug.responses.builder import Status
 from toolplug.responses.request import ResponseRequest
+
+Json = dict[str, object]
+
+
+class ResponseAnswer(BaseModel):
+    """A response; the fields that are not named here say what was asked for."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Status
+    incomplete_details: Json | None
+    error: Json | None
+    model: str
+    previous_response_id: str | None
+    output: list[Json]
+    tools: Annotated[list[Json], Field(description="as the client sent them")]
+    usage: Json | None
+    metadata: dict[str, str]
+
+
+class DeletedAnswer(BaseModel):
+    """A response that is there no more."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class ItemList(BaseModel):
+    """A page of items."""
+
+    object: Literal["list"]
+    data: list[Json]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
 
 _ALL = "/v1/responses"
 _ONE = "/v1/responses/{id}"

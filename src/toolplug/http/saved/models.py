@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from toolplug.http.camel_case import CamelAnswer, CamelBody
+from toolplug.http.json_body import CamelAnswer, CamelBody
 from toolplug.toolsets.saved.document import DocumentName, NotePart, ToolRefPart
 from toolplug.toolsets.saved.notes import MAX_NOTES
 from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from toolplug.http.own_route import OwnRoute, Parameter
-from toolplug.http.saved.documents import (
+from toolplug.http.routing import CALL, READ, OwnRoute, Parameter
+from toolplug.http.saved.handlers import (
     FORMS,
+    active_toolset,
+    add_notes,
     build_toolset,
     delete_toolset,
+    equip_toolset,
     export_toolset,
     import_toolset,
     list_toolsets,
+    remove_notes,
     show_toolset,
+    unequip_toolset,
 )
-from toolplug.http.saved.equipping import active_toolset, equip_toolset, unequip_toolset
 from toolplug.http.saved.models import (
     AddNotesBody,
     BuildBody,
@@ -23,8 +27,6 @@ from toolplug.http.saved.models import (
     ToolsetList,
     Unequipped,
 )
-from toolplug.http.saved.notes import add_notes, remove_notes
-from toolplug.http.scopes import CALL, READ
 from toolplug.toolsets.saved.document import Document
 
 _ALL = "/api/toolsets"

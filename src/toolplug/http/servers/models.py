@@ -8,11 +8,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from toolplug.discovery.record import Status
-from toolplug.execution.tool_rule import Policy, ToolRule
-from toolplug.host.file.mcp_settings import LONGEST_DISCOVERY_S
-from toolplug.host.file.tool_rules import of_one_tool, rule
+from toolplug.execution.plans import Policy, ToolRule
+from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
+from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.view import Source
-from toolplug.http.camel_case import CamelAnswer, CamelBody
+from toolplug.http.json_body import CamelAnswer, CamelBody
 from toolplug.http.wire_models import absent
 
 MAX_TOOL_NAMES = 1000

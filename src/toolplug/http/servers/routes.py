@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from toolplug.http.own_route import OwnRoute, Parameter
-from toolplug.http.scopes import ADMIN, READ
-from toolplug.http.servers.catalog import show_catalog
-from toolplug.http.servers.changing import add_server, change_server, remove_server
-from toolplug.http.servers.discovering import accept_tools, discover_server
+from toolplug.http.routing import ADMIN, READ, OwnRoute, Parameter
+from toolplug.http.servers.handlers import (
+    accept_tools,
+    add_server,
+    change_server,
+    discover_server,
+    list_servers,
+    remove_server,
+    show_catalog,
+    show_server,
+)
 from toolplug.http.servers.models import (
     AcceptBody,
     AddServerBody,
@@ -15,7 +21,6 @@ from toolplug.http.servers.models import (
     ServerAnswer,
     ServerList,
 )
-from toolplug.http.servers.showing import list_servers, show_server
 
 _ALL = "/api/mcp-servers"
 _ONE = f"{_ALL}/{{id}}"

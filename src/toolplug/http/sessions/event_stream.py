@@ -7,12 +7,14 @@ from contextlib import suppress
 from random import randrange
 
 from toolplug.errors import AccessError, StoreError
+from toolplug.host.host import Host
 from toolplug.http.client_watch import ClientWatch
 from toolplug.http.exchange import Exchange
 from toolplug.http.problem import HttpProblem
-from toolplug.sessions.limits import HEARTBEAT_S
-from toolplug.sessions.reader import Reader
+from toolplug.http.sessions.handlers import session_of
 from toolplug.sessions.session import Session
+from toolplug.sessions.shared import HEARTBEAT_S
+from toolplug.sessions.stream import Reader
 
 RECHECK_S = 60.0
 """How often a stream's credential is looked at again."""
@@ -85,3 +87,15 @@ class EventStream:
 
     def _dismiss(self, message: str) -> None:
         self._session.feed.dismiss(self._reader, "auth_expired", message)
+
+
+async def session_stream(host: Host, exchange: Exchange) -> None:
+    """Stream the events until the session, the client or its credential ends."""
+    session = await session_of(host, exchange)
+    if exchange.method == "HEAD":
+        await exchange.begin_stream()
+        await exchange.end_stream()
+        return
+    role = "client" if exchange.session is None else "plugin"
+    reader = await session.open_stream(role, exchange.header(b"last-event-id"))
+    exchange.afterwards = EventStream(exchange, session, reader).written

@@ -8,11 +8,11 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from toolplug.http.camel_case import CamelAnswer, CamelBody
+from toolplug.http.json_body import CamelAnswer, CamelBody
 from toolplug.http.wire_models import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer, Error, absent
-from toolplug.sessions.limits import MAX_TTL_S, MIN_TTL_S
 from toolplug.sessions.queued_calls import QueuedStatus
-from toolplug.sessions.vocabulary import CapabilityLevel, CapabilityType, PluginStatus
+from toolplug.sessions.session_tool import CapabilityLevel, CapabilityType, PluginStatus
+from toolplug.sessions.shared import MAX_TTL_S, MIN_TTL_S
 
 MAX_REASON = 1000
 PLUGIN_TYPE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from toolplug.http.own_route import OwnRoute, Parameter
-from toolplug.http.scopes import CALL, READ, SESSIONS
-from toolplug.http.sessions.answers import answer_request
-from toolplug.http.sessions.calls import call_in_session, session_call
-from toolplug.http.sessions.life import create_session, end_session, heartbeat
+from toolplug.http.routing import CALL, READ, SESSIONS, OwnRoute, Parameter
+from toolplug.http.sessions.event_stream import session_stream
+from toolplug.http.sessions.handlers import (
+    MAX_BODY,
+    answer_request,
+    call_in_session,
+    create_session,
+    end_session,
+    heartbeat,
+    list_sessions,
+    register_tools,
+    session_call,
+    session_events,
+    session_metadata,
+    update_tools,
+)
 from toolplug.http.sessions.models import (
     CallState,
     CreateBody,
@@ -25,9 +36,6 @@ from toolplug.http.sessions.models import (
     UpdateAnswer,
     UpdateBody,
 )
-from toolplug.http.sessions.overview import list_sessions, session_events, session_metadata
-from toolplug.http.sessions.registration import MAX_BODY, register_tools, update_tools
-from toolplug.http.sessions.stream import session_stream
 from toolplug.http.wire_models import CallAnswer
 
 _SESSIONS = "/api/sessions"

@@ -42,15 +42,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.call import ToolCall, ToolStatus
-from toolplug.mcp.caller import Caller
-from toolplug.mcp.content import APPROVAL, Block, content_of
-from toolplug.mcp.pages import page
-from toolplug.mcp.rising_progress import RisingProgress
-from toolplug.mcp.speaker import (
+from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
+from toolplug.mcp.server_endpoint import (
     INITIALIZE,
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
+    Caller,
     Client,
     Headers,
     Message,

@@ -27,11 +27,10 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from toolplug.catalog.counted import counted
-from toolplug.mcp.bounded_lines import LineTooLong
-from toolplug.mcp.child import MAX_LINE_BYTES, Child
-from toolplug.mcp.sdk.failure_codes import BAD_ANSWER
-from toolplug.mcp.sdk.wanted import is_wanted
+from toolplug.catalog.text import counted
+from toolplug.mcp.child_output import LineTooLong
+from toolplug.mcp.child_process import MAX_LINE_BYTES, Child
+from toolplug.mcp.sdk.messages import BAD_ANSWER, is_wanted
 
 MAX_GARBAGE = 1_000
 """Lines in a row that are no messages, after which a server is given up."""

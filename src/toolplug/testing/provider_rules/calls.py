@@ -1,14 +1,87 @@
-"""What a tool answers: to its example, to wrong arguments, and to a name that is not there."""
+"""Rules for calls: examples, wrong arguments, unknown names, callers that leave, many calls at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple, cast
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.testing.argument_mutations import mutations
+from toolplug.catalog.schema import Schema
+from toolplug.signatures.values import as_object
 from toolplug.testing.broken_rule import BrokenRule
-from toolplug.testing.provider_rules.subject import Started
+from toolplug.testing.provider_rules.subject import CONCURRENT, Started
+
+_WRONG: tuple[object, ...] = ({"wrong": [True]}, ["wrong"], "something wrong", -0.5, True, None)
+_EXTRA = "not_an_argument"
+
+
+class Mutation(NamedTuple):
+    """Arguments that a tool must refuse, and what is wrong with them."""
+
+    what: str
+    arguments: Mapping[str, object]
+
+
+def mutations(schema: Schema, example: Mapping[str, object]) -> Iterator[Mutation]:
+    """One required argument left out, one argument of a type that the schema refuses, one that the tool lacks.
+
+    A schema that says of further arguments what they are, or that says nothing of an argument, is taken at its word.
+    """
+    described = schema.value
+    required = cast("Collection[str]", described.get("required", ()))  # the schema has compiled
+    for name in required:
+        if name in example:
+            yield Mutation(f"without {name!r}", {key: value for key, value in example.items() if key != name})
+    known = as_object(described.get("properties"))
+    for name in example:
+        if name in known:
+            wrong = (Mutation(f"with {name!r} as {value!r}", {**example, name: value}) for value in _WRONG)
+            yield from [item for item in wrong if schema.refusals(item.arguments)][:1]
+    if "additionalProperties" not in described or described["additionalProperties"] is False:
+        yield Mutation(f"with an argument {_EXTRA!r} that it does not have", {**example, _EXTRA: 1})
+
+
+_TURNS = (1, 3)
+"""Turns of the loop after which the caller goes away."""
+
+_FAIR = frozenset({ToolStatus.SUCCESS, ToolStatus.TOOL_ERROR, ToolStatus.LIMITED})
+"""How a repeated example may end: a note that was deleted once cannot be deleted again."""
+
+
+async def pressure_rules(run: Started) -> list[BrokenRule]:
+    """Every example, cancelled in mid call, then many at a time."""
+    broken: list[BrokenRule] = []
+    for name, arguments in run.examples():
+        broken += await _cancelled(run, name, arguments) or await _at_once(run, name, arguments)
+    return broken
+
+
+async def _cancelled(run: Started, name: str, arguments: Mapping[str, object]) -> list[BrokenRule]:
+    for turns in _TURNS:
+        task = asyncio.create_task(run.call(name, arguments))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        if not await run.quiet():
+            what = f"still runs {run.subject.within_s:g} s after its caller was cancelled"
+            fix = "let CancelledError through; a synchronous tool must end on its own"
+            return [BrokenRule("cancellation", f"tool {name!r}", what, fix)]
+    return []
+
+
+async def _at_once(run: Started, name: str, arguments: Mapping[str, object]) -> list[BrokenRule]:
+    ids = [f"call-{number}" for number in range(CONCURRENT)]
+    results = await asyncio.gather(*(run.call(name, arguments, call_id=call_id) for call_id in ids))
+    failed = [result for result in results if result.status not in _FAIR]
+    if not failed:
+        return []
+    what = f"of {CONCURRENT} calls at once {len(failed)} failed, the first with {failed[0].status}: {failed[0].output}"
+    fix = "keep nothing of one call on the instance where another call finds it"
+    return [BrokenRule("concurrency", f"tool {name!r}", what, fix)]
+
 
 NO_TOOL = "no_tool_has_this_name"
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
-from toolplug.execution.knobs import Limits
+from toolplug.execution.resolved_limits import Limits
 from toolplug.providers.entry import ProviderEntry, Wanted
 from toolplug.providers.generation import Generation
 from toolplug.providers.provider import FunctionProvider

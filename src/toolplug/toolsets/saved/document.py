@@ -1,17 +1,34 @@
-"""The document of a saved toolset as it is exported and imported, as JSON or YAML that a person can read."""
+"""The document of a saved toolset, exported and imported as JSON or YAML."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
+import orjson
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
-from toolplug.toolsets.saved.notes import MAX_NOTE, MAX_NOTES, NOTE_NAME, note_text
-from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS, TOOLSET_NAME, SavedToolset
-from toolplug.toolsets.saved.tool_reference import ToolReference
+from toolplug.catalog.text import cleaned
+from toolplug.config.document import parse_document
+from toolplug.config.yaml_tree import Value
+from toolplug.errors import SavedToolsetRefused
+from toolplug.toolsets.saved.notes import MAX_NOTE, MAX_NOTES, NOTE_NAME, check_limits, note_text
+from toolplug.toolsets.saved.saved_toolset import (
+    MAX_DESCRIPTION,
+    MAX_TOOLS,
+    TOOLSET_NAME,
+    SavedNote,
+    SavedToolset,
+    ToolNotes,
+    ToolReference,
+    check_saved,
+    resolved_or_away,
+)
 
 _MAX_TOOL_NAME = 200
 
@@ -98,3 +115,55 @@ def document_fields(toolset: SavedToolset) -> dict[str, object]:
         "tools": [ToolReference.of(tool).fields() for tool in toolset.tools],
         **({"toolNotes": notes} if notes else {}),
     }
+
+
+def imported(document: Document, catalog: Catalog) -> SavedToolset:
+    """The toolset that a document describes; a tool that is named and not listed is away.
+
+    Its notes count as written about the tools as they are now. Raises `SavedToolsetRefused`.
+    """
+    tools = tuple(resolved_or_away(item.reference, catalog) for item in document.tools)
+    check_saved(document.name, tools)
+    notes = tuple(_notes(item, tools, catalog) for item in document.tool_notes)
+    twice = [item.tool for item in notes if [other.tool for other in notes].count(item.tool) > 1]
+    if twice:
+        message = f"the notes of {twice[0]!r} stand in two places; put them together"
+        raise SavedToolsetRefused("duplicate_tool", message, "toolNotes")
+    return SavedToolset(
+        name=document.name,
+        description=cleaned(document.description or "").strip(),
+        version=document.version,
+        tools=tools,
+        notes=notes,
+    )
+
+
+def _notes(item: ToolNotesPart, tools: tuple[str, ...], catalog: Catalog) -> ToolNotes:
+    tool = resolved_or_away(item.tool_ref.reference, catalog)
+    if tool not in tools:
+        raise SavedToolsetRefused("tool_not_in_toolset", f"the notes are of {tool!r}, which is not in it", "toolNotes")
+    definition = None if tool not in catalog else catalog[tool].definition
+    digest, length = ("", 0) if definition is None else (definition.ref.digest, len(definition.description))
+    notes = {note.name: SavedNote(note.name, note_text(note.note), digest) for note in item.notes}
+    if len(notes) < len(item.notes):
+        raise SavedToolsetRefused("duplicate_note", f"two notes of {tool!r} have one name", "toolNotes")
+    made = ToolNotes(tool=tool, notes=tuple(notes.values()), description_length=length)
+    check_limits(made)
+    return made
+
+
+Form = Literal["json", "yaml"]
+
+_WIDTH = 100
+
+
+def document_text(fields: Mapping[str, object], form: Form) -> bytes:
+    """The document, one key a line, in the order of its fields."""
+    if form == "json":
+        return orjson.dumps(fields, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=_WIDTH, encoding="utf-8")
+
+
+def yaml_fields(text: bytes, *, file: str) -> dict[str, Value]:
+    """What a YAML document says, read within the limits of configuration files. Raises `ConfigError`."""
+    return parse_document(text, file=file).value

@@ -1,17 +1,34 @@
-"""What every owner has equipped now, in memory, and the executors that follow it."""
+"""The toolset that each owner has equipped, and the executors that follow it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
-from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.kept import Kept
-from toolplug.catalog.plan import Series
+from toolplug.catalog.catalog import Catalog, Kept
+from toolplug.catalog.definition import Note
+from toolplug.catalog.plan import CallCounters, Tool
 from toolplug.execution.live import Joint, LiveCatalog, joined
-from toolplug.toolsets.saved.equipped import Stays, equipped
-from toolplug.toolsets.saved.owner import Owner
-from toolplug.toolsets.saved.saved_toolset import SavedToolset
+from toolplug.toolsets.saved.saved_toolset import Owner, SavedToolset
+
+Stays = Callable[[Tool], bool]
+"""Is this tool listed whatever is equipped: without it nobody could choose again."""
+
+
+def equipped(catalog: Catalog, toolset: SavedToolset, stays: Stays) -> Catalog:
+    """The tools of the document that the catalog has, in its order and with its notes; then those that stay.
+
+    It only leaves out: what the owner could not call before is not in it.
+    """
+    chosen = frozenset(toolset.tools)
+    kept = catalog.where(lambda tool: tool.definition.name in chosen or stays(tool))
+    notes = {item.tool: [Note(note.name, note.text) for note in item.notes] for item in toolset.notes}
+    return kept.annotated(notes).ordered(toolset.tools)
+
+
+def chosen_only(tool: Tool) -> bool:
+    """No tool stays that the document does not name."""
+    return False
 
 
 class Equipment:
@@ -20,7 +37,7 @@ class Equipment:
     `unknown` counts the calls of names that nobody lists, `stays` says which tools no choice leaves out.
     """
 
-    def __init__(self, unknown: Series, stays: Stays) -> None:
+    def __init__(self, unknown: CallCounters, stays: Stays) -> None:
         self._unknown = unknown
         self._stays = stays
         self._chosen: dict[Owner, _Chosen] = {}
@@ -73,7 +90,7 @@ class _OwnersView(Joint):
 
     __slots__ = ("_parts", "owner")
 
-    def __init__(self, unknown: Series, owner: Owner, parts: Sequence[LiveCatalog], session: str | None) -> None:
+    def __init__(self, unknown: CallCounters, owner: Owner, parts: Sequence[LiveCatalog], session: str | None) -> None:
         super().__init__(unknown, *parts, session=session)
         self.owner = owner
         self._parts = tuple(parts)

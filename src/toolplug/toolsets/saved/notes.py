@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from toolplug.catalog.cleaning import cleaned, in_one_line
 from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.errors import SavedToolsetRefused
 from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes
 

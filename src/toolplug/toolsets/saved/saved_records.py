@@ -13,8 +13,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from toolplug.stores.store import Store
-from toolplug.toolsets.saved.owner import Owner
-from toolplug.toolsets.saved.saved_toolset import SavedToolset
+from toolplug.toolsets.saved.saved_toolset import Owner, SavedToolset
 
 CHANGES = "toolset-changes"
 

@@ -1,13 +1,16 @@
-"""One saved toolset: an ordered choice of tools by canonical name, with notes."""
+"""A saved toolset: its owner, and its tools in order by canonical name or short id, with notes."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from toolplug.catalog.call import CallContext, Principal
+from toolplug.catalog.catalog import Catalog
+from toolplug.config.nearest import name_hint
 from toolplug.errors import SavedToolsetRefused
 
 TOOLSET_NAME = r"^[a-z0-9-]{2,50}$"
@@ -87,3 +90,99 @@ def check_saved(name: str, tools: Sequence[str]) -> None:
     if len(set(tools)) < len(tools):
         twice = next(tool for tool in tools if tools.count(tool) > 1)
         raise SavedToolsetRefused("duplicate_tool", f"the tool {twice!r} stands twice in the toolset", "tools")
+
+
+class ToolReference(NamedTuple):
+    """At least one of the two; where there are both, they are of one tool."""
+
+    name: str | None = None
+    ref_id: str | None = None
+
+    @classmethod
+    def of(cls, name: str) -> ToolReference:
+        """Both names of the tool of this canonical name."""
+        return cls(name, ref_id(name))
+
+    def fields(self) -> dict[str, object]:
+        """As JSON."""
+        return {"namespacedName": self.name, "refId": self.ref_id}
+
+    def __str__(self) -> str:
+        return repr(self.ref_id if self.name is None else self.name)
+
+
+def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] = ()) -> str:
+    """The canonical name of a tool that the catalog lists. Raises `SavedToolsetRefused`.
+
+    `away`: names that are known though the catalog may not list them, which the refusal then says.
+    """
+    found = _found(reference, catalog)
+    if found is None:
+        if any(reference.name == name or reference.ref_id == ref_id(name) for name in away):
+            mend = "act as the agent that does, or wait until it is back"
+            message = f"the tool {reference} is in the toolset, but this caller does not see it now; {mend}"
+            raise SavedToolsetRefused("tool_not_found", message, "toolRef")
+        hint = name_hint(reference.name, catalog) if reference.name is not None else ""
+        raise SavedToolsetRefused(
+            "tool_not_found", f"there is no tool {reference}" + (f" ({hint})" if hint else ""), "toolRef"
+        )
+    return found
+
+
+def resolved_or_away(reference: ToolReference, catalog: Catalog) -> str:
+    """The same, but a canonical name is taken as it is where nothing is listed under it: its tool may be away."""
+    found = _found(reference, catalog)
+    return resolved(reference, catalog) if found is None and reference.name is None else found or str(reference.name)
+
+
+def noted_tool(reference: ToolReference, toolset: SavedToolset, catalog: Catalog) -> str:
+    """The canonical name of a tool of the toolset, listed or away. Raises `SavedToolsetRefused`."""
+    by_id = {ref_id(tool): tool for tool in toolset.tools}
+    if reference.name is None and reference.ref_id in by_id:
+        return by_id[reference.ref_id]
+    return resolved_or_away(reference, catalog)
+
+
+def _found(reference: ToolReference, catalog: Catalog) -> str | None:
+    name, given = reference
+    if name is None:
+        return next((listed for listed in catalog if ref_id(listed) == given), None)
+    tool = catalog.find(name)
+    canonical = name if tool is None else tool.definition.name
+    if given is not None and given != ref_id(canonical):
+        message = f"{canonical!r} has the reference id {ref_id(canonical)!r}, not {given!r}; give one of the two"
+        raise SavedToolsetRefused("tool_reference_mismatch", message, "toolRef")
+    return None if tool is None else canonical
+
+
+class Owner(NamedTuple):
+    """Who has toolsets, and may have one of them equipped. In a session it is another owner than outside of it."""
+
+    tenant: str
+    subject: str
+    session: str | None = None
+
+    @property
+    def key(self) -> str:
+        """A part of store keys, which says the session and hides who it is: names may be any text."""
+        who = hashlib.sha256(ascii((self.tenant, self.subject)).encode()).hexdigest()[:32]
+        return f"own/{who}" if self.session is None else f"session/{self.session}/{who}"
+
+
+class Caller(NamedTuple):
+    """Who asks, and through which agent and session. `trace` is the request id of audit lines."""
+
+    principal: Principal
+    agent: str | None = None
+    session: str | None = None
+    trace: str = ""
+
+    @classmethod
+    def of(cls, context: CallContext) -> Caller:
+        """Who makes a tool call."""
+        return cls(context.principal, context.agent, context.session, context.trace)
+
+    @property
+    def owner(self) -> Owner:
+        """Whose toolsets are asked for."""
+        return Owner(self.principal.tenant, self.principal.subject, self.session)

@@ -10,22 +10,27 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.cleaning import cleaned
 from toolplug.catalog.definition import Note
+from toolplug.catalog.text import cleaned
 from toolplug.errors import SavedToolsetRefused, StoreConflict, StoreError, ToolplugError
-from toolplug.execution.audit import audit
+from toolplug.execution.accounting import audit
 from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
-from toolplug.toolsets.saved.document import Document, document_fields
-from toolplug.toolsets.saved.equipment import Equipment
-from toolplug.toolsets.saved.equipped import chosen_only, equipped
-from toolplug.toolsets.saved.imported import imported
+from toolplug.toolsets.saved.document import Document, document_fields, imported
+from toolplug.toolsets.saved.equipment import Equipment, chosen_only, equipped
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
-from toolplug.toolsets.saved.owner import Caller, Owner
 from toolplug.toolsets.saved.saved_records import CHANGES, Kept, SavedRecords, owner_bytes, read_owner
-from toolplug.toolsets.saved.saved_toolset import SavedToolset, check_saved, is_toolset_name
+from toolplug.toolsets.saved.saved_toolset import (
+    Caller,
+    Owner,
+    SavedToolset,
+    ToolReference,
+    check_saved,
+    is_toolset_name,
+    noted_tool,
+    resolved,
+)
 from toolplug.toolsets.saved.shown import ShownToolset, ToolsetLine
-from toolplug.toolsets.saved.tool_reference import ToolReference, noted_tool, resolved
 
 MAX_TOOLSETS = 100
 """Of one owner."""

@@ -6,8 +6,7 @@ from typing import Literal, NamedTuple
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.toolsets.saved.document import document_fields
-from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes
-from toolplug.toolsets.saved.tool_reference import ToolReference
+from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes, ToolReference
 
 NoteState = Literal["good", "stale", "orphan"]
 

@@ -1,0 +1,130 @@
+"""The answers of commands: JSON for programs, tables and lines for people, problems for both."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from toolplug.errors import (
+    ApprovalRefused,
+    ConfigError,
+    McpServerRefused,
+    Problem,
+    SavedToolsetRefused,
+    ToolsetRefused,
+)
+
+COLOURS = MappingProxyType(
+    {
+        "active": "green",
+        "installed-not-enabled": "cyan",
+        "disabled": "dim",
+        "shadowed": "yellow",
+        "import-failed": "red",
+        "config-invalid": "red",
+        "start-failed": "red",
+        "incompatible": "red",
+        "open": "green",
+        "refused": "red",
+        "wrong": "red",
+        "doubtful": "yellow",
+        "started": "green",
+        "changed": "yellow",
+        "stopped": "red",
+        "kept": "dim",
+    }
+)
+"""The colour of a table cell that is one of these words."""
+
+_WORD_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def print_json(value: object) -> None:
+    """Print one indented JSON document on stdout."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_answer(as_json: bool, fields: object, text: str) -> None:
+    """Print the answer of a command: `fields` as JSON, or `text`."""
+    print_json(fields) if as_json else typer.echo(text)
+
+
+def print_listing(
+    as_json: bool, fields: object, columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str
+) -> None:
+    """Print the answer of a listing command: `fields` as JSON, or the rows as a table, or `empty` without rows."""
+    if not as_json and rows:
+        print_table(columns, rows)
+    else:
+        print_answer(as_json, fields, empty)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] = COLOURS) -> None:
+    """Print a table: in colour and fitted to its width on a terminal, elsewhere as aligned columns of any width."""
+    if not sys.stdout.isatty():
+        for line in _aligned(columns, rows):
+            typer.echo(line)
+        return
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
+    Console().print(table)
+
+
+def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [[column.upper() for column in columns], *rows]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def problems_in(error: Exception) -> Sequence[Problem]:
+    """Convert an error to problems."""
+    match error:
+        case ConfigError():
+            return error.problems
+        case OSError():
+            return [Problem(code="os_error", message=error.strerror or str(error), file=str(error.filename or ""))]
+        case SavedToolsetRefused() | ToolsetRefused() | McpServerRefused():
+            return [Problem(code=error.code, message=str(error), path=error.param or "")]
+        case ApprovalRefused():
+            hint = "`toolplug approvals list` shows those that there are"
+            return [Problem(code=error.code, message=str(error), hint=hint)]
+        case _:
+            return [Problem(code=_WORD_BREAK.sub("_", type(error).__name__).lower(), message=str(error))]
+
+
+def print_problems(problems: Sequence[Problem], *, as_json: bool, answer: bool = False) -> None:
+    """Print them as JSON on stdout, or as lines on stderr; on stdout where they are the `answer`."""
+    if as_json:
+        print_json({"problems": problem_fields(problems)})
+        return
+    for problem in problems:
+        typer.echo(str(problem), err=not answer)
+
+
+def problem_fields(problems: Sequence[Problem]) -> list[dict[str, object]]:
+    """Convert problems to JSON values."""
+    keys = ("file", "line", "column", "path", "code", "message", "hint")
+    return [{key: getattr(problem, key) for key in keys} for problem in problems]
+
+
+def print_result(output: str, status: str | None, hint: str = "") -> None:
+    """Print the result of a call on stdout, and the status of one that is an error (else None) on stderr."""
+    typer.echo(output)
+    if status is not None:
+        typer.echo(f"{status} ({hint})" if hint else status, err=True)
+
+
+def print_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
+    """Print a report of a running call on stderr; it has the parameters of `CallContext.report`."""
+    of = f" of {total:g}" if total is not None else ""
+    typer.echo(f"{progress:g}{of} {message or ''}".rstrip(), err=True)

@@ -1,0 +1,140 @@
+"""What SIGHUP asks for: the configuration is read again while the host serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from typing import TypeAlias
+
+from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # trio, where it is not installed
+
+from toolplug.cli.options import operator
+from toolplug.cli.output import problems_in
+from toolplug.errors import ToolplugError
+from toolplug.host.host import Host
+from toolplug.providers.registry import FunctionRegistry
+
+_LOG = logging.getLogger("toolplug.cli.serve")
+
+
+async def can_restart(file: Path) -> bool:
+    """Check the configuration and the code in a child process, so that a typing error does not end the service.
+
+    Problems are logged.
+    """
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "toolplug.cli.main", "check", "-c", str(file), stdout=PIPE, stderr=STDOUT
+    )
+    try:
+        output, _ = await child.communicate()
+    except asyncio.CancelledError:
+        child.kill()
+        await child.wait()
+        raise
+    if child.returncode == 0:
+        return True
+    _LOG.error("the changed code was not taken up: %s", output.decode(errors="replace").strip())
+    return False
+
+
+def replace_process(port: int) -> None:
+    """Restart with the same command line, on the same port: the last `--port` of a command line counts."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--port", str(port)])
+
+
+LOOK_EVERY_MS = 1_000
+"""How often files are compared without a report: changes before the watcher runs are found too."""
+
+Marks: TypeAlias = dict[Path, tuple[int, int]]
+"""The time of change and the size of every file."""
+
+
+class Watched(Enum):
+    """What a burst of changes affects: the configuration only, or code too."""
+
+    FILE = "file"
+    CODE = "code"
+
+
+async def changes(file: Path, packages: Callable[[], Iterable[str]]) -> AsyncGenerator[Watched]:
+    """Yield once for every burst of changes. `packages` is called again after each, since a reload changes them.
+
+    Watches the folder of the file (an absolute path), not the file: editors replace it by a new one.
+    """
+    seen: Marks = {}
+    while True:
+        folders = {folder for name in packages() for folder in _folders(name)}
+        seen = _marks(file, folders) | seen
+        _LOG.info("watching %s", ", ".join(map(str, (file, *sorted(folders)))))
+        changed = set[Path]()
+        async for _ in awatch(file.parent, *folders, rust_timeout=LOOK_EVERY_MS, yield_on_timeout=True):
+            now = _marks(file, folders)
+            changed = {path for path in seen | now if seen.get(path) != now.get(path)}
+            seen = now
+            if changed:
+                break
+        yield Watched.FILE if changed <= {file} else Watched.CODE
+
+
+def provider_packages(registry: FunctionRegistry) -> dict[str, str]:
+    """The top-level package of every provider that runs, by key."""
+    return {
+        key: type(generation.provider).__module__.partition(".")[0] for key, generation in registry.running().items()
+    }
+
+
+def _folders(package: str) -> list[Path]:
+    spec = find_spec(package)
+    return [Path(folder).resolve() for folder in spec.submodule_search_locations or ()] if spec is not None else []
+
+
+def _marks(file: Path, folders: Collection[Path]) -> Marks:
+    found: Marks = {}
+    for path in (file, *(code for folder in folders for code in folder.rglob("*.py"))):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue  # it is just being replaced
+        found[path] = (stat.st_mtime_ns, stat.st_size)
+    return found
+
+
+class Reloading:
+    """Reloads the configuration, one reload at a time; an invalid one changes nothing."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._wanted = asyncio.Event()
+
+    def want(self) -> None:
+        """Request a reload; requests before it begins are one."""
+        self._wanted.set()
+
+    async def run(self, reloaded: Callable[[], None]) -> None:
+        """Reload at each request until cancelled, and call `reloaded` after each success."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                done = await self._host.reload(by=operator())
+            except (ToolplugError, OSError) as error:
+                for problem in problems_in(error):
+                    _LOG.error("the configuration was not read again: %s", problem)
+            except Exception:  # noqa: BLE001  a named boundary: what a package's own code raises ends nothing that runs
+                _LOG.exception("the configuration was not read again")
+            else:
+                reloaded()
+                _LOG.info("configuration read again: started %s, kept %s, stopped %s", *map(_names, done))
+
+
+def _names(keys: tuple[str, ...]) -> str:
+    return ", ".join(keys) or "nothing"

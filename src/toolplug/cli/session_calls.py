@@ -1,0 +1,105 @@
+"""One call of a session's tool over HTTP, with its progress. Needs the extra `client`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import orjson
+import typer
+from httpx2 import Client, EventSource, InvalidURL, RequestError, Response, Timeout
+from pydantic import BaseModel, Field, ValidationError
+
+from toolplug.catalog.call import ToolStatus
+from toolplug.cli.arguments import arguments_from
+from toolplug.cli.output import print_json, print_progress, print_result
+from toolplug.config.nearest import name_hint
+from toolplug.errors import HostRefused, HostUnreachable
+from toolplug.http.wire_models import CallAnswer, ErrorAnswer
+
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
+_CONNECT_S = 10.0
+_ANSWER_S = 330.0
+"""A call may take five minutes."""
+
+Schemas = Mapping[str, Mapping[str, object]]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class _Tool(BaseModel):
+    name: str
+    schema_: dict[str, object] = Field(alias="inputSchema")
+    meta: dict[str, object] = Field({}, alias="_meta")
+
+    @property
+    def canonical(self) -> str:
+        return str(self.meta.get("toolplug/name", self.name))
+
+
+class _Tools(BaseModel):
+    tools: list[_Tool]
+
+
+class _Progress(BaseModel):
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+def call(url: str, key: str | None, code: str, tool: str, words: Sequence[str], *, as_json: bool) -> int:
+    """Call the tool, print its result and return the exit code. Raises `HostError` and `typer.BadParameter`."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        with Client(base_url=url, headers=headers, timeout=Timeout(_CONNECT_S, read=_ANSWER_S)) as client:
+            schemas = _schemas(client, code)
+            answer = _answer(client, code, tool, arguments_from(words, schemas.get(tool, {})))
+    except InvalidURL as error:
+        raise typer.BadParameter(f"--url {url!r}: {error}") from None
+    except RequestError as error:
+        raise HostUnreachable(f"no host answers at {url}: {str(error) or type(error).__name__}") from None
+    if as_json:
+        print_json(answer.model_dump(mode="json", exclude_unset=True))
+    else:
+        hint = name_hint(tool, schemas) if answer.status is ToolStatus.UNKNOWN_TOOL else ""
+        print_result(answer.output, answer.status if answer.is_error else None, hint)
+    return int(answer.is_error)
+
+
+def _schemas(client: Client, code: str) -> Schemas:
+    """The schema of each tool that the session shows, by both of its names."""
+    response = client.get("/v1/tools", params={"format": "mcp", "session": code})
+    listed = _read(response, _Tools).tools
+    return {tool.name: tool.schema_ for tool in listed} | {tool.canonical: tool.schema_ for tool in listed}
+
+
+def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object]) -> CallAnswer:
+    body = orjson.dumps({"id": "cli", "tool": tool, "arguments": arguments})
+    headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+    with client.stream("POST", f"/api/sessions/{code}/tool-calls", content=body, headers=headers) as response:
+        if not response.is_success:
+            response.read()
+            raise _refusal(response)
+        for sent in EventSource(response, _MAX_EVENT_BYTES):
+            if sent.event == "progress":
+                progress = _Progress.model_validate_json(sent.data)
+                print_progress(progress.progress, progress.total, progress.message)
+            elif sent.event == "result":
+                return CallAnswer.model_validate_json(sent.data)
+    raise HostUnreachable(f"the host at {client.base_url} closed the connection before the result")
+
+
+def _read(response: Response, kind: type[_Model]) -> _Model:
+    if not response.is_success:
+        raise _refusal(response)
+    try:
+        return kind.model_validate_json(response.content)
+    except ValidationError:
+        raise HostUnreachable(f"what answers at {response.url} is no toolplug host") from None
+
+
+def _refusal(response: Response) -> HostRefused | HostUnreachable:
+    try:
+        error = ErrorAnswer.model_validate_json(response.content).error
+    except ValidationError:
+        return HostUnreachable(f"what answers at {response.url} is no toolplug host: status {response.status_code}")
+    return HostRefused(error.code, error.message, param=error.param)

@@ -1,0 +1,61 @@
+"""The store of a configuration, for commands that read and change it while a host runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Annotated, TypeAlias
+
+import typer
+
+from toolplug.catalog.call import Principal
+from toolplug.cli.event_loop import entered
+from toolplug.cli.options import operator
+from toolplug.errors import ConfigError, Problem
+from toolplug.host.file.configuration import ConfigFiles, read_settings
+from toolplug.host.host import open_host
+from toolplug.stores.open import open_store, store_folder
+from toolplug.stores.store import Store
+from toolplug.toolsets.saved.saved_toolset import Caller
+from toolplug.toolsets.saved.service import SavedToolsets
+
+SubjectOption: TypeAlias = Annotated[
+    str, typer.Option("--subject", metavar="NAME", help="Whose toolsets: those of the caller of this name.")
+]
+AgentOption: TypeAlias = Annotated[
+    str | None, typer.Option("--agent", metavar="AGENT", help="Among the tools of this agent.", show_default=False)
+]
+ToolsetName: TypeAlias = Annotated[str, typer.Argument(metavar="TOOLSET", help="The toolset.")]
+
+OPERATOR = operator().subject
+
+
+def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
+    """Open the store that a running host has too; it is to be entered. Raises `ConfigError` for one in memory.
+
+    `what` the command looks for in it; `instead`: the request that asks the host itself.
+    """
+    url, folder = read_settings(config, os.environ).store, config.file.absolute().parent
+    if store_folder(url, folder=folder) is None:
+        message = f"its {what} live in the memory of the process that serves them, and nobody else can see them"
+        hint = f"ask that process: {instead}; or keep them in a file with store: sqlite:///./.toolplug/state.db"
+        problem = Problem(code="store_in_memory", message=message, file=str(config), path="store", hint=hint)
+        raise ConfigError([problem])
+    return open_store(url, folder=folder)
+
+
+def caller(tenant: str, subject: str, agent: str | None = None) -> Caller:
+    """The operator, acting for a caller."""
+    return Caller(Principal(subject=subject, tenant=tenant, scopes=operator().scopes), agent)
+
+
+@asynccontextmanager
+async def saved_toolsets(config: ConfigFiles) -> AsyncGenerator[SavedToolsets]:
+    """The saved toolsets of a configuration; a running host sees each change at once.
+
+    Raises `ConfigError` where the store is in memory.
+    """
+    open_shared_store(config, "toolsets", "/api/toolsets")
+    async with entered(open_host(config, serving=False)) as host:
+        yield host.saved_toolsets

@@ -1,0 +1,61 @@
+"""Delays and timeouts of a client, and its retries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exception, wait_random_exponential
+
+from toolplug.errors import HostRefused, HostUnreachable
+
+Result = TypeVar("Result")
+
+_LOG = logging.getLogger("toolplug.client")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Delays and timeouts in seconds.
+
+    `first_s`, `longest_s`: the delay before an attempt is random, up to `first_s` at first, then up to twice the limit
+    before, up to `longest_s`. `silence_s`: a stream without data for this long is dead (a host sends something every
+    15 s). `gather_s`: changes of tools within this time are one update. `answer_s`: timeout of a request. `call_s`:
+    timeout of a call, until the host has its answer; no caller waits longer.
+    """
+
+    first_s: float = 0.5
+    longest_s: float = 30.0
+    silence_s: float = 45.0
+    gather_s: float = 0.02
+    answer_s: float = 30.0
+    call_s: float = 300.0
+
+    async def retry(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat the attempt while the host is unreachable or busy, no sooner than its `Retry-After`.
+
+        Raises every other error.
+        """
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_is_temporary),
+            wait=wait_random_exponential(multiplier=self.first_s, max=self.longest_s) + wait_exception(_retry_after_s),
+            before_sleep=_log_first,
+            reraise=True,
+        )
+        return cast("Result", await retrying(attempt))  # its own type says less
+
+
+def _is_temporary(error: BaseException) -> bool:
+    return isinstance(error, HostUnreachable) or (isinstance(error, HostRefused) and error.retry_after_s is not None)
+
+
+def _retry_after_s(error: BaseException) -> float:
+    asked = error.retry_after_s if isinstance(error, HostRefused | HostUnreachable) else None
+    return asked or 0.0
+
+
+def _log_first(state: RetryCallState) -> None:
+    if state.attempt_number == 1 and state.outcome is not None:
+        _LOG.warning("%s; trying again", state.outcome.exception())

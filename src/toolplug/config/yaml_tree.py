@@ -1,0 +1,148 @@
+"""The tree of a YAML document: nodes with positions, paths to them, and the values of plain scalars."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_BARE = re.compile(r"[\w/@+-]+")
+
+
+def shown_path(path: KeyPath) -> str:
+    """Write a path as `auth.api_keys[0].key`; a key that is not a plain word is quoted."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            word = part if _BARE.fullmatch(part) else json.dumps(part)
+            text += f".{word}" if text else word
+    return text
+
+
+ScalarValue: TypeAlias = str | int | float | bool | None
+Value: TypeAlias = "ScalarValue | list[Value] | dict[str, Value]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A place in a file; line and column count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarNode:
+    """One scalar. `plain`: it stands without quotes and without a tag, so its text decided its type."""
+
+    value: ScalarValue
+    plain: bool
+    mark: Mark
+    weight: int
+
+    @property
+    def depth(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListNode:
+    """A sequence. `weight` and `depth` are those of the sequence with every alias written out."""
+
+    items: tuple[Node, ...]
+    mark: Mark
+    weight: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One key of a mapping: where the key stands, and its value."""
+
+    key_mark: Mark
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingNode:
+    """A mapping in file order, merge keys resolved. `weight` and `depth` as in `ListNode`."""
+
+    entries: Mapping[str, Entry]
+    mark: Mark
+    weight: int
+    depth: int
+
+
+Node: TypeAlias = ScalarNode | ListNode | MappingNode
+
+
+def value_of(node: Node) -> Value:
+    """Return the node as plain values that nobody else holds."""
+    match node:
+        case ScalarNode():
+            return node.value
+        case ListNode():
+            return [value_of(item) for item in node.items]
+        case MappingNode():
+            return {key: value_of(entry.node) for key, entry in node.entries.items()}
+
+
+def child_of(value: Value, part: str | int) -> Value:
+    """Return what stands at a key or an index of the value; LookupError where nothing does."""
+    match value, part:
+        case dict(), str():
+            return value[part]
+        case list(), int() if part >= 0:
+            return value[part]
+        case _:
+            raise LookupError(part)
+
+
+# What an unquoted YAML scalar stands for.
+#
+# The core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema) with one exception: a number with a leading
+# zero (`010`) stays text, since half of its readers take it for 8 and half for 10. What only YAML 1.1 knew is text too:
+# `yes`, `off`, `1_000`, `60:30`, `2026-11-01`.
+
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+# More than 300 digits are no number that a setting could hold, and costly to convert: text.
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,299})")
+_BASED = re.compile(r"0o[0-7]{1,300}|0x[0-9a-fA-F]{1,300}")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INFINITY = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
+_NANS = frozenset((".nan", ".NaN", ".NAN"))
+
+
+def resolve_scalar(text: str) -> ScalarValue:
+    """Return what the unquoted text stands for; text that is nothing else is itself."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLS:
+        return _BOOLS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    if _BASED.fullmatch(text):
+        return int(text, 0)
+    if infinity := _INFINITY.fullmatch(text):
+        return float(f"{infinity[1]}inf")
+    if text in _NANS:
+        return float("nan")
+    if len(text) <= 300 and _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+def write_scalar(value: ScalarValue) -> str:
+    """Return the value as a message shows it: text in quotes, everything else as YAML writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)

@@ -1,0 +1,281 @@
+"""The limits that an operator may set for every tool, a provider, a toolset or one tool, and what holds in the end.
+
+For timeouts and sizes the most specific level wins; counters do not override: each level that sets one must admit
+(CONTRACT.md section 2). A field of `Limits` says which of the two it is, and that is all that resolving it needs: a new
+limit is its field here and the place where it is applied, which reads it from `limits_of(plan)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
+from toolplug.catalog.text import counted
+from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
+from toolplug.execution.accounting import CallAccounting, LevelKey
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT_S = 60.0
+DEFAULT_RESULT_BYTES = 1024 * 1024
+DEFAULT_DRAIN_S = 30.0
+DEFAULT_BLOCKING = 16
+DEFAULT_ORIGIN = "default"
+
+_WIDER = 2
+"""How many levels are wider than a toolset: that of every tool, and the provider's."""
+
+
+class MostSpecific(NamedTuple):
+    """A limit whose most specific setting holds; `default` where no level sets it, `text` as `explain` shows a value.
+
+    One for `repeatable` tools does not hold for others.
+    """
+
+    default: object
+    text: Callable[[Any], str]
+    repeatable: bool = False
+
+
+class EveryLevel(NamedTuple):
+    """A counter of each level that sets it; a call asks those of the lowest `order` first.
+
+    `limiter` gives the counter that a level has under its limits, `text` what `explain` shows.
+    """
+
+    order: int
+    limiter: Callable[[CallAccounting, LevelKey, Limits], Limiter]
+    text: Callable[[Any], str]
+
+
+class PartOf(NamedTuple):
+    """A number of another field's counter; `default` where the level sets none."""
+
+    field: str
+    default: object
+
+
+def _breaker(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
+    assert limits.breaker is not None
+    return accounting.breaker(level, limits.breaker.failures, limits.breaker.open_for)
+
+
+def _rate(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
+    assert limits.rate is not None
+    return accounting.rate(level, limits.rate.count, int(limits.rate.per_s))
+
+
+def _permits(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
+    assert limits.max_concurrency is not None
+    return accounting.permits(level, limits.max_concurrency, limits.queue or 0)
+
+
+def _breaker_text(limit: BreakerLimit) -> str:
+    return f"{counted(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
+
+
+def _yes_or_no(value: bool) -> str:
+    return "true" if value else "false"
+
+
+class BreakerLimit(BaseModel):
+    """Opens after so many panics and timeouts in a row."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    failures: Annotated[int, Field(ge=1, description="panics and timeouts in a row that open it")]
+    open_for: Annotated[Duration, Field(gt=0, description="how long it then refuses before one call may try")]
+
+
+class Limits(BaseModel):
+    """The knobs of one level; what is not set is left to the level above."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    timeout: Annotated[
+        Duration | None,
+        Field(gt=0, description="how long a call may take, queueing included"),
+        MostSpecific(DEFAULT_TIMEOUT_S, format_duration),
+    ] = None
+    max_concurrency: Annotated[
+        int | None, Field(ge=1, description="calls that may run at once"), EveryLevel(2, _permits, str)
+    ] = None
+    queue: Annotated[
+        int | None,
+        Field(ge=0, description="calls that may wait for a place of max_concurrency"),
+        PartOf("max_concurrency", 0),
+    ] = None
+    rate: Annotated[
+        RateLimit | None,
+        Field(description="calls that may begin in any window of this length"),
+        EveryLevel(1, _rate, format_rate),
+    ] = None
+    max_result_bytes: Annotated[
+        Size | None,
+        Field(ge=1, description="longest text that a result may have"),
+        MostSpecific(DEFAULT_RESULT_BYTES, format_size),
+    ] = None
+    retries: Annotated[
+        int | None,
+        Field(ge=0, le=10, description="further attempts, where they are safe"),
+        MostSpecific(0, str, repeatable=True),
+    ] = None
+    breaker: Annotated[BreakerLimit | None, EveryLevel(0, _breaker, _breaker_text)] = None
+    drain: Annotated[
+        Duration | None,
+        Field(description="how long running calls may take to end"),
+        MostSpecific(DEFAULT_DRAIN_S, format_duration),
+    ] = None
+    artifacts: Annotated[
+        bool | None,
+        Field(description="keep results over max_result_bytes for read_result"),
+        MostSpecific(False, _yes_or_no),
+    ] = None
+
+
+NO_LIMITS = Limits()
+
+
+def _fields(kind: type[T]) -> list[tuple[str, T]]:
+    fields = Limits.model_fields.items()
+    return [(knob, item) for knob, field in fields for item in field.metadata if isinstance(item, kind)]
+
+
+_MOST_SPECIFIC = sorted(_fields(MostSpecific), key=lambda item: item[1].repeatable)
+"""In the order of `explain`: those that depend on the tool last."""
+_EVERY_LEVEL = sorted(_fields(EveryLevel), key=lambda item: item[1].order)
+_PARTS = _fields(PartOf)
+
+
+def default_origin(_knob: str) -> str:
+    """Return where a knob was set that no configuration sets."""
+    return DEFAULT_ORIGIN
+
+
+class LimitLevel(NamedTuple):
+    """The limits of one level and where each of its knobs was set."""
+
+    key: LevelKey
+    limits: Limits = NO_LIMITS
+    origin: Callable[[str], str] = default_origin
+
+    def counter_settings(self) -> Iterator[Setting]:
+        """Yield what `explain` shows of the counters of this level."""
+        for knob, rule in _EVERY_LEVEL:
+            value = getattr(self.limits, knob)
+            if value is None:
+                continue
+            yield Setting(knob, rule.text(value), self.origin(knob))
+            for part, of in _PARTS:
+                number = getattr(self.limits, part)
+                if of.field == knob and number is None:
+                    yield Setting(part, str(of.default), DEFAULT_ORIGIN)
+                elif of.field == knob:
+                    yield Setting(part, str(number), self.origin(part))
+
+
+class LimitSources(NamedTuple):
+    """What the limits of one tool are drawn from: its levels, the widest first, and what is known of the tool itself.
+
+    `levels` are those of every tool and of its provider, then, where there are any, of a toolset and of the tool.
+    `author_timeout_s` is the tool author's own: it comes between the provider's setting and that for every tool.
+    `blocking` tools have 16 places a provider where nothing else is set; retries need a `repeatable` tool.
+    """
+
+    levels: tuple[LimitLevel, ...]
+    author_timeout_s: float | None = None
+    blocking: bool = False
+    repeatable: bool = False
+
+    def within(self, level: LimitLevel) -> LimitSources:
+        """Return them with one level more: narrower than the provider's, wider than the tool's own."""
+        return self._replace(levels=(*self.levels[:_WIDER], level, *self.levels[_WIDER:]))
+
+    def resolve(self, accounting: CallAccounting) -> ResolvedLimits:
+        """Return what holds for the tool; the counters are those that `accounting` has for each level."""
+        values: dict[str, Any] = {}
+        settings: list[Setting] = []
+        for knob, rule in _MOST_SPECIFIC:
+            value, origin = self._value(knob, rule)
+            values[knob] = value
+            settings.append(Setting(knob, rule.text(value), origin))
+        settings += [setting for level in reversed(self.levels) for setting in level.counter_settings()]
+        limiters = list(self._limiters(accounting))
+        if self.blocking and self.levels[1].limits.max_concurrency is None:
+            key, limits, _ = self.levels[1]
+            limiters.append(accounting.permits(key, DEFAULT_BLOCKING, limits.queue or 0))
+            settings.append(Setting("max_concurrency", str(DEFAULT_BLOCKING), "default for synchronous tools"))
+        return ResolvedLimits(Limits.model_construct(**values), tuple(limiters), tuple(settings), self)
+
+    def _value(self, knob: str, rule: MostSpecific) -> tuple[object, str]:
+        """Return the value of a knob and where it was set."""
+        for index in reversed(range(len(self.levels))):
+            if index == 0 and knob == "timeout" and self.author_timeout_s is not None:
+                break
+            level = self.levels[index]
+            value = getattr(level.limits, knob)
+            if value is not None:
+                if value and rule.repeatable and not self.repeatable:
+                    return rule.default, "the tool is neither read-only nor idempotent"
+                return value, level.origin(knob)
+        if knob == "timeout" and self.author_timeout_s is not None:
+            return self.author_timeout_s, "the tool's own timeout="
+        return rule.default, DEFAULT_ORIGIN
+
+    def _limiters(self, accounting: CallAccounting) -> Iterator[Limiter]:
+        """Yield the counters in the order of a call, of each kind the most specific level's first.
+
+        So a call that its own tool's limit refuses takes nothing from the limits above.
+        """
+        for knob, rule in _EVERY_LEVEL:
+            for level in reversed(self.levels):
+                if getattr(level.limits, knob) is not None:
+                    yield rule.limiter(accounting, level.key, level.limits)
+
+
+class ResolvedLimits(NamedTuple):
+    """What holds for one tool: `values` has every limit that the most specific level decides, set or by default.
+
+    `settings` has every knob as `explain` shows it.
+    """
+
+    values: Limits
+    limiters: tuple[Limiter, ...]
+    settings: tuple[Setting, ...]
+    sources: LimitSources
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds that running calls may take to end when their source is switched off."""
+        return cast("float", self.values.drain)
+
+    def in_plan(self, artifacts: Artifacts | None) -> PlanLimits:
+        """Return the fields of a plan under these limits; `artifacts` keeps results where they say so."""
+        values = self.values
+        return {
+            "timeout_s": cast("float", values.timeout),
+            "max_result_bytes": cast("int", values.max_result_bytes),
+            "limiters": self.limiters,
+            "retry": Retry(values.retries) if values.retries else None,
+            "artifacts": artifacts if values.artifacts else None,
+            "limits": self,
+        }
+
+
+class PlanLimits(TypedDict):
+    """The fields of a plan that limits decide."""
+
+    timeout_s: float
+    max_result_bytes: int
+    limiters: tuple[Limiter, ...]
+    retry: Retry | None
+    artifacts: Artifacts | None
+    limits: ResolvedLimits
+
+
+def limits_of(plan: Plan) -> ResolvedLimits | None:
+    """Return the limits that a plan was built with; None for one that no configuration has a say in."""
+    return plan.limits if isinstance(plan.limits, ResolvedLimits) else None

@@ -1,1 +1,0 @@
-"""Whose catalog: what a caller sees."""

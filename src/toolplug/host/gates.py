@@ -1,0 +1,198 @@
+"""The gates of `explain`: for each, whether it lets a caller's call pass, and what decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from toolplug.catalog.call import Principal
+from toolplug.catalog.plan import Plan, Tool
+from toolplug.config.nearest import name_hint
+from toolplug.discovery.record import DiscoveryRecord
+from toolplug.errors import AgentNotAllowed, AgentRequired
+from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
+from toolplug.execution.results import rounded
+from toolplug.host.servers.mcp_servers import ServerDesk
+from toolplug.host.servers.view import ServerView
+from toolplug.host.views import CREDENTIAL, acting_agent
+from toolplug.toolsets.agent_tools import AgentTools, Choice
+from toolplug.toolsets.saved.equipment import Stays
+from toolplug.toolsets.saved.saved_toolset import SavedToolset
+from toolplug.toolsets.toolset import PerSession, Toolset
+
+Verdict = Literal["open", "ask", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateVerdict:
+    """What one gate says to this caller; `origin` is the line of the configuration, or the call, that decided.
+
+    `ask`: it lets a call through once a person has approved that very call.
+    """
+
+    gate: str
+    verdict: Verdict
+    detail: str
+    origin: str
+
+
+def verdict(gate: str, refusal: str | None, origin: str, otherwise: str) -> GateVerdict:
+    """Open, unless there is a reason why not."""
+    return GateVerdict(
+        gate=gate,
+        verdict="open" if refusal is None else "refused",
+        detail=otherwise if refusal is None else refusal,
+        origin=origin,
+    )
+
+
+_DISCOVERY = "GET /api/mcp-servers/{id}"
+
+
+def server_gates(desk: ServerDesk, tenant: str, tool: Tool) -> Iterator[GateVerdict]:
+    """The state of the server that a tool is of, as discovery left it."""
+    view = next((item for item in desk.servers(tenant) if item.id == tool.definition.ref.source), None)
+    if view is not None:
+        yield verdict("server", None, view.origin, f"MCP server {view.id!r} is on")
+        yield verdict("discovery", _refusal(view.record, tool), _DISCOVERY.format(id=view.id), _state(view.record))
+
+
+def where_a_server_has_it(desk: ServerDesk, tenant: str, name: str) -> Iterator[GateVerdict]:
+    """Servers that have a tool of this name, which is theirs or `server/tool`, and why nobody can call it so."""
+    server, slash, own = name.partition("/")
+    for view in desk.servers(tenant):
+        wanted = own if slash and server == view.id else name.rpartition(".")[2]
+        found = next((tool for tool in view.record.tools if tool.name == wanted), None)
+        if found is None:
+            continue
+        if not view.enabled:
+            yield verdict("server", f"MCP server {view.id!r} has it, and is not enabled", view.origin, "")
+        elif view.tools.get(wanted, view.policy) == "disable":
+            yield verdict("policy", f"MCP server {view.id!r} has it, and its policy is disable", view.origin, "")
+        elif found.quarantined:
+            yield _quarantined(view, wanted)
+        else:
+            detail = f"MCP server {view.id!r} has it, and is called through a toolset that has from: mcp:{view.id}"
+            yield verdict("toolset", detail, view.origin, "")
+
+
+def _quarantined(view: ServerView, tool: str) -> GateVerdict:
+    detail = f"MCP server {view.id!r} has changed its tool {tool!r}, and nobody has accepted that yet"
+    return verdict("quarantine", detail, _DISCOVERY.format(id=view.id), "")
+
+
+def _refusal(record: DiscoveryRecord, tool: Tool) -> str | None:
+    name = tool.definition.ref.name
+    if any(found.quarantined and found.name == name for found in record.tools):
+        return "its definition has changed, and nobody has accepted that yet"
+    return None
+
+
+def _state(record: DiscoveryRecord) -> str:
+    if record.stale:
+        return f"its tools are the last good ones: {record.error or 'they are looked for again'}"
+    return f"its tools are those of {record.last_discovery}" if record.last_discovery else record.status
+
+
+_GATES = {"max_concurrency": "concurrency"}
+
+
+def limit_gates(plan: Plan) -> Iterator[GateVerdict]:
+    """The breaker of abandoned calls, then each level's counters, in the order in which a call meets them."""
+    running, limit = plan.abandoned.running, plan.abandoned.limit
+    refusal = f"{running} calls were given up and still run" if running >= limit else None
+    yield verdict("breaker", refusal, DEFAULT_ORIGIN, f"{running} of at most {limit} calls given up and still running")
+    # Settings of one knob stand in the order of its limiters: the most specific level first.
+    origins = {knob: iter([item.origin for item in plan.settings if item.knob == knob]) for knob in _knobs(plan)}
+    for limiter in plan.limiters:
+        said = limiter.refusal()
+        text = None if said is None else f"{said.what}, retry in {rounded(said.retry_after_s)} s"
+        origin = next(origins[limiter.knob], DEFAULT_ORIGIN)
+        yield verdict(_GATES.get(limiter.knob, limiter.knob), text, origin, limiter.used)
+
+
+def _knobs(plan: Plan) -> set[str]:
+    return {limiter.knob for limiter in plan.limiters}
+
+
+class AgentWay(NamedTuple):
+    """The way of a call through an agent: the tool that a toolset has, allowed or not, and the gates before it."""
+
+    tool: Tool | None
+    gates: tuple[GateVerdict, ...]
+
+
+def agent_way(
+    tools: AgentTools, name: str, principal: Principal, agent: str | None, session: str | None
+) -> AgentWay | None:
+    """How a call of this name goes for the agent that the principal acts as; None where it acts as none."""
+    try:
+        acting = acting_agent(principal, agent)
+    except (AgentNotAllowed, AgentRequired) as error:
+        return AgentWay(None, (verdict("agent", str(error), CREDENTIAL, ""),))
+    if acting is None:
+        return None
+    gates = [verdict("agent", None, CREDENTIAL, f"it may act as agent {acting!r}")]
+    found = next(_owners(tools, name, principal.tenant, session), None)
+    if found is None:
+        gates.append(_no_toolset(tools, name, principal.tenant))
+        return AgentWay(None, tuple(gates))
+    toolset, tool = found
+    shown = f"toolset {toolset.id!r} has the prefix {toolset.prefix!r}, its tools are those of {toolset.shown}"
+    gates.append(verdict("toolset", None if tool is not None else _missing(toolset, shown), toolset.origin, shown))
+    gates.append(_allowed(tools, toolset, principal.tenant, acting))
+    return AgentWay(tool, tuple(gates))
+
+
+def _owners(tools: AgentTools, name: str, tenant: str, session: str | None) -> Iterator[tuple[Toolset, Tool | None]]:
+    """The toolset whose tool is called so, by canonical or wire name; else the one whose prefix the name has."""
+    known = tools.toolsets.of(tenant)
+    near = [item for item in known.values() if name.startswith((f"{item.prefix}.", f"{item.prefix}_"))]
+    for toolset in near:
+        tool = tools.executor(Choice(tenant, None, (toolset.id,)), session).catalog.find(name)
+        if tool is not None:
+            yield toolset, tool
+    for toolset in near:
+        if name.startswith(f"{toolset.prefix}."):
+            yield toolset, None
+
+
+def _missing(toolset: Toolset, shown: str) -> str:
+    if isinstance(toolset.source, PerSession) and toolset.source.tools is None:
+        return f"{shown}; which tools there are is not known before a session has opened it"
+    return f"{shown}, and none of them is called so"
+
+
+def _no_toolset(tools: AgentTools, name: str, tenant: str) -> GateVerdict:
+    prefix, dot, _ = name.partition(".")
+    if not dot:
+        refusal = "the tools of an agent are called prefix.tool"
+    else:
+        hint = name_hint(prefix, [item.prefix for item in tools.toolsets.of(tenant).values()])
+        refusal = f"no toolset has the prefix {prefix!r}" + (f" ({hint})" if hint else "")
+    return verdict("toolset", refusal, DEFAULT_ORIGIN, "")
+
+
+def _allowed(tools: AgentTools, toolset: Toolset, tenant: str, agent: str) -> GateVerdict:
+    allowlist = tools.allowlists.of(tenant, agent)
+    if allowlist is None:
+        refusal = f"agent {agent!r} is not configured, so that its allowlist is empty"
+        return verdict("allowlist", refusal, DEFAULT_ORIGIN, "")
+    refusal = None if toolset.id in allowlist.toolsets else f"agent {agent!r} may not use toolset {toolset.id!r}"
+    return verdict("allowlist", refusal, allowlist.origin, f"agent {agent!r} may use toolset {toolset.id!r}")
+
+
+class EquippedGate(NamedTuple):
+    """A caller's equipped toolset, and which tools are listed all the same."""
+
+    toolset: SavedToolset
+    stays: Stays
+
+    def verdict(self, tool: Tool) -> GateVerdict:
+        """Does the choice leave the tool in."""
+        name = self.toolset.name
+        left_in = tool.definition.name in self.toolset.tools or self.stays(tool)
+        refusal = None if left_in else f"saved toolset {name!r} is equipped, and does not have this tool"
+        detail = f"saved toolset {name!r} is equipped, and leaves it in"
+        return verdict("equipped", refusal, f"POST /api/toolsets/{name}/equip", detail)

@@ -1,1 +1,0 @@
-"""What stands before a call, and what it says to a caller."""

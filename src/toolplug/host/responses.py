@@ -1,0 +1,115 @@
+"""The Responses API of a host: the model's backend, loaded on first use, and conversations as toolset sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import cast
+
+from toolplug.execution.threads import in_own_thread
+from toolplug.host.file.settings import BackendSettings, ResponsesSettings
+from toolplug.responses.backend import Backend
+from toolplug.responses.service import Responses
+from toolplug.stores.store import Store
+
+IDLE_S = 1800.0
+"""After such a silence a conversation is over for its toolsets; they are opened again when it goes on."""
+MOST = 10_000
+"""Beyond it, the one in which something was said longest ago is over."""
+
+
+class Conversations:
+    """Those for which something may be open, the quietest first. `over` hears of each once, when it is over."""
+
+    def __init__(self, over: Callable[[str], object], *, idle_s: float = IDLE_S) -> None:
+        self._over = over
+        self._idle_s = idle_s
+        self._used: OrderedDict[str, float] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def use(self, key: str) -> None:
+        """Something is said in it."""
+        now = asyncio.get_running_loop().time()
+        self._used[key] = now
+        self._used.move_to_end(key)
+        if len(self._used) > MOST:
+            self._end(next(iter(self._used)))
+        self._watch(now)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self, now: float) -> None:
+        if self._timer is None and self._used:
+            quietest = next(iter(self._used.values()))
+            delay = max(quietest + self._idle_s - now, 0.0)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for key in [key for key, used in self._used.items() if used + self._idle_s <= now]:
+            self._end(key)
+        self._watch(now)
+
+    def _end(self, key: str) -> None:
+        del self._used[key]
+        self._over(key)
+
+
+_CLIENT = "toolplug.responses.openai_backend"
+
+
+class ResponsesDesk:
+    """`service` makes the responses, None without a model's server; `over` closes what a conversation had open."""
+
+    def __init__(self, store: Store, settings: ResponsesSettings | None, over: Callable[[str], object]) -> None:
+        self.conversations: Conversations = Conversations(over)
+        self._responses = Responses(store, self._backend)
+        self._settings: ResponsesSettings | None = None
+        self._loading: asyncio.Future[Backend] | None = None
+        self._closing: list[asyncio.Future[Backend]] = []
+        self.configure(settings)
+
+    @property
+    def service(self) -> Responses | None:
+        """What makes responses."""
+        return None if self._settings is None else self._responses
+
+    def configure(self, settings: ResponsesSettings | None) -> None:
+        """Hold to these from the next response on."""
+        before, self._settings = self._settings, settings
+        if settings is not None:
+            self._responses.configure(max_turns=settings.max_turns, ttl_s=settings.ttl)
+        changed = before is None or settings is None or before.backend != settings.backend
+        if changed and self._loading is not None:
+            self._closing.append(self._loading)
+            self._loading = None
+
+    async def aclose(self) -> None:
+        """Stop what is made in the background, and close the connections."""
+        self.conversations.stop()
+        await self._responses.aclose()
+        for loading in [*self._closing, *([] if self._loading is None else [self._loading])]:
+            await (await loading).aclose()
+
+    async def _backend(self) -> Backend:
+        if self._loading is None:
+            settings = self._settings
+            assert settings is not None, "only a host with a model's server makes responses"
+            make = partial(_client, settings.backend)  # it takes a second
+            self._loading = asyncio.ensure_future(in_own_thread(make))
+        return await asyncio.shield(self._loading)
+
+
+def _client(settings: BackendSettings) -> Backend:
+    make = import_module(_CLIENT).OpenAIBackend  # the one place that decides to import the client
+    key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    made = make(settings.base_url, key, settings.model, timeout_s=settings.timeout, retries=settings.retries)
+    return cast("Backend", made)  # a module that is imported by name has no types

@@ -1,1 +1,0 @@
-"""What a host gives to each of its parts."""

@@ -1,1 +1,0 @@
-"""What every request passes before it is looked at: each door refuses or lets through."""

@@ -1,0 +1,198 @@
+"""The errors of the floors below that a client is to hear about, as it hears them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+
+from toolplug.errors import (
+    AccessError,
+    AgentNotAllowed,
+    AgentRequired,
+    BackendFailed,
+    BackendFailure,
+    InvalidSessionCode,
+    McpServerRefusal,
+    McpServerRefused,
+    RefusalCode,
+    ResponseRefusal,
+    ResponseRefused,
+    SavedRefusal,
+    SavedToolsetRefused,
+    SessionGone,
+    SessionRefused,
+    StoreUnavailable,
+)
+from toolplug.execution.accounting import CallAccounting, audit
+from toolplug.http.exchange import Exchange
+from toolplug.http.problem import NOTHING, HttpProblem, store_unavailable
+
+_REFUSED = frozenset({401, 403, 413, 421, 431})
+_UNDECIDED = "auth_unavailable"
+
+
+def note_refusal(accounting: CallAccounting, exchange: Exchange, problem: HttpProblem, target: str) -> None:
+    """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
+    if problem.status in _REFUSED or problem.code == _UNDECIDED:
+        accounting.refused(problem.code)
+        audit("http.request", problem.code, exchange.principal, target, exchange.request_id)
+
+
+RETRY_AFTER_S = b"1"
+
+
+def as_problem(error: HTTPException) -> HttpProblem:
+    """The same answer; its code is the status's name. A 429 says when to come again."""
+    headers = [(name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items()]
+    if error.status_code == HTTPStatus.TOO_MANY_REQUESTS and all(name != b"retry-after" for name, _ in headers):
+        headers.append((b"retry-after", RETRY_AFTER_S))
+    return HttpProblem(error.status_code, _code(error.status_code), str(error.detail), headers=headers)
+
+
+def _code(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase.lower().replace(" ", "_").replace("-", "_")
+    except ValueError:
+        return "error"
+
+
+KNOWN = (
+    AccessError,
+    BackendFailed,
+    McpServerRefused,
+    ResponseRefused,
+    SavedToolsetRefused,
+    SessionRefused,
+    StoreUnavailable,
+)
+Known = (
+    AccessError
+    | BackendFailed
+    | McpServerRefused
+    | ResponseRefused
+    | SavedToolsetRefused
+    | SessionRefused
+    | StoreUnavailable
+)
+
+_STATUS: Mapping[RefusalCode, int] = {
+    "already_answered": 409,
+    "invalid_capability": 422,
+    "invalid_environment": 422,
+    "invalid_tool": 422,
+    "not_registered": 409,
+    "registration_failed": 422,
+    "request_not_found": 404,
+    "revision_mismatch": 412,
+    "too_late": 410,
+    "too_many_sessions": 429,
+    "too_many_tools": 422,
+    "too_many_updates": 429,
+    "too_many_waiting_calls": 429,
+    "tool_exists": 409,
+    "tool_not_found": 409,
+}
+_STATUS_OF_SAVED: Mapping[SavedRefusal, int] = {
+    "duplicate_note": 422,
+    "duplicate_tool": 422,
+    "invalid_name": 422,
+    "invalid_note": 422,
+    "no_toolset_equipped": 404,
+    "note_not_found": 404,
+    "tool_not_found": 409,
+    "tool_not_in_toolset": 422,
+    "tool_reference_mismatch": 422,
+    "too_many_notes": 422,
+    "too_many_tools": 422,
+    "too_many_toolsets": 422,
+    "toolset_exists": 409,
+    "toolset_not_found": 404,
+}
+_STATUS_OF_SERVERS: Mapping[McpServerRefusal, int] = {
+    "address_refused": 422,
+    "in_file": 409,
+    "invalid_header": 422,
+    "invalid_server_id": 422,
+    "invalid_url": 422,
+    "server_disabled": 409,
+    "server_exists": 409,
+    "server_not_found": 404,
+    "tool_not_quarantined": 409,
+    "too_many_servers": 422,
+}
+_STATUS_OF_RESPONSES: Mapping[ResponseRefusal, int] = {
+    "not_background": 409,
+    "invalid_request": 400,
+    "item_not_found": 404,
+    "missing_tool_output": 400,
+    "previous_response_not_found": 404,
+    "response_not_found": 404,
+    "unknown_call_id": 400,
+    "unmatched_stub": 400,
+}
+_STATUS_OF_BACKENDS: Mapping[BackendFailure, int] = {
+    "backend_broke_off": 502,
+    "backend_error": 502,
+    "backend_garbage": 502,
+    "backend_refused": 502,
+    "backend_timeout": 502,
+    "backend_unreachable": 502,
+    "rate_limit_exceeded": 429,
+}
+_SHORTEST_WAIT_S = 1
+
+
+def problem_of(error: Known, session_at: str) -> HttpProblem:
+    """The error of the request; `session_at` is where the request says which session it means."""
+    if isinstance(error, SessionRefused):
+        return session_refused(error)
+    if isinstance(error, SavedToolsetRefused):
+        return HttpProblem(_STATUS_OF_SAVED[error.code], error.code, str(error), param=error.param)
+    if isinstance(error, McpServerRefused):
+        return HttpProblem(_STATUS_OF_SERVERS[error.code], error.code, str(error), param=error.param)
+    if isinstance(error, ResponseRefused):
+        return HttpProblem(_STATUS_OF_RESPONSES[error.code], error.code, str(error), param=error.param)
+    if isinstance(error, BackendFailed):
+        return _no_answer(error)
+    if isinstance(error, AccessError):
+        return _no_access(error, session_at)
+    return store_unavailable()
+
+
+def session_refused(error: SessionRefused) -> HttpProblem:
+    """What a session refuses; a registration that failed lists its tools beside the error."""
+    status = _STATUS[error.code]
+    failed = [{"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in error.failed]
+    return HttpProblem(
+        status,
+        error.code,
+        str(error),
+        param=error.param,
+        headers=[(b"retry-after", b"%d" % _whole(error.retry_after_s))] if status == 429 else (),
+        beside={"failedTools": failed} if error.code == "registration_failed" else NOTHING,
+    )
+
+
+def _no_answer(error: BackendFailed) -> HttpProblem:
+    status = _STATUS_OF_BACKENDS[error.code]
+    wait = b"%d" % _whole(error.retry_after_s)
+    return HttpProblem(status, error.code, str(error), headers=[(b"retry-after", wait)] if status == 429 else ())
+
+
+def _whole(seconds: float | None) -> int:
+    return max(math.ceil(seconds or 0), _SHORTEST_WAIT_S)
+
+
+def _no_access(error: AccessError, session_at: str) -> HttpProblem:
+    if isinstance(error, AgentRequired):
+        return HttpProblem(400, "agent_required", str(error), param="agent")
+    if isinstance(error, AgentNotAllowed):
+        return HttpProblem(403, "agent_not_allowed", str(error), param="agent")
+    if isinstance(error, InvalidSessionCode):
+        return HttpProblem(400, "invalid_session_code", str(error), param=session_at)
+    if isinstance(error, SessionGone):
+        return HttpProblem(410, error.state, str(error), param=session_at)
+    return HttpProblem(404, "session_not_found", str(error), param=session_at)

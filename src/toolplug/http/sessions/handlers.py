@@ -1,0 +1,310 @@
+"""What a plugin lends: the whole set at once, or a change of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from hashlib import sha256
+
+import orjson
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.errors import SessionRefused
+from toolplug.execution.accounting import audit, timestamp
+from toolplug.host.host import Host
+from toolplug.http.exchange import Exchange, has_version
+from toolplug.http.json_body import read_json
+from toolplug.http.problem import HttpProblem, invalid_request
+from toolplug.http.sessions.models import CreateBody, RegisterBody, ResultBody, SessionCallBody, UpdateBody
+from toolplug.http.tools import answer_call, call_answer, call_id, crowd_problem, deadline, idempotency_key
+from toolplug.sessions.negotiation import Registration, ToolChanges
+from toolplug.sessions.plans import DEADLINE_S
+from toolplug.sessions.record import shown
+from toolplug.sessions.session import Session
+from toolplug.sessions.shared import HEARTBEAT_S, SessionLimits
+
+
+async def session_of(host: Host, exchange: Exchange) -> Session:
+    """The session in the path, for its plugin or for a caller of its tenant. Raises `AccessError`, `StoreError`."""
+    if exchange.session is not None:
+        return exchange.session
+    return await host.sessions.find(exchange.params["code"], exchange.principal.tenant)
+
+
+API_VERSION = "2.0.0"
+
+_SPOKEN = re.compile(r"\*|[\^~]?v?2(?:\.(?:0|x|\*)){0,2}")
+_POSITION = re.compile(r"[0-9]{1,18}")
+_PRIVATE = ((b"cache-control", b"private, no-cache"), (b"vary", b"authorization, x-api-key, accept-version"))
+
+
+async def list_sessions(host: Host, exchange: Exchange) -> None:
+    """Answer the live sessions of the caller's tenant."""
+    tenant = exchange.principal.tenant
+    shown = [_summary(session) for session in host.sessions.live if session.tenant == tenant]
+    await exchange.answer(200, orjson.dumps({"sessions": shown}), headers=_PRIVATE)
+
+
+async def session_metadata(host: Host, exchange: Exchange) -> None:
+    """Answer what the session offers now, or 304 to a client that knows. Raises `HttpProblem`."""
+    _check_version(exchange.header(b"accept-version"))
+    session = await session_of(host, exchange)
+    state = session.state
+    lasting = {
+        "apiVersion": API_VERSION,
+        "sessionId": session.code,
+        "pluginType": state.plugin_type,
+        "pluginStatus": session.plugin_status,
+        "capabilities": [item._asdict() for item in state.capabilities],
+        "tools": orjson.Fragment(session.tools_wire()),
+        "environment": dict(state.environment),
+        "toolCount": len(state.tools) if state.registered else len(session.executor.catalog),
+        "revision": state.revision,
+        "registered": state.registered,
+        "lastUpdated": timestamp(state.updated_at),
+    }
+    head = orjson.dumps(lasting)
+    etag = b'W/"%d-%s"' % (state.revision, sha256(head).hexdigest()[:16].encode())
+    headers = [(b"etag", etag), *_PRIVATE]
+    if has_version(exchange.headers.get(b"if-none-match"), etag.removeprefix(b"W/")):
+        await exchange.answer_unchanged(headers)
+        return
+    body = head[:-1] + b',"expiresAt":"%s"}' % timestamp(session.expires_at).encode()
+    await exchange.answer(200, body, headers=headers)
+
+
+async def session_events(host: Host, exchange: Exchange) -> None:
+    """Answer the session's log after a position. Raises `HttpProblem`."""
+    given = exchange.query().get("after")
+    if given is not None and not _POSITION.fullmatch(given):
+        raise invalid_request("'after' should be the id of an event, a whole number", "after")
+    session = await session_of(host, exchange)
+    after = None if given is None else int(given)
+    page = await session.log_page(after)
+    resync = page is None
+    events, position = page or await session.log_page(None) or ((), 0)
+    answer = {"events": [event._asdict() for event in events], "position": position, "resync": resync}
+    await exchange.answer(200, orjson.dumps(answer), headers=_PRIVATE)
+
+
+def _summary(session: Session) -> dict[str, object]:
+    state = session.state
+    return {
+        "code": session.code,
+        "pluginType": state.plugin_type,
+        "capabilities": [item._asdict() for item in state.capabilities],
+        "registered": state.registered,
+        "toolCount": len(state.tools),
+        "pluginStatus": session.plugin_status,
+        "revision": state.revision,
+        "streams": len(session.feed.readers),
+        "expiresAt": timestamp(session.expires_at),
+    }
+
+
+def _check_version(accepted: str | None) -> None:
+    if accepted is None or any(_SPOKEN.fullmatch(item.strip()) for item in accepted.split(",")):
+        return
+    message = f"version {accepted[:40]!r} is not spoken here; send Accept-Version: {API_VERSION}, or none"
+    raise HttpProblem(406, "unsupported_version", message, param="Accept-Version")
+
+
+_NO_STORE = ((b"cache-control", b"no-store"),)
+
+
+async def call_in_session(host: Host, exchange: Exchange) -> None:
+    """Run one call with the session's catalog, or take it and answer at once. Raises `HttpProblem`."""
+    key = idempotency_key(exchange)
+    body = await read_json(exchange, SessionCallBody)
+    session = await session_of(host, exchange)
+    executor = host.executor_for(exchange.principal, agent=body.agent, session=session.code)
+    context = CallContext(
+        principal=exchange.principal,
+        session=session.code,
+        agent=body.agent,
+        deadline=deadline(body.timeout_ms),
+        idempotency_key=key,
+        approval=body.approval,
+        trace=exchange.request_id,
+    )
+    call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
+    if body.wait:
+        await answer_call(exchange, executor, call, context, crowd_problem)
+        return
+    if key is not None:
+        message = "a call that is not waited for has no Idempotency-Key; leave the header out, or wait"
+        raise invalid_request(message, "Idempotency-Key")
+    if context.deadline is None:
+        context = context._replace(deadline=asyncio.get_running_loop().time() + DEADLINE_S)
+    taken = await host.queued.start(session, call, context, most=host.sessions.limits.max_waiting_calls)
+    await exchange.answer(202, orjson.dumps({"id": taken, "status": "queued"}))
+
+
+async def session_call(host: Host, exchange: Exchange) -> None:
+    """Answer how far a call is that nobody waited for, and its result when it is done. Raises `SessionRefused`."""
+    session = await session_of(host, exchange)
+    found = await host.queued.look(session, exchange.params["id"])
+    answer: dict[str, object] = {"id": found.id, "call_id": found.call_id, "status": found.status}
+    if found.result is not None:
+        answer["result"] = orjson.Fragment(call_answer(found.result))
+    await exchange.answer(200, orjson.dumps(answer), headers=_NO_STORE)
+
+
+async def create_session(host: Host, exchange: Exchange) -> None:
+    """Make a session of the caller's tenant; the answer is the only place where its token stands."""
+    body = await read_json(exchange, CreateBody, empty=b"{}")
+    session, token = await host.sessions.create(
+        exchange.principal,
+        plugin_type=body.plugin_type or "",
+        ttl_s=body.ttl_seconds,
+        request_id=exchange.request_id,
+    )
+    place = f"{_origin(exchange)}/api/sessions/{session.code}"
+    answer = {
+        "code": session.code,
+        "pluginToken": token,
+        "ttl": seconds(session.state.ttl_s),
+        "expiresAt": timestamp(session.expires_at),
+        "streamUrl": f"{place}/stream",
+        "mcpUrl": f"{place}/mcp",
+    }
+    await exchange.answer(201, orjson.dumps(answer), headers=_NO_STORE)
+
+
+async def end_session(host: Host, exchange: Exchange) -> None:
+    """End a session of the caller's tenant: its streams close and its tools are gone."""
+    session = await session_of(host, exchange)
+    await host.sessions.end(session, exchange.principal, request_id=exchange.request_id)
+    await exchange.answer_done()
+
+
+async def heartbeat(host: Host, exchange: Exchange) -> None:
+    """A sign of the plugin's life, which a restart remembers."""
+    session = await session_of(host, exchange)
+    answer = {"success": True, "expiresAt": timestamp(await session.heartbeat())}
+    await exchange.answer(200, orjson.dumps(answer))
+
+
+def seconds(given: float) -> float:
+    """A number of seconds without a needless fraction."""
+    whole = int(given)
+    return whole if whole == given else given
+
+
+def _origin(exchange: Exchange) -> str:
+    """Where the client has reached us, with the prefix under which the application is mounted."""
+    scope = exchange.scope
+    return f"{scope['scheme']}://{exchange.header(b'host')}{scope.get('root_path', '')}"
+
+
+async def answer_request(host: Host, exchange: Exchange) -> None:
+    """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `SessionRefused`."""
+    body = await read_json(exchange, ResultBody)
+    session = await session_of(host, exchange)
+    session.touch()
+    if body.progress is not None:
+        session.relay.progress(body.id, body.progress, body.total, body.message)
+        await exchange.answer(200, orjson.dumps({"success": True, "id": body.id, "status": "progress"}))
+        return
+    session.relay.answer(body.id, _value(body))
+    await exchange.answer(200, orjson.dumps({"success": True, "id": body.id, "status": "done"}))
+
+
+def _value(body: ResultBody) -> object:
+    """The result itself, which may be null, or a result that says what went wrong."""
+    if body.error is None:
+        return body.result
+    text = body.error if isinstance(body.error, str) else body.error.message
+    return ToolResult(output=text, status=ToolStatus.TOOL_ERROR)
+
+
+MAX_BODY = 8 * 1024 * 1024
+
+_REVISION = re.compile(rb'([0-9]{1,18})|(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]{16})?"')
+"""A revision, quoted or not, or the ETag of metadata, which begins with one."""
+
+_DONE = "done"
+
+
+async def register_tools(host: Host, exchange: Exchange) -> None:
+    """Take the plugin's tools in place of those before. Raises `HttpProblem` and `SessionRefused`."""
+    body = await read_json(exchange, RegisterBody)
+    session = await session_of(host, exchange)
+    asked = Registration(
+        plugin_type=body.plugin_type,
+        tools=body.tools,
+        capabilities=body.capabilities,
+        environment=body.environment,
+        atomic=body.atomic,
+    )
+    try:
+        registered = await session.register(asked)
+    except SessionRefused as error:
+        _note(host, exchange, session, "register", error.code)
+        raise
+    _note(host, exchange, session, "register", _DONE)
+    failed = [
+        {"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in registered.failed
+    ]
+    answer = {
+        "success": True,
+        "registeredTools": registered.names,
+        "failedTools": failed,
+        "sessionConfiguration": _configuration(session, host.sessions.limits),
+        "revision": registered.revision,
+    }
+    await exchange.answer(201, orjson.dumps(answer))
+
+
+async def update_tools(host: Host, exchange: Exchange) -> None:
+    """Change a part of the plugin's tools, all of it or nothing. Raises `HttpProblem` and `SessionRefused`."""
+    expected = _expected(exchange.headers.get(b"if-match"))
+    body = await read_json(exchange, UpdateBody)
+    session = await session_of(host, exchange)
+    updates = body.tool_updates
+    asked = ToolChanges(added=updates.added, removed=updates.removed, modified=updates.modified)
+    try:
+        updated = await session.update(asked, body.reason, expected)
+    except SessionRefused as error:
+        _note(host, exchange, session, "update", error.code)
+        raise
+    _note(host, exchange, session, "update", _DONE)
+    answer = {
+        "success": True,
+        "revision": updated.revision,
+        "updates": orjson.Fragment(updated.difference.wire()),
+    }
+    await exchange.answer(200, orjson.dumps(answer))
+
+
+def _note(host: Host, exchange: Exchange, session: Session, kind: str, outcome: str) -> None:
+    """One audit line and one count for each change and for each that was refused, so that the two agree."""
+    host.sessions.counters.changes[(kind, outcome)] += 1
+    audit(f"session.{kind}", outcome, exchange.principal, shown(session.code), exchange.request_id)
+
+
+def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]:
+    state = session.state
+    return {
+        "pluginType": state.plugin_type,
+        "capabilities": [item._asdict() for item in state.capabilities],
+        "environment": dict(state.environment),
+        "limits": {
+            "maxTools": limits.max_tools,
+            "maxUpdatesPerMinute": limits.max_updates_per_minute,
+            "maxWaitingCalls": limits.max_waiting_calls,
+        },
+        "ttlSeconds": seconds(state.ttl_s),
+        "graceSeconds": seconds(limits.grace_s),
+        "heartbeatSeconds": seconds(HEARTBEAT_S),
+    }
+
+
+def _expected(condition: bytes | None) -> int | None:
+    """The revision in `If-Match`; None where any will do. Raises `HttpProblem`."""
+    if condition is None or condition.strip() == b"*":
+        return None
+    found = _REVISION.fullmatch(condition.strip())
+    if found is None:
+        raise invalid_request("If-Match should be one revision, such as 3, or the ETag of the metadata", "If-Match")
+    return int(found[1] or found[2])

@@ -1,1 +1,0 @@
-"""Tools over HTTP: listed, called, explained."""

@@ -1,1 +1,0 @@
-"""Toolsets and agents over HTTP."""

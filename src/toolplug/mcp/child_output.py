@@ -1,0 +1,130 @@
+"""Bounded reading of a child's output: lines of a maximum length, the tail of stderr, a rate-limited log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from toolplug.catalog.text import cleaned, counted, in_one_line
+from toolplug.config.masking import masked
+
+_MINUTE_S = 60.0
+_MAX_CHARACTERS = 500
+
+
+class PacedLog:
+    """Writes at most `per_minute` lines in a minute, and says with the next minute's first how many it left out."""
+
+    def __init__(
+        self, log: logging.Logger, *, per_minute: int = 10, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
+        self._per_minute = per_minute
+        self._clock = clock
+        self._since = clock()
+        self._written = 0
+        self._left_out = 0
+
+    def takes(self) -> bool:
+        """Whether a line would be written now; one that would not is counted, and need not be made."""
+        now = self._clock()
+        if now - self._since >= _MINUTE_S:
+            self._since, self._written = now, 0
+        if self._written < self._per_minute:
+            return True
+        self._left_out += 1
+        return False
+
+    def write(self, level: int, what: str, text: str) -> None:
+        """Log `what: text`, cut to 500 characters, or count it."""
+        if not self.takes():
+            return
+        self._written += 1
+        left_out, self._left_out = self._left_out, 0
+        more = f" ({counted(left_out, 'line')} left out before)" if left_out else ""
+        self._log.log(level, "%s: %s%s", what, text[:_MAX_CHARACTERS], more)
+
+
+_CHUNK = 64 * 1024
+
+
+class LineTooLong(Exception):
+    """A line had no end within the bound; what stands behind its beginning is not read."""
+
+
+class BoundedLines:
+    """The lines of a stream, without their line feeds; at most one line and one chunk are kept."""
+
+    def __init__(self, stream: asyncio.StreamReader, max_bytes: int) -> None:
+        self._stream = stream
+        self._max_bytes = max_bytes
+        self._kept = bytearray()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next line is here already."""
+        return b"\n" in self._kept
+
+    async def next(self) -> bytes | None:
+        """The next line, None at the end of the stream. Raises `LineTooLong`, and what the stream raises."""
+        searched = 0
+        while (end := self._kept.find(b"\n", searched)) < 0:
+            searched = len(self._kept)
+            if searched > self._max_bytes:
+                raise LineTooLong
+            chunk = await self._stream.read(_CHUNK)
+            if not chunk:
+                return self._taken(searched) or None
+            self._kept += chunk
+        if end > self._max_bytes:
+            raise LineTooLong
+        return self._taken(end)
+
+    def _taken(self, end: int) -> bytes:
+        line = bytes(self._kept[:end])
+        del self._kept[: end + 1]
+        return line
+
+
+_KEPT = 2048
+_TOLD = 400
+
+
+class LastWords:
+    """Reads standard error to its end, so that the server never waits for us, and logs a few lines of it a minute.
+
+    The values in `secrets` are in neither the log nor the text.
+    """
+
+    def __init__(self, what: str, log: PacedLog, secrets: Sequence[str]) -> None:
+        self._what = what
+        self._log = log
+        self._secrets = secrets
+        self._kept = b""
+
+    async def follow(self, stream: asyncio.StreamReader) -> None:
+        """Read until the stream ends; a line is logged once its end is there, and a very long one in pieces."""
+        begun = b""
+        while chunk := await stream.read(_CHUNK):
+            self._kept = (self._kept + chunk)[-_KEPT:]
+            *whole, begun = (begun + chunk).split(b"\n")
+            for line in whole if len(begun) <= _CHUNK else [*whole, begun]:
+                self._say(line)
+            if len(begun) > _CHUNK:
+                begun = b""
+            await asyncio.sleep(0)
+        self._say(begun)
+
+    def text(self) -> str:
+        """Its end as one clean line, since a traceback ends with what was wrong; empty where nothing was written."""
+        said = self._readable(self._kept)
+        return said if len(said) <= _TOLD else f"…{said[-_TOLD:]}"
+
+    def _say(self, line: bytes) -> None:
+        if line.strip() and self._log.takes() and (text := self._readable(line[:_KEPT])):
+            self._log.write(logging.INFO, self._what, text)
+
+    def _readable(self, said: bytes) -> str:
+        return masked(cleaned(in_one_line(said.decode(errors="replace"))), self._secrets)

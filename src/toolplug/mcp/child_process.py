@@ -1,0 +1,298 @@
+"""An MCP server as a child process: start, three pipes, and the end of it and of everything that it started.
+
+    stdin   `write`, one whole line at a time        stdout  `lines`, bounded        stderr  `LastWords`
+
+The child leads a process group of its own, so that the end reaches what it forked as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from toolplug.config.masking import looks_secret, masked, secrets_in
+from toolplug.mcp.child_output import BoundedLines, LastWords, PacedLog
+from toolplug.mcp.connection import ConnectionFailed
+from toolplug.mcp.server import Command
+
+_PROC = Path("/proc")
+_PARENT, _STARTED = 1, 19
+"""Fields of `/proc/<pid>/stat` after the name, counted from the state: proc_pid_stat(5)."""
+
+
+class Descendant(NamedTuple):
+    """A process; with the time of its start, since ids are used again."""
+
+    pid: int
+    started: int
+
+
+def descendants(pid: int) -> Collection[Descendant]:
+    """Those that live now, in sessions and groups of their own as well; none where the system has no `/proc`.
+
+    One whose parent has ended is nobody's any more, and not among them.
+    """
+    children: dict[int, list[Descendant]] = {}
+    for process, parent in _every():
+        children.setdefault(parent, []).append(process)
+    found = list(children.get(pid, ()))
+    for process in found:  # grows while it is walked
+        found += children.get(process.pid, ())
+    return found
+
+
+def kill(processes: Collection[Descendant]) -> None:
+    """Kill those that still live."""
+    for process in processes:
+        if _started(process.pid) == process.started:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _every() -> Iterator[tuple[Descendant, int]]:
+    """Every process, and its parent."""
+    names = os.listdir(_PROC) if _PROC.is_dir() else ()
+    for name in names:
+        fields = _fields(int(name)) if name.isdigit() else ()
+        if fields:
+            yield Descendant(int(name), int(fields[_STARTED])), int(fields[_PARENT])
+
+
+def _started(pid: int) -> int | None:
+    fields = _fields(pid)
+    return int(fields[_STARTED]) if fields else None
+
+
+def _fields(pid: int) -> list[str]:
+    """What is told of a process after its name, which may hold anything; nothing where it has gone."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+POLITE_S = 1.0
+TERMINATE_S = 1.5
+KILL_S = 1.0
+"""How long an end waits: for the end of stdin to be noticed, for SIGTERM, and for SIGKILL."""
+
+_LAST_OUTPUT_S = 0.3
+_POLL_S = 0.02
+_MAX_UNREAD_BYTES = 1024 * 1024
+_LONG_VALUE = 16
+_MAX_CALLED = 120
+
+_LOG = logging.getLogger("toolplug.mcp.child_process")
+
+
+class _Pipes(SubprocessStreamProtocol):
+    """The pipes as streams. They end soon after the process does, whoever else still holds them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=64 * 1024, loop=loop)
+        self.exited: asyncio.Event = asyncio.Event()
+        self.stdin_lost: bool = False
+        self._loop_of_pipes = loop
+        self._process: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._process = cast(
+            "asyncio.SubprocessTransport", transport
+        )  # what the base class is given, less narrowly typed
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        super().pipe_connection_lost(fd, exc)
+        self.stdin_lost = self.stdin_lost or fd == 0
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+        self._loop_of_pipes.call_later(_LAST_OUTPUT_S, self._close_pipes)
+
+    def _close_pipes(self) -> None:
+        if self._process is not None:
+            self._process.close()
+
+
+class Child:
+    """A running child. `start` begins it and `aclose` ends it, both once. `called` is its command line, for the log."""
+
+    def __init__(self, command: Command, process: asyncio.SubprocessTransport, pipes: _Pipes, log: PacedLog) -> None:
+        stdin, stdout, stderr = pipes.stdin, pipes.stdout, pipes.stderr
+        if stdin is None or stdout is None or stderr is None:
+            raise ValueError("a child needs all three pipes")
+        secrets = secrets_of(command)
+        self.log: PacedLog = log
+        self.called: str = _called(command, secrets)
+        self.lines: BoundedLines = BoundedLines(stdout, MAX_LINE_BYTES)
+        self._process = process
+        self._pipes = pipes
+        self._stdin = stdin
+        self._stdout = stdout
+        self._writing = asyncio.Lock()
+        self._words = LastWords(f"stderr of {self.called!r}", log, secrets)
+        self._listening = asyncio.create_task(self._words.follow(stderr), name="toolplug-mcp-stderr")
+
+    @classmethod
+    async def start(cls, command: Command, *, environment: Mapping[str, str], folder: Path) -> Child:
+        """Start the command without a shell, in `folder` where it names none. Raises `ConnectionFailed`."""
+        loop = asyncio.get_running_loop()
+        pipes = _Pipes(loop)
+        spawning = asyncio.create_task(_spawned(loop, pipes, command, environment, command.cwd or folder))
+        try:
+            process = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            await cls(command, await spawning, pipes, PacedLog(_LOG)).aclose()
+            raise
+        return cls(command, process, pipes, PacedLog(_LOG))
+
+    async def write(self, line: bytes) -> None:
+        """Write one line and wait until the pipe has taken it; cancelled, it has written the whole line or nothing.
+
+        Raises `ConnectionError` once the child no longer reads.
+        """
+        async with self._writing:
+            self._stdin.write(line)
+            await self._stdin.drain()
+
+    def write_at_once(self, line: bytes) -> None:
+        """Write a short line without waiting for those before it; dropped where the child has long not read."""
+        if self._stdin.transport.get_write_buffer_size() < _MAX_UNREAD_BYTES:
+            self._stdin.write(line)
+
+    async def writable(self) -> None:
+        """Wait until nobody waits to write."""
+        async with self._writing:
+            pass
+
+    async def obituary(self) -> str:
+        """How the process ended and what it said last, for an error's text; empty where it neither ended nor spoke.
+
+        Waits shortly for both, since the end of the output comes before them.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_OUTPUT_S):
+                await self._pipes.exited.wait()
+                await asyncio.wait({self._listening})
+        code = self._process.get_returncode()
+        ended = "" if code is None else f"it ended with {_exit(code)}"
+        said = self._words.text()
+        return "; ".join(part for part in (ended, f"it said: {said}" if said else "") if part)
+
+    async def aclose(self) -> None:
+        """End the child and its group: its input ends, then SIGTERM, then SIGKILL. Takes at most four seconds.
+
+        What it has started goes with it, also where that has left the group.
+        """
+        started = descendants(self._process.get_pid())
+        self._stdin.close()
+        draining = asyncio.create_task(self._drain(), name="toolplug-mcp-drain")
+        try:
+            await self._exit_within(POLITE_S)
+            if self._alive():
+                self._signal(signal.SIGTERM)
+                await self._group_gone_within(TERMINATE_S)
+            if self._alive():
+                self._signal(signal.SIGKILL)
+                await self._exit_within(KILL_S)
+        finally:
+            kill(started)
+            if not self._pipes.stdin_lost:
+                self._stdin.transport.abort()
+            self._process.close()
+            for task in (draining, self._listening):
+                task.cancel()
+            await asyncio.wait({draining, self._listening})
+
+    async def _drain(self) -> None:
+        """A child that waits to write cannot notice the end of its input."""
+        with suppress(ConnectionError):
+            while await self._stdout.read(64 * 1024):
+                pass
+
+    async def _exit_within(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._pipes.exited.wait()
+
+    async def _group_gone_within(self, seconds: float) -> None:
+        """A group's end is nothing that one could wait for, so it is looked for."""
+        for _ in range(round(seconds / _POLL_S)):
+            if not self._alive():
+                return
+            await asyncio.sleep(_POLL_S)
+
+    def _alive(self) -> bool:
+        return self._signal(0)
+
+    def _signal(self, number: int) -> bool:
+        """Send a signal to whoever is in the group; False where nobody is."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.get_pid(), number)
+            return True
+        return False
+
+
+async def _spawned(
+    loop: asyncio.AbstractEventLoop, pipes: _Pipes, command: Command, environment: Mapping[str, str], folder: Path
+) -> asyncio.SubprocessTransport:
+    try:
+        process, _ = await loop.subprocess_exec(
+            lambda: pipes,
+            command.command,
+            *command.args,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ConnectionFailed(_why_not(command, folder, error)) from None
+    return process
+
+
+def _why_not(command: Command, folder: Path, error: Exception) -> str:
+    name = command.command
+    if not folder.is_dir():
+        return f"cannot start {name!r}: the working directory {str(folder)!r} does not exist"
+    if isinstance(error, FileNotFoundError):
+        hint = "; its arguments belong under args" if " " in name else ""
+        return f"cannot start {name!r}: no such command{hint}"
+    if isinstance(error, PermissionError):
+        return f"cannot start {name!r}: it is not executable"
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return f"cannot start {name!r}: {reason}"
+
+
+def _called(command: Command, secrets: Sequence[str]) -> str:
+    """Which of several that run the same program it is; without secrets."""
+    line = masked(" ".join((command.command, *command.args)), secrets)
+    return line if len(line) <= _MAX_CALLED else f"{line[:_MAX_CALLED]}…"
+
+
+def secrets_of(command: Command) -> tuple[str, ...]:
+    """What nobody should read of its arguments and its environment: of a secret's name, or too long for a switch."""
+    values = (
+        value for key, value in command.env.items() if value and (looks_secret((key,)) or len(value) >= _LONG_VALUE)
+    )
+    return (*values, *secrets_in(command.args))
+
+
+def _exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

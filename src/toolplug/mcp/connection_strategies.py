@@ -1,0 +1,330 @@
+"""Connections to an MCP server: one that is kept and reopened, or one for each call, with restarts after a backoff.
+
+call ──▶ open? ──yes──▶ connection.call
+          │ no
+          ▼
+   the one task of a connection's life: enter ─▶ begin ─▶ wait for its end, or ours ─▶ leave
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Protocol
+
+from toolplug.catalog.call import Report
+from toolplug.catalog.text import counted
+from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.results import SourceAway
+from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, ServerConnection
+from toolplug.mcp.server import Server
+
+
+class ServerDown(SourceAway):
+    """The server cannot be reached, or went away before it had answered; why, stands in the log."""
+
+    def __init__(self, server: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(f"its server {server!r} is down", code="server_down", retry_after_s=retry_after_s)
+
+
+class Line(Protocol):
+    """One way to a server: its connection for everybody, that of a session, or one for each call."""
+
+    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+        """Run a tool by the server's own name for it. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
+        ...
+
+    async def aclose(self) -> None:
+        """End it: what still runs raises `ServerDown`, and so does every later call."""
+        ...
+
+
+_LOG = logging.getLogger("toolplug.mcp")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reach:
+    """Ended once, by `retire` or by `end`; no plan over it runs from then on, wherever it is kept."""
+
+    line: Line
+    switch: SourceSwitch = field(default_factory=SourceSwitch)
+
+    def off(self) -> None:
+        """Take no more calls; those that run go on."""
+        self.switch.open = False
+
+    async def retire(self, drain_s: float) -> None:
+        """End it when the calls that run have ended, at most after this time."""
+        self.off()
+        if not await self.switch.drained(drain_s):
+            _LOG.warning("an MCP server is ended with %s still running", counted(self.switch.running, "call"))
+        await self.line.aclose()
+
+    async def end(self) -> None:
+        """End it now: the calls that run are answered as those of a server that is down."""
+        self.off()
+        await self.line.aclose()
+
+
+class Endings:
+    """Tasks that nobody waits for before the end of all."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, ending: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Let it go on by itself. What it raises is logged."""
+        task = asyncio.create_task(_logged(ending), name="toolplug-mcp-ending")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def wait(self) -> None:
+        """Wait for all that has begun."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def _logged(ending: Coroutine[None, None, None]) -> None:
+    try:
+        await ending
+    except Exception:  # noqa: BLE001  a named boundary: nobody waits who could hear it
+        _LOG.exception("what ends in the background has failed")
+
+
+FIRST_S = 1.0
+LONGEST_S = 60.0
+STEADY_S = 10.0
+"""A connection that lasted so long was a good one: when it ends, the next one may begin at once."""
+
+_DOUBLINGS = 6
+
+
+class Restarts:
+    """Pauses of a second after the first failure, doubling to a minute; each a little shorter by chance.
+
+    `jitter` gives numbers from 0 to 1.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic, jitter: Callable[[], float] = random.random) -> None:
+        self._clock = clock
+        self._jitter = jitter
+        self._failures = 0
+        self._until = 0.0
+
+    def pause_s(self) -> float:
+        """How long it still has to be left alone; 0 where it may be started."""
+        return max(self._until - self._clock(), 0.0)
+
+    def failed(self) -> float:
+        """It could not be reached; the pause that follows."""
+        pause = min(FIRST_S * 2 ** min(self._failures, _DOUBLINGS), LONGEST_S) * (1 - self._jitter() / 4)
+        self._failures += 1
+        self._until = self._clock() + pause
+        return pause
+
+    def lasted(self, seconds: float) -> None:
+        """A connection has ended after so long: one that was not steady counts as a failure."""
+        if seconds < STEADY_S:
+            self.failed()
+        else:
+            self._failures = 0
+
+
+CLOSE_S = 6.0
+"""A connection promises to end within five seconds."""
+
+Begin = Callable[[ServerConnection], Awaitable[None]]
+"""What is done with a connection before the first call goes over it; never raises."""
+
+
+_Opening = asyncio.Future[ServerConnection | None]
+
+
+class Link:
+    """Implements `toolplug.mcp.connection_strategies.Line` over one connection at a time.
+
+    A server that cannot be started, or whose connection does not last, is left alone for a while (`Restarts`): calls
+    are answered at once meanwhile. `on_change` hears that the server's list of tools has changed.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        connect: Connect,
+        on_change: OnChange,
+        *,
+        begin: Begin | None = None,
+        restarts: Restarts | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._server = server
+        self._connect = connect
+        self._on_change = on_change
+        self._begin = begin
+        self._clock = clock
+        self._restarts = Restarts(clock) if restarts is None else restarts
+        self._connection: ServerConnection | None = None
+        self._since = 0.0
+        self._opening: _Opening | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._lives: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self.was_open: bool = False
+
+    @property
+    def connection(self) -> ServerConnection | None:
+        """The open connection, None where there is none now."""
+        connection = self._connection
+        return connection if connection is not None and connection.open else None
+
+    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+        """Run a tool, over a new connection where there is none. Raises `ServerDown`, `ServerRefused`, `BadAnswer`."""
+        connection = self._connection
+        if connection is None or not connection.open:
+            connection = await self._opened()
+        try:
+            return await connection.call(name, arguments, report)
+        except ConnectionFailed as error:
+            raise ServerDown(self._server.name.id) from error
+
+    async def aclose(self) -> None:
+        """End it: within some seconds the connection is left, whatever it does."""
+        self._ended.set()
+        self._connection = None
+        lives = list(self._lives)
+        if self._opening is not None and self._life is not None:
+            self._life.cancel()
+            self._settle(self._opening, None)
+        if lives:
+            _, pending = await asyncio.wait(lives, timeout=CLOSE_S)
+            for life in pending:
+                _LOG.error("the connection to MCP server %r has not ended after %g s", self._server.name.id, CLOSE_S)
+                life.cancel()
+
+    async def _opened(self) -> ServerConnection:
+        """A connection that is open; whoever comes while it opens waits for the same."""
+        server = self._server.name.id
+        if self._ended.is_set():
+            raise ServerDown(server)
+        self._count_lost()
+        opening = self._opening
+        if opening is None:
+            pause = self._restarts.pause_s()
+            if pause:
+                raise ServerDown(server, retry_after_s=pause)
+            opening = self._opening = asyncio.get_running_loop().create_future()
+            life = self._life = asyncio.create_task(self._guarded_life(opening), name=f"toolplug-mcp-{server}")
+            self._lives.add(life)
+            life.add_done_callback(self._lives.discard)
+        connection = await asyncio.shield(opening)
+        if connection is None:
+            raise ServerDown(server, retry_after_s=self._restarts.pause_s() or None)
+        return connection
+
+    async def _guarded_life(self, opening: _Opening) -> None:
+        """Whatever happens, nobody waits for a connection that will not come."""
+        server, reason = self._server, ""
+        try:
+            await self._whole_life(opening)
+        except asyncio.CancelledError:
+            raise
+        except TimeoutError:
+            reason = f"it was not ready after {server.discovery_timeout_s:g} s"
+        except ConnectionFailed as error:
+            reason = str(error)
+        except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
+            reason = f"its connection raised {type(error).__name__}"
+        finally:
+            if not opening.done():
+                pause = 0.0 if self._ended.is_set() else self._restarts.failed()
+                self._settle(opening, None)
+                if reason:
+                    _LOG.warning("MCP server %r is down, left alone for %.1f s: %s", server.name.id, pause, reason)
+            elif reason:
+                _LOG.warning("MCP server %r ended badly: %s", server.name.id, reason)
+
+    async def _whole_life(self, opening: _Opening) -> None:
+        async with AsyncExitStack() as life:
+            async with asyncio.timeout(self._server.discovery_timeout_s):
+                connection = await life.enter_async_context(self._connect(self._server.transport, self._on_change))
+                if self._begin is not None:
+                    await self._begin(connection)
+            if self._ended.is_set():
+                return
+            self._connection, self._since, self.was_open = connection, self._clock(), True
+            self._settle(opening, connection)
+            await self._until_over(connection)
+            if self._connection is connection:
+                self._count_lost()
+
+    def _count_lost(self) -> None:
+        """The connection has ended by itself: noticed by its own task, or before that by a call that needs another."""
+        if self._connection is not None:
+            self._connection = None
+            self._restarts.lasted(self._clock() - self._since)
+            _LOG.warning("MCP server %r has gone; a call starts it again", self._server.name.id)
+
+    async def _until_over(self, connection: ServerConnection) -> None:
+        """Wait until the server has gone, or this link is to end."""
+        ends = [asyncio.create_task(connection.gone()), asyncio.create_task(self._told_to_end())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    async def _told_to_end(self) -> None:
+        await self._ended.wait()
+
+    def _settle(self, opening: _Opening, connection: ServerConnection | None) -> None:
+        self._opening = None
+        if not opening.done():
+            opening.set_result(connection)
+
+
+class LoneLine:
+    """Implements `Line`: every call has a server of its own, which ends after its answer.
+
+    A server that cannot be started is left alone for a while by all of them.
+    """
+
+    def __init__(self, server: Server, connect: Connect, endings: Endings) -> None:
+        self._server = server
+        self._connect = connect
+        self._endings = endings
+        self._restarts = Restarts()
+        self._links: set[Link] = set()
+        self._ended = False
+
+    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+        """Run a tool. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
+        pause = self._restarts.pause_s()
+        if pause or self._ended:
+            raise ServerDown(self._server.name.id, retry_after_s=pause or None)
+        link = Link(self._server, self._connect, _not_heard)
+        self._links.add(link)
+        try:
+            return await link.call(name, arguments, report)
+        except ServerDown:
+            if not (link.was_open or self._ended):
+                self._restarts.failed()
+            raise
+        finally:
+            self._links.discard(link)
+            self._endings.begin(link.aclose())
+
+    async def aclose(self) -> None:
+        """End the servers of the calls that run."""
+        self._ended = True
+        await asyncio.gather(*(link.aclose() for link in self._links))
+
+
+def _not_heard() -> None:
+    """One call hears of no changes."""

@@ -1,0 +1,424 @@
+"""Connecting to MCP servers with the SDK's client: each connection is a task of its own, over a child process or HTTP.
+
+Connector → Life (a task) → Wire → JSONRPCDispatcher → RawListing → ClientSession → SdkConnection
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple, cast
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import SessionMessage
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.config.masking import masked
+from toolplug.execution.egress import Egress, Resolve, resolved
+from toolplug.execution.threads import in_own_thread
+from toolplug.mcp.child_output import PacedLog
+from toolplug.mcp.child_process import Child, secrets_of
+from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
+from toolplug.mcp.connection_strategies import Restarts
+from toolplug.mcp.sdk.connection import RawListing, SdkConnection
+from toolplug.mcp.sdk.fault_isolation import OneAnswer
+from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut
+from toolplug.mcp.sdk.messages import FAILED, is_closed
+from toolplug.mcp.sdk.oauth import KeptToken, WithToken
+from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, CheckedNetwork, PinnedTransport
+from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Transport
+
+
+class Authorized(httpx2.AsyncBaseTransport):
+    """Sends through `transport`, also what `auth` needs to know of the server and its authorization server."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport, auth: httpx2.Auth) -> None:
+        self._client = httpx2.AsyncClient(transport=transport, auth=auth, trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, which has its own time limits. Raises what `transport` raises, and `OAuthFlowError`."""
+        return await self._client.send(request, stream=True, follow_redirects=False)
+
+    async def aclose(self) -> None:
+        """Close `transport`."""
+        await self._client.aclose()
+
+
+_WRITE_S = 30.0
+
+_HTTP_LOG = logging.getLogger("toolplug.mcp.http")
+
+
+class Wire(NamedTuple):
+    """An open way to a server. `why` says what is known of its end, after a short wait where more may come."""
+
+    read: ReadStream[SessionMessage | Exception]
+    write: WriteStream[SessionMessage]
+    why: Callable[[], Awaitable[str]]
+
+
+@asynccontextmanager
+async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Wire]:
+    """Start a command and speak with it. It has ended, with all that it started, when this has been left."""
+    environment = {**get_default_environment(), **command.env}
+    child = await Child.start(command, environment=environment, folder=folder)
+    try:
+        read = MessagesIn(child)
+
+        async def why() -> str:
+            return read.ended_because or await child.obituary()
+
+        yield Wire(read, MessagesOut(child), why)
+    finally:
+        await child.aclose()
+
+
+@asynccontextmanager
+async def over_http(
+    endpoint: Endpoint,
+    network: CheckedNetwork,
+    tls: ssl.SSLContext | None,
+    auth: httpx2.Auth | None,
+    gone: Callable[[], None],
+) -> AsyncGenerator[Wire]:
+    """Speak with an endpoint; nothing is asked of it yet. `gone` is told when it cannot be reached any more."""
+    ends: list[str] = []
+
+    def ended(reason: str) -> None:
+        ends.append(reason)
+        gone()
+
+    async def why() -> str:
+        return ends[0] if ends else ""
+
+    timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
+    pinned = PinnedTransport(network, tls)
+    async with pinned if auth is None else Authorized(pinned, auth) as server:
+        answering = OneAnswer(server, PacedLog(_HTTP_LOG), ended)
+        async with (
+            httpx2.AsyncClient(
+                transport=answering, headers=dict(endpoint.headers), timeout=timeout, trust_env=False
+            ) as http,
+            streamable_http_client(endpoint.url, http_client=http, max_sse_event_size=2 * MAX_ANSWER_BYTES) as streams,
+        ):
+            yield Wire(*streams, why)
+
+
+# The SDK's task groups and cancel scopes stay within that task, so that what breaks in them reaches nobody else.
+
+_REFUSALS = 3
+
+
+async def follow_news(session: ClientSession, on_change: OnChange) -> None:
+    """Call `on_change` for each change, and after a gap, in which one may have been missed.
+
+    Returns where the server has no such stream: it is of the older era, or does not honour the subscription, or refuses
+    it again and again. One that cannot answer, or whose streams do not last, is asked ever more rarely.
+    """
+    if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return
+    restarts, refused, heard = Restarts(), 0, False
+    while refused < _REFUSALS:
+        since: float | None = None
+        try:
+            async with listen(session, tools_list_changed=True) as subscription:
+                if not subscription.honored.tools_list_changed:
+                    return
+                since = monotonic()
+                if heard:
+                    on_change()
+                heard = True
+                async for _ in subscription:
+                    on_change()
+        except SubscriptionLost:
+            pass
+        except MCPError as error:
+            refused += not (heard or error.code == FAILED or is_closed(error))
+        if since is None:
+            restarts.failed()
+        else:
+            restarts.lasted(monotonic() - since)
+        await asyncio.sleep(restarts.pause_s())
+
+
+class ProbeUnanswered(Exception):
+    """The server ended instead of answering a request that it may not know."""
+
+
+async def negotiate(session: ClientSession, *, probe: bool) -> None:
+    """Agree on a version: `server/discover` where `probe`, else and after any other answer the `initialize` handshake.
+
+    A server that took longer to start than the probe waits may have answered it meanwhile; it then refuses the
+    handshake and is probed again. Raises `ProbeUnanswered`, and `MCPError`, `ValidationError` and `RuntimeError` as the
+    session does.
+    """
+    if probe and await _discovered(session):
+        return
+    try:
+        await session.initialize()
+    except MCPError as error:
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION or not _any(_supported(error), MODERN_PROTOCOL_VERSIONS):
+            raise
+        await session.discover()
+
+
+async def _discovered(session: ClientSession) -> bool:
+    try:
+        await session.discover()
+    except MCPError as error:
+        if is_closed(error):
+            raise ProbeUnanswered(error.message) from None
+        if error.code == FAILED:
+            raise
+        supported = _supported(error)
+        if (
+            error.code == UNSUPPORTED_PROTOCOL_VERSION
+            and supported
+            and not _any(supported, HANDSHAKE_PROTOCOL_VERSIONS)
+        ):
+            raise
+        return False
+    except (ValidationError, RuntimeError):
+        return False
+    return True
+
+
+def _supported(error: MCPError) -> Sequence[str]:
+    try:
+        return types.UnsupportedProtocolVersionErrorData.model_validate(error.error.data).supported
+    except ValidationError:
+        return ()
+
+
+def _any(versions: Sequence[str], known: Sequence[str]) -> bool:
+    return any(version in known for version in versions)
+
+
+HANDSHAKE_S = 60.0
+"""How long a server may take from its start to an agreement on the version; a first start may fetch packages."""
+
+CLOSE_S = 4.8
+"""How long an end may take; a child's own takes at most four seconds."""
+
+_MAX_REASON = 1_000
+
+_LOG = logging.getLogger("toolplug.mcp")
+
+Open = Callable[[Callable[[], None]], AbstractAsyncContextManager[Wire]]
+"""Opens a way to a server; the callback tells that the server can no longer be reached over it."""
+
+
+class Life:
+    """A connection. `live` is its task; `opened` and `end` are for who wanted it.
+
+    `probes` are the attempts in order: whether a server is asked for the newer era first. A server may end on a request
+    that it does not know, and is then started once more. `secrets` are in no text of a failure.
+    """
+
+    def __init__(self, opening: Open, on_change: OnChange, *, probes: Sequence[bool], secrets: Sequence[str]) -> None:
+        self._opening = opening
+        self._on_change = on_change
+        self._probes = probes
+        self._secrets = secrets
+        self._opened: asyncio.Future[ServerConnection] = asyncio.get_running_loop().create_future()
+        self._lost = asyncio.Event()
+        self._agreed = False
+        self._running = False
+        self._task = asyncio.create_task(self._live(), name="toolplug-mcp-connection")
+
+    async def opened(self) -> ServerConnection:
+        """The connection, once both sides agree. Raises `ConnectionFailed`."""
+        return await asyncio.shield(self._opened)
+
+    async def end(self) -> None:
+        """Let go of the server, also where it is still being opened; takes at most five seconds, cancelled or not."""
+        self._lost.set()
+        if not self._opened.done():
+            self._opened.cancel()
+            self._task.cancel()
+        cancelled: asyncio.CancelledError | None = None
+        closes_at = asyncio.get_running_loop().time() + CLOSE_S
+        with anyio.CancelScope(shield=True):
+            while not self._task.done() and (left := closes_at - asyncio.get_running_loop().time()) > 0:
+                try:
+                    await asyncio.wait({self._task}, timeout=left)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        if not self._task.done():
+            _LOG.error("a connection to a server has not ended after %g s", CLOSE_S)
+            self._task.cancel()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _live(self) -> None:
+        try:
+            for probe in self._probes:
+                if await self._lived(probe=probe):
+                    break
+        except asyncio.CancelledError:
+            if not self._lost.is_set():
+                raise
+        except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
+            self._fail(error)
+        finally:
+            self._fail(ConnectionFailed("the connection has ended"))
+
+    async def _lived(self, *, probe: bool) -> bool:
+        """False where the server ended instead of answering the probe and may be tried without."""
+        async with self._opening(self._lost.set) as wire:
+            listing = RawListing(JSONRPCDispatcher(wire.read, wire.write), self._dispatcher_ended)
+            info = types.Implementation(name="toolplug", version=version("toolplug"))
+            self._running = True
+            async with ClientSession(dispatcher=listing, client_info=info, message_handler=self._heard) as session:
+                try:
+                    async with asyncio.timeout(HANDSHAKE_S):
+                        await negotiate(session, probe=probe)
+                except (ProbeUnanswered, MCPError, ValidationError, RuntimeError, TimeoutError) as error:
+                    if isinstance(error, ProbeUnanswered) and False in self._probes:
+                        return False
+                    raise ConnectionFailed(self._readable(await wire.why() or _words(error))) from None
+                await self._stay(session, listing, wire)
+        return True
+
+    async def _stay(self, session: ClientSession, listing: RawListing, wire: Wire) -> None:
+        async def why() -> str:
+            return self._readable(await wire.why())
+
+        self._agreed = True
+        if not self._running:
+            self._lost.set()
+        if not self._opened.done():
+            self._opened.set_result(SdkConnection(session, listing, self._lost, why))
+        news = asyncio.create_task(follow_news(session, self._on_change), name="toolplug-mcp-news")
+        try:
+            await self._lost.wait()
+        finally:
+            news.cancel()
+            await asyncio.wait({news})
+        if not news.cancelled() and (error := news.exception()) is not None:
+            _LOG.warning("the news of a server's tools ended with %s", type(error).__name__)
+
+    def _dispatcher_ended(self) -> None:
+        self._running = False
+        if self._agreed:
+            self._lost.set()
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._on_change()
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell who waits for the opening; afterwards the end of the connection says enough."""
+        self._lost.set()
+        if self._opened.done():
+            return
+        failed = error if isinstance(error, ConnectionFailed) else ConnectionFailed(self._readable(_words(error)))
+        self._opened.set_exception(failed)
+        self._opened.exception()
+
+    def _readable(self, text: str) -> str:
+        return masked(in_one_line(cleaned(text)), self._secrets)[:_MAX_REASON]
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says; of a group, what its first one says."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]  # what a group holds is not narrowed
+    if isinstance(error, TimeoutError):
+        return f"it did not agree on a version of the protocol within {HANDSHAKE_S:g} s"
+    if isinstance(error, ValidationError):
+        return "its answer to the first request does not follow the protocol"
+    if isinstance(error, ConnectionFailed | ProbeUnanswered | MCPError | RuntimeError):
+        return str(error)
+    return type(error).__name__
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def connector(egress: Egress, folder: Path, resolve: Resolve = resolved) -> Connect:
+    """How servers are connected to: commands run in `folder` where they name none, URLs are checked by `egress`."""
+    return _Connector(egress, folder, resolve).connect
+
+
+class _Connector:
+    """Connects, and keeps in memory the tokens that it was given meanwhile."""
+
+    def __init__(self, egress: Egress, folder: Path, resolve: Resolve) -> None:
+        self._egress = egress
+        self._folder = folder
+        self._resolve = resolve
+        self._tokens: dict[tuple[str, ClientCredentials], KeptToken] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    @asynccontextmanager
+    async def connect(self, transport: Transport, on_change: OnChange) -> AsyncGenerator[ServerConnection]:
+        """Open a connection; the end of the block ends it, within five seconds. Raises `ConnectionFailed`."""
+        if isinstance(transport, Command):
+            life = Life(
+                lambda _: over_pipes(transport, self._folder),
+                on_change,
+                probes=(True, False),
+                secrets=secrets_of(transport),
+            )
+        else:
+            life = Life(
+                lambda gone: self._over_http(transport, gone), on_change, probes=(True,), secrets=_secrets(transport)
+            )
+        try:
+            yield await life.opened()
+        finally:
+            await life.end()
+
+    @asynccontextmanager
+    async def _over_http(self, endpoint: Endpoint, gone: Callable[[], None]) -> AsyncGenerator[Wire]:
+        try:
+            url = httpx2.URL(endpoint.url)
+        except httpx2.InvalidURL as error:
+            raise ConnectionFailed(f"the URL cannot be read: {error}") from None
+        if url.scheme not in _PORTS or not url.host:
+            raise ConnectionFailed("the URL is neither http nor https")
+        if self._tls is None and (url.scheme == "https" or endpoint.oauth is not None):
+            self._tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
+        network = CheckedNetwork(self._egress, self._resolve, _trusted(endpoint))
+        async with over_http(endpoint, network, self._tls, self._auth(endpoint), gone) as wire:
+            yield wire
+
+    def _auth(self, endpoint: Endpoint) -> httpx2.Auth | None:
+        if endpoint.oauth is None:
+            return None
+        kept = self._tokens.setdefault((endpoint.url, endpoint.oauth), KeptToken())
+        return WithToken(endpoint.url, endpoint.oauth, kept)
+
+
+def _trusted(endpoint: Endpoint) -> frozenset[tuple[str, int]]:
+    """Where the URLs of the operator's file lead; with a plain port 80 its encrypted twin, to which one may be sent."""
+    if not endpoint.trusted:
+        return frozenset()
+    issuer = None if endpoint.oauth is None else endpoint.oauth.issuer
+    urls = [httpx2.URL(text) for text in (endpoint.url, issuer) if text is not None]
+    places = {(url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)) for url in urls}
+    return frozenset(places | {(host, _PORTS["https"]) for host, port in places if port == _PORTS["http"]})
+
+
+def _secrets(endpoint: Endpoint) -> tuple[str, ...]:
+    secret = () if endpoint.oauth is None else (endpoint.oauth.client_secret,)
+    return (*endpoint.headers.values(), *secret)

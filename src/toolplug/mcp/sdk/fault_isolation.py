@@ -1,0 +1,451 @@
+"""An HTTP transport that gives the SDK one readable answer for each request, and filters a server's event streams.
+
+An exception out of one request ends the SDK's transport, and with it every other request. So each failure becomes a
+JSON-RPC error of the one request, under a code that `connecting` reads back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from time import monotonic
+from typing import NamedTuple, cast
+
+import httpx2
+import orjson
+from mcp.client.auth import OAuthFlowError
+from mcp_types import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from toolplug.catalog.text import counted
+from toolplug.mcp.child_output import PacedLog
+from toolplug.mcp.connection_strategies import Restarts
+from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_wanted
+from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES, AnswerRefused
+
+AFTERWARDS_S = 5.0
+
+
+class Patience:
+    """One request's: without end, and five seconds from when it was cancelled on.
+
+    A server of the older era is told of a cancellation in another request, and may never end the one that it is about.
+    """
+
+    def __init__(self, afterwards_s: float = AFTERWARDS_S) -> None:
+        self._afterwards_s = afterwards_s
+        self._until: float | None = None
+        self._waiting: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncGenerator[None]:
+        """Wait for a part of the answer. Raises `TimeoutError`."""
+        waiting = asyncio.timeout_at(self._until)
+        async with waiting:
+            self._waiting = waiting
+            try:
+                yield
+            finally:
+                self._waiting = None
+
+    def end_soon(self) -> None:
+        """Nobody wants the answer any more."""
+        self._until = asyncio.get_running_loop().time() + self._afterwards_s
+        if self._waiting is not None:
+            self._waiting.reschedule(self._until)
+
+
+MAX_GARBAGE = 1_000
+_AT_ONCE = 64
+_BETWEEN_REQUESTS_S = 0.01
+"""Answering a request of the server is a request of ours; it may not ask faster than it takes those."""
+
+_RETRY_MS = (1_000, 30_000)
+
+
+class MessageEvents(httpx2.AsyncByteStream):
+    """An event stream with messages only, none over 4 MiB; one that goes too far ends with an error as its last event.
+
+    So does one that a request was answered with and that ends without the answer, where it cannot be taken up again.
+    The time that a server asks us to wait before we come again is held between one and thirty seconds.
+    """
+
+    def __init__(
+        self,
+        request: httpx2.Request,
+        response: httpx2.Response,
+        log: PacedLog,
+        patience: Patience,
+        closed: Callable[[], None],
+    ) -> None:
+        self._response = response
+        self._log = log
+        self._patience = patience
+        self._closed = closed
+        response.request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        garbage, settled = 0, self._response.request.method != "POST"
+        try:
+            async for event in self._events():
+                settled = settled or bool(event.id)
+                message = _message(event)
+                if message is not None or _is_mark(event):
+                    garbage = 0
+                    settled = settled or isinstance(message, JSONRPCResponse | JSONRPCError)
+                    if isinstance(message, JSONRPCRequest):
+                        await asyncio.sleep(_BETWEEN_REQUESTS_S)
+                    if message is None or is_wanted(message):
+                        yield _encoded(event)
+                    continue
+                garbage += 1
+                size = counted(len(event.data), "byte")
+                self._log.write(logging.WARNING, "a server sent an event that is no message", size)
+                if garbage > MAX_GARBAGE:
+                    yield _last(BAD_ANSWER, f"it sent more than {MAX_GARBAGE:,} events in a row that are no messages")
+                    return
+                if garbage % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        except httpx2.SSEError:
+            yield _last(BAD_ANSWER, f"it sent an event of more than {MAX_ANSWER_BYTES:,} bytes")
+            return
+        except TimeoutError:
+            return
+        except httpx2.TransportError:
+            if settled:
+                raise
+        if not settled:
+            yield _last(FAILED, "its answer broke off")
+
+    async def aclose(self) -> None:
+        """Close the server's stream."""
+        self._closed()
+        await self._response.aclose()
+
+    async def _events(self) -> AsyncIterator[httpx2.ServerSentEvent]:
+        events = aiter(httpx2.EventSource(self._response, max_event_size=MAX_ANSWER_BYTES))
+        while True:
+            async with self._patience.waiting():
+                event = await anext(events, None)
+            if event is None:
+                return
+            yield event
+
+
+def refusal(code: int, message: str) -> bytes:
+    """An error for whichever request reads it."""
+    return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
+
+
+def _message(event: httpx2.ServerSentEvent) -> JSONRPCMessage | None:
+    if event.event != "message" or not event.data:
+        return None
+    try:
+        return jsonrpc_message_adapter.validate_json(event.data, by_name=False)
+    except ValidationError:
+        return None
+
+
+def _is_mark(event: httpx2.ServerSentEvent) -> bool:
+    """Whether the event only says where a stream could be taken up again."""
+    return event.event == "message" and not event.data and bool(event.id)
+
+
+def _encoded(event: httpx2.ServerSentEvent) -> bytes:
+    lines = [f"id: {event.id}"] if event.id else []
+    if event.retry is not None:
+        least, most = _RETRY_MS
+        lines.append(f"retry: {min(max(event.retry, least), most)}")
+    lines.extend(f"data: {line}" for line in event.data.split("\n"))
+    return ("\n".join(lines) + "\n\n").encode()
+
+
+def _last(code: int, reason: str) -> bytes:
+    return b"data: " + refusal(code, reason) + b"\n\n"
+
+
+# The stream on which a server of the older era tells its news: asked for again, in time, whenever it is lost.
+#
+# The SDK gives it up after two errors, however far apart, and does not know what it missed meanwhile.
+
+_CHANGED = b"data: " + orjson.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}) + b"\n\n"
+
+Ask = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+"""Gives an answer whose stream yields one message at a time; raises `httpx2.TransportError`."""
+
+
+def is_for_news(request: httpx2.Request) -> bool:
+    """Whether it asks for news, and not for the rest of an answer."""
+    return request.method == "GET" and "last-event-id" not in request.headers
+
+
+class NewsStream:
+    """One stream after the other, ever more rarely where they do not last.
+
+    After a gap the first message says that the tools have changed: that is all that can have been missed.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._restarts = Restarts()
+        self._heard = False
+
+    async def opened(self, request: httpx2.Request) -> httpx2.Response:
+        """The answer of a server that can give one. Raises `httpx2.ConnectError` where it is not there."""
+        while True:
+            await asyncio.sleep(self._restarts.pause_s())
+            try:
+                response = await self._ask(request)
+            except httpx2.ConnectError:
+                raise
+            except httpx2.TransportError:
+                self._restarts.failed()
+                continue
+            if not _is_for_now(response.status_code):
+                break
+            await response.aclose()
+            self._restarts.failed()
+        missed, self._heard = self._heard, self._heard or response.status_code == HTTPStatus.OK
+        messages = cast("httpx2.AsyncByteStream", response.stream)  # an asynchronous client's answers have these only
+        news = _News(messages, self._restarts, missed=missed)
+        return httpx2.Response(response.status_code, headers=response.headers, stream=news)
+
+
+class _News(httpx2.AsyncByteStream):
+    """One stream, which ends however it breaks off."""
+
+    def __init__(self, messages: httpx2.AsyncByteStream, restarts: Restarts, *, missed: bool) -> None:
+        self._messages = messages
+        self._restarts = restarts
+        self._missed = missed
+        self._since = monotonic()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._missed:
+            yield _CHANGED
+        try:
+            async for message in self._messages:
+                yield _without_id(message)
+        except httpx2.TransportError:
+            return
+
+    async def aclose(self) -> None:
+        """Close the server's stream."""
+        self._restarts.lasted(monotonic() - self._since)
+        await self._messages.aclose()
+
+
+def _is_for_now(status: int) -> bool:
+    """Whether a refusal tells of the server's state, not of what it offers."""
+    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _without_id(message: bytes) -> bytes:
+    """So that the SDK asks for a new stream after this one, and not for the rest of it."""
+    return message.partition(b"\n")[2] if message.startswith(b"id:") else message
+
+
+_NOTIFY_S = 5.0
+_END_S = 1.0
+_PACE_S = 1.0
+_MAX_TELLING = 100
+_SESSION = "mcp-session-id"
+_EVENTS = "text/event-stream"
+_CANCELLED = "notifications/cancelled"
+_INITIALIZED = "notifications/initialized"
+
+
+class _Posted(NamedTuple):
+    """What a body is: `request` the id of a request, `cancelled` that of the one that it cancels; else both are None.
+
+    `first` is the notification that a server must have before anything else.
+    """
+
+    request: RequestId | None
+    cancelled: RequestId | None
+    first: bool
+
+
+class OneAnswer(httpx2.AsyncBaseTransport):
+    """Asks `server`, a way to it, and never ends it. `gone` is told when the server is not there or forgot us."""
+
+    def __init__(self, server: httpx2.AsyncBaseTransport, log: PacedLog, gone: Callable[[str], None]) -> None:
+        self._server = server
+        self._log = log
+        self._gone = gone
+        self._next_stream = 0.0
+        self._asked: dict[RequestId, Patience] = {}
+        self._telling: set[asyncio.Task[None]] = set()
+        self._news = NewsStream(self._streamed)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer a POST always; a GET (the stream of news) and a DELETE (the end) may raise."""
+        if request.method != "POST":
+            return await self._other(request)
+        posted = _posted(await request.aread())
+        if posted.request is None:
+            return await self._notified(request, posted)
+        patience = self._asked[posted.request] = Patience()
+        response = None
+        try:
+            async with patience.waiting():
+                response = await self._server.handle_async_request(request)
+            if _is_stream(response):
+                return self._filtered(request, response, patience, posted.request)
+            return await self._readable(request, response, posted.request)
+        except Exception as error:  # noqa: BLE001  what escapes here ends all that is asked of this server
+            return self._failed(error)
+        finally:
+            if response is None or not _is_stream(response):
+                self._asked.pop(posted.request, None)
+
+    async def aclose(self) -> None:
+        """Stop telling the server what it has not taken yet."""
+        for task in self._telling:
+            task.cancel()
+        if self._telling:
+            await asyncio.wait(self._telling)
+
+    async def _other(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "DELETE":
+            async with asyncio.timeout(_END_S):
+                return _passed(await self._server.handle_async_request(request))
+        if is_for_news(request):
+            return await self._news.opened(request)
+        now = asyncio.get_running_loop().time()
+        wait_s, self._next_stream = max(0.0, self._next_stream - now), max(now, self._next_stream) + _PACE_S
+        await asyncio.sleep(wait_s)
+        return await self._streamed(request)
+
+    async def _streamed(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            response = await self._server.handle_async_request(request)
+        except httpx2.ConnectError as error:
+            self._gone(str(error))
+            raise
+        return self._filtered(request, response, Patience(), None)
+
+    async def _notified(self, request: httpx2.Request, posted: _Posted) -> httpx2.Response:
+        """Answer at once where order does not matter, since the SDK sends nothing else before."""
+        if posted.cancelled is not None and (patience := self._asked.get(posted.cancelled)) is not None:
+            patience.end_soon()
+        if posted.first:
+            await self._tell(request)
+        elif len(self._telling) < _MAX_TELLING:
+            task = asyncio.create_task(self._tell(request), name="toolplug-mcp-telling")
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+        return httpx2.Response(202)
+
+    async def _tell(self, request: httpx2.Request) -> None:
+        try:
+            async with asyncio.timeout(_NOTIFY_S):
+                response = await self._server.handle_async_request(request)
+                await response.aclose()
+        except Exception as error:  # noqa: BLE001  as above
+            self._log.write(logging.WARNING, "a server took no notification", type(error).__name__)
+
+    async def _readable(self, request: httpx2.Request, response: httpx2.Response, asked: RequestId) -> httpx2.Response:
+        kind = _kind(response)
+        if kind == _EVENTS:
+            await response.aclose()
+            return self._refused(request, response, None)
+        body = await response.aread()
+        if response.has_redirect_location:
+            return httpx2.Response(response.status_code, headers=response.headers)
+        if kind == "application/json" and (answer := _answer(body)) is not None:
+            if response.status_code >= 400 and isinstance(answer, JSONRPCError):
+                return self._refused(request, response, body)
+            if response.status_code == 200 and answer.id == asked:
+                return httpx2.Response(200, headers=_kept(response), content=body)
+        if response.status_code >= 400:
+            return self._refused(request, response, None)
+        return _error(BAD_ANSWER, "it sent something that is no answer to the request")
+
+    def _refused(self, request: httpx2.Request, response: httpx2.Response, body: bytes | None) -> httpx2.Response:
+        status = response.status_code
+        words = f"HTTP {status} {response.reason_phrase}".strip()
+        if status == 401:
+            return _error(FAILED, f"it refuses our credentials ({words})")
+        if status == 404 and _SESSION in request.headers:
+            self._gone("it no longer knows our session")
+            return _error(FAILED, "it no longer knows our session")
+        if body is not None:
+            return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
+        if status in (502, 503, 504):
+            return _error(FAILED, f"it answered with {words}")
+        return _error(METHOD_NOT_FOUND if status == 404 else INTERNAL_ERROR, f"it answered with {words}")
+
+    def _failed(self, error: Exception) -> httpx2.Response:
+        if isinstance(error, AnswerRefused):
+            return _error(BAD_ANSWER, str(error))
+        if isinstance(error, OAuthFlowError):
+            return _error(FAILED, f"it refuses our credentials ({type(error).__name__})")
+        if isinstance(error, TimeoutError):
+            return _error(FAILED, "it did not end what was cancelled")
+        if isinstance(error, httpx2.ConnectError):
+            self._gone(str(error))
+        return _error(FAILED, str(error) or type(error).__name__)
+
+    def _filtered(
+        self, request: httpx2.Request, response: httpx2.Response, patience: Patience, asked: RequestId | None
+    ) -> httpx2.Response:
+        def closed() -> None:
+            if asked is not None:
+                self._asked.pop(asked, None)
+
+        events = MessageEvents(request, response, self._log, patience, closed)
+        return httpx2.Response(response.status_code, headers=response.headers, stream=events)
+
+
+def _posted(body: bytes) -> _Posted:
+    message = cast("dict[str, object]", orjson.loads(body))  # what the SDK has written
+    method = message.get("method")
+    if method is not None and "id" in message:
+        return _Posted(cast("RequestId", message["id"]), None, first=False)
+    about = cast("dict[str, RequestId]", message.get("params", {})).get("requestId") if method == _CANCELLED else None
+    return _Posted(None, about, first=method == _INITIALIZED)
+
+
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_stream(response: httpx2.Response) -> bool:
+    return response.status_code == 200 and _kind(response) == _EVENTS
+
+
+def _answer(body: bytes) -> JSONRPCResponse | JSONRPCError | None:
+    try:
+        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValidationError:
+        return None
+    return message if isinstance(message, JSONRPCResponse | JSONRPCError) else None
+
+
+def _error(code: int, message: str) -> httpx2.Response:
+    return httpx2.Response(400, headers={"content-type": "application/json"}, content=refusal(code, message))
+
+
+def _kept(response: httpx2.Response) -> dict[str, str]:
+    kept = {"content-type": "application/json"}
+    if _SESSION in response.headers:
+        kept[_SESSION] = response.headers[_SESSION]
+    return kept
+
+
+def _passed(response: httpx2.Response) -> httpx2.Response:
+    stream = cast("httpx2.AsyncByteStream", response.stream)  # an asynchronous client's answers have these only
+    return httpx2.Response(response.status_code, headers=response.headers, stream=stream)

@@ -1,0 +1,37 @@
+"""Messages of a server that are let in, and the JSON-RPC error codes for failures on our own side."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, JSONRPCMessage, JSONRPCNotification
+
+# Codes of JSON-RPC errors that stand for what happened on our own side of the wire.
+#
+# A server that sends one of them only chooses what its own refusal is called.
+
+BAD_ANSWER: Final = -32090
+FAILED: Final = -32091
+
+_CLOSED = "Connection closed"
+
+
+def is_closed(error: MCPError) -> bool:
+    """Does the SDK say that nobody is there any more. Servers send its code as well, for whatever they refuse."""
+    return error.code == CONNECTION_CLOSED and error.message == _CLOSED
+
+
+_WANTED = frozenset(
+    (
+        "notifications/cancelled",
+        "notifications/progress",
+        "notifications/subscriptions/acknowledged",
+        "notifications/tools/list_changed",
+    )
+)
+
+
+def is_wanted(message: JSONRPCMessage) -> bool:
+    """False for a notification that nobody here listens to."""
+    return not isinstance(message, JSONRPCNotification) or message.method in _WANTED

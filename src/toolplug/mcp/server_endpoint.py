@@ -1,0 +1,112 @@
+"""The server side of MCP as a transport sees it: reading messages, answering them, and the caller behind them.
+
+`sdk` is the one implementation; nothing else imports the SDK, so a host that no client asks pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from toolplug.catalog.call import CallContext
+from toolplug.catalog.catalog import Catalog
+from toolplug.execution.live import ToolExecutor
+from toolplug.mcp.list_changed import Watch
+
+
+def _nobody(catalog: Catalog) -> None:
+    """Nobody wants to know."""
+
+
+class Caller(NamedTuple):
+    """Everything that answering a request needs to know of the one who asks.
+
+    `context` is that of the caller's calls. `catalog` gives what they list, once everything that lists later is open;
+    it raises what the host raises for a caller who may not. `watch` follows it from now on. `listed` hears of each
+    catalog from which the caller was shown a page.
+    """
+
+    executor: ToolExecutor
+    context: CallContext
+    catalog: Callable[[], Awaitable[Catalog]]
+    watch: Callable[[], Watch]
+    listed: Callable[[Catalog], None] = _nobody
+
+
+RequestId = str | int
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+CANCELLED = -32800
+
+INITIALIZE = "initialize"
+LISTEN = "subscriptions/listen"
+CANCEL = "notifications/cancelled"
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""As they came, lower-case names."""
+
+Notify = Callable[[bytes], Awaitable[None]]
+"""Sends a notification (a whole message as JSON) beside the answer, and waits until it is on its way."""
+
+
+class Message(NamedTuple):
+    """One message of a client: a request, or a notification, which has no id."""
+
+    id: RequestId | None
+    method: str
+    params: Mapping[str, object] | None
+
+
+class Client(NamedTuple):
+    """What a client has said of itself: the version that it speaks, and two objects as it sent them."""
+
+    version: str
+    info: object
+    capabilities: object
+
+
+class Reply(NamedTuple):
+    """The message that answers a request, as JSON, and the HTTP status that fits it."""
+
+    status: int
+    body: bytes
+
+
+class Speaker(Protocol):
+    """The protocol in both its eras: with a handshake (2025-11-25 and before), and without state (2026-07-28)."""
+
+    def read(self, body: bytes) -> Message | Reply:
+        """The message, or the refusal of what is none."""
+        ...
+
+    def is_stateless(self, message: Message, version: str | None) -> bool:
+        """Is it of the era without a handshake; `version` is what its header says."""
+        ...
+
+    def stateless_client(self, message: Message, headers: Headers) -> Client | Reply:
+        """Who sent a message of that era, or why it cannot be answered."""
+        ...
+
+    async def greet(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
+        """Answer `initialize`: the client, where the handshake is done."""
+        ...
+
+    async def answer(
+        self, message: Message, client: Client, caller: Caller, notify: Notify, headers: Headers = ()
+    ) -> Reply:
+        """Answer any other request; `headers` are those that must agree with it."""
+        ...
+
+    async def serve_stdio(self, caller: Caller) -> None:
+        """Answer one client of either era on standard input and output, until it hangs up."""
+        ...
+
+
+def refusal(status: int, code: int, message: str, to: RequestId | None = None) -> Reply:
+    """An error as an answer."""
+    return Reply(status, orjson.dumps({"jsonrpc": "2.0", "id": to, "error": {"code": code, "message": message}}))

@@ -1,0 +1,179 @@
+"""The response while it is made: the object that clients read, and the events that tell how it comes about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from secrets import token_hex
+from typing import Literal
+
+from toolplug.catalog.definition import HostedItem
+from toolplug.responses.backend import Usage
+from toolplug.responses.input_items import Item
+from toolplug.responses.request import Format, ResponseRequest
+from toolplug.signatures.values import as_object
+
+Event = dict[str, object]
+"""`type`, `sequence_number`, and what the type says."""
+
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
+
+_OF_FUNCTION = ("description", "parameters", "strict")
+_DEFAULT_TEXT: Mapping[str, object] = {"type": "text"}
+
+
+class Draft:
+    """One response. Items are never changed in place: whoever holds the object keeps what it was."""
+
+    def __init__(self, request: ResponseRequest, model: str, created_at: float) -> None:
+        self.key: str = token_hex(16)
+        self.model = model
+        self.status: Status = "queued" if request.background else "in_progress"
+        self.output: list[Item] = []
+        self.hidden: dict[str, Item] = {}
+        self.usage: Usage | None = None
+        self.warnings: Sequence[Mapping[str, object]] = ()
+        self._request = request
+        self._created_at = int(created_at)
+        self._completed_at: int | None = None
+        self._error: Mapping[str, object] | None = None
+        self._reason: str | None = None
+        self._next_event = 0
+
+    @property
+    def id(self) -> str:
+        """The response's id."""
+        return response_id(self.key)
+
+    def new_id(self, prefix: str) -> str:
+        """An id for the next item; it tells in which response the item is."""
+        return f"{prefix}_{self.key}{len(self.output):03x}"
+
+    def event(self, kind: str, **fields: object) -> Event:
+        """The next event."""
+        number, self._next_event = self._next_event, self._next_event + 1
+        return {"type": kind, "sequence_number": number, **fields}
+
+    def told(self, kind: str) -> Event:
+        """The next event, with the response as it is."""
+        return self.event(kind, response=self.object())
+
+    def added(self, item: Item) -> Event:
+        """Put an item at the end, and tell it."""
+        self.output.append(item)
+        return self.event("response.output_item.added", output_index=len(self.output) - 1, item=item)
+
+    def done(self, index: int, item: Item) -> Event:
+        """Tell that an item is as it stays."""
+        self.output[index] = item
+        return self.event("response.output_item.done", output_index=index, item=item)
+
+    def hide(self, whole: Item, shape: HostedItem) -> None:
+        """Keep a whole item of which not everybody sees everything, and how it is shown."""
+        self.hidden[str(whole["id"])] = {"item": whole, "fields": dict(shape.fields), "on_include": shape.on_include}
+
+    def use(self, usage: Usage | None) -> None:
+        """Add what a turn has cost."""
+        if usage is not None:
+            self.usage = usage if self.usage is None else self.usage.plus(usage)
+
+    def complete(self, now: float) -> Event:
+        """The model has ended."""
+        self.status, self._completed_at = "completed", int(now)
+        return self.told("response.completed")
+
+    def cut_short(self, reason: str) -> Event:
+        """The response ends before the model does."""
+        self.status, self._reason = "incomplete", reason
+        return self.told("response.incomplete")
+
+    def fail(self, code: str, message: str) -> Event:
+        """The response ends with an error."""
+        self.status, self._error = "failed", {"code": code, "message": message}
+        self._interrupt()
+        return self.told("response.failed")
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self.status = "cancelled"
+        self._interrupt()
+
+    def object(self) -> dict[str, object]:
+        """The response as clients read it, with everything in it."""
+        asked = self._request
+        text, reasoning = asked.text, asked.reasoning
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self._created_at,
+            "completed_at": self._completed_at,
+            "status": self.status,
+            "incomplete_details": None if self._reason is None else {"reason": self._reason},
+            "error": self._error,
+            "model": self.model,
+            "previous_response_id": asked.previous_response_id,
+            "instructions": asked.instructions,
+            "output": list(self.output),
+            "tools": [_echo(tool) for tool in asked.tools or ()],
+            "tool_choice": _echo_choice(asked.tool_choice),
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "max_tool_calls": asked.max_tool_calls,
+            "max_output_tokens": asked.max_output_tokens,
+            "text": {
+                "format": _echo_format(text and text.format),
+                **({"verbosity": text.verbosity} if text and text.verbosity else {}),
+            },
+            "reasoning": None if reasoning is None else {"effort": reasoning.effort, "summary": reasoning.summary},
+            "temperature": 1.0 if asked.temperature is None else asked.temperature,
+            "top_p": 1.0 if asked.top_p is None else asked.top_p,
+            "presence_penalty": asked.presence_penalty or 0.0,
+            "frequency_penalty": asked.frequency_penalty or 0.0,
+            "top_logprobs": asked.top_logprobs or 0,
+            "truncation": asked.truncation or "disabled",
+            "service_tier": asked.service_tier or "default",
+            "safety_identifier": asked.safety_identifier,
+            "prompt_cache_key": asked.prompt_cache_key,
+            "store": asked.is_stored,
+            "background": bool(asked.background),
+            "metadata": asked.metadata or {},
+            "usage": None if self.usage is None else _counted(self.usage),
+            **({"toolplug": {"warnings": list(self.warnings)}} if self.warnings else {}),
+        }
+
+    def _interrupt(self) -> None:
+        """No item goes on when the response has ended."""
+        self.output = [
+            {**item, "status": "incomplete"} if item.get("status") == "in_progress" else item for item in self.output
+        ]
+
+
+def response_id(key: str) -> str:
+    """The id of the response of this key."""
+    return f"resp_{key}"
+
+
+def _echo(tool: Mapping[str, object]) -> Mapping[str, object]:
+    """The client's own tool; a function with every key that readers of a response expect."""
+    return {**dict.fromkeys(_OF_FUNCTION), **tool} if tool.get("type") == "function" else tool
+
+
+def _echo_format(form: Format | None) -> Mapping[str, object]:
+    if form is None:
+        return _DEFAULT_TEXT
+    shown = form.model_dump(by_alias=True, exclude_none=True)
+    return {"description": None, "strict": False, **shown} if form.type == "json_schema" else shown
+
+
+def _echo_choice(choice: object) -> object:
+    given = as_object(choice)
+    return {"mode": "auto", **given} if given.get("type") == "allowed_tools" else choice or "auto"
+
+
+def _counted(usage: Usage) -> dict[str, object]:
+    return {
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cached},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.input + usage.output,
+    }

@@ -1,0 +1,241 @@
+"""When a session expires: its TTL after the plugin's last sign, and the plugin's presence within its grace time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from toolplug.sessions.relay import Relay
+from toolplug.sessions.session_tool import PluginStatus
+from toolplug.sessions.shared import Background
+from toolplug.stores.store import Record
+
+
+class PresenceOwner(Protocol):
+    """The session whose plugin it is."""
+
+    def reachability_changed(self) -> None:
+        """The plugin is gone, or was, and is there or may come back."""
+        ...
+
+    def status_changed(self, status: PluginStatus) -> None:
+        """The plugin has attached, or is gone."""
+        ...
+
+
+class Presence:
+    """The plugin's streams and the grace time without any. `grace_s` gives how long that is."""
+
+    def __init__(self, owner: PresenceOwner, relay: Relay, grace_s: Callable[[], float]) -> None:
+        self._owner = owner
+        self._relay = relay
+        self._grace_s = grace_s
+        self._grace: asyncio.TimerHandle | None = None
+        self._told: PluginStatus | None = None
+        self._stopped = False
+
+    @property
+    def status(self) -> PluginStatus:
+        """Attached, waiting within the grace time, or detached."""
+        if self._relay.attached:
+            return "attached"
+        return "detached" if self._grace is None else "waiting"
+
+    @property
+    def reachable(self) -> bool:
+        """Is the plugin there, or may it come back within the grace time."""
+        return self._relay.attached or self._grace is not None
+
+    def attach(self, stream: str) -> None:
+        """A stream of the plugin has opened."""
+        was_reachable = self.reachable
+        self._end_grace()
+        self._relay.attach(stream)
+        if not was_reachable:
+            self._owner.reachability_changed()
+        self._tell("attached")
+
+    def detach(self, stream: str) -> None:
+        """A stream of the plugin has ended."""
+        self._relay.detach(stream)
+        if not self._relay.attached:
+            self._begin_grace()
+
+    def expect(self) -> None:
+        """Give the plugin the grace time from now on, unless it is there."""
+        if self._relay.attached or self._stopped:
+            return
+        was_reachable = self.reachable
+        self._begin_grace()
+        if not was_reachable:
+            self._owner.reachability_changed()
+
+    def stop(self) -> None:
+        """Expect nothing any more."""
+        self._stopped = True
+        self._end_grace()
+
+    def _begin_grace(self) -> None:
+        self._end_grace()
+        self._grace = asyncio.get_running_loop().call_later(self._grace_s(), self._grace_is_over)
+
+    def _end_grace(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    def _grace_is_over(self) -> None:
+        self._grace = None
+        self._relay.lose("plugin_gone")
+        self._owner.reachability_changed()
+        self._tell("detached")
+
+    def _tell(self, status: PluginStatus) -> None:
+        if self._told != status:
+            self._told = status
+            self._owner.status_changed(status)
+
+
+REMEMBERED = 2.1
+"""How many times to live a record is kept after the last sign that it holds.
+
+One is the session's life, one more the time for which it is remembered; a tenth is how far the last sign may be ahead
+of the one that the record holds.
+"""
+_SIGN_KEPT_EVERY = 0.05
+"""In times to live: half of that tenth, so that a slow store and a late timer have the other half."""
+_ROUNDING_S = 0.001
+_SOONEST_S = 0.05
+_RETRY_S = 1.0
+
+
+class ExpiryOwner(Protocol):
+    """The session that lives."""
+
+    @property
+    def attached(self) -> bool:
+        """Is a stream of its plugin open, which is a sign for as long as it is."""
+        ...
+
+    async def keep_sign(self, ttl_s: float) -> None:
+        """Keep the record for so long from now on. Raises `StoreError`."""
+        ...
+
+    async def expire(self) -> None:
+        """End the session, unless its record says that it lives on. Raises `StoreError`."""
+        ...
+
+
+class Life:
+    """The signs of one session's plugin and the timer that ends it without them.
+
+    `sign_at` is the last sign that the record holds, `expires_at` when the session expires; both on the store's clock.
+    Nothing is watched or kept any more when it is `stopped`.
+    """
+
+    def __init__(
+        self,
+        owner: ExpiryOwner,
+        *,
+        ttl_s: float,
+        sign_at: float,
+        expires_at: float,
+        clock: Callable[[], float],
+        background: Background,
+    ) -> None:
+        self.expires_at: float = expires_at
+        self._owner = owner
+        self._ttl_s = ttl_s
+        self._sign_at = sign_at
+        self._clock = clock
+        self._background = background
+        self._keeping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.stopped: bool = False
+        self.watch()
+
+    @property
+    def due(self) -> bool:
+        """Is its time over, as far as this process knows."""
+        return not self._owner.attached and self._clock() >= self.expires_at
+
+    def sign(self) -> float:
+        """The plugin has given a sign; the time at which the session now expires."""
+        if self._signs_and_is_late() and not self._keeping and not self.stopped:
+            self._keeping = True
+            self._background.start(self._keep_later(), "session-sign")
+        return self.expires_at
+
+    async def signed(self) -> float:
+        """The same, and a restart will know of it. Raises `StoreError`."""
+        if self._signs_and_is_late():
+            await self._keep()
+        return self.expires_at
+
+    def written(self) -> None:
+        """The record was written a moment ago, with a whole time to live."""
+        self._sign_at = self._clock()
+
+    def lives_on(self, record: Record) -> bool:
+        """Does the session live on when its record is this: another process may have had a sign since."""
+        sign_at = kept_sign(record, self._ttl_s)
+        if sign_at > self._sign_at + _ROUNDING_S:
+            self._sign_at = sign_at
+            self.expires_at = max(self.expires_at, latest_expiry(record, self._ttl_s))
+        return not self.due
+
+    def watch(self, soonest_s: float = _SOONEST_S) -> None:
+        """Look again when the session is due, or, while its plugin is attached, when its next sign is."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.stopped:
+            return
+        left = self._ttl_s * _SIGN_KEPT_EVERY if self._owner.attached else self.expires_at - self._clock()
+        self._timer = asyncio.get_running_loop().call_later(max(left, soonest_s), self._look)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self.stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        if self._owner.attached:
+            self.sign()
+        if self.due:
+            self._background.start(self._expire(), "session-expiry")
+        else:
+            self.watch()
+
+    async def _expire(self) -> None:
+        try:
+            await self._owner.expire()
+        finally:
+            self.watch(_RETRY_S)
+
+    def _signs_and_is_late(self) -> bool:
+        """Take the sign; True where the one that the record holds is too old by now."""
+        now = self._clock()
+        self.expires_at = now + self._ttl_s
+        return abs(now - self._sign_at) >= self._ttl_s * _SIGN_KEPT_EVERY
+
+    async def _keep_later(self) -> None:
+        try:
+            await self._keep()
+        finally:
+            self._keeping = False
+
+    async def _keep(self) -> None:
+        await self._owner.keep_sign(self._ttl_s * REMEMBERED)
+        self.written()
+
+
+def kept_sign(record: Record, ttl_s: float) -> float:
+    """The last sign of the plugin that the record of its session holds."""
+    return (record.expires_at or 0.0) - ttl_s * REMEMBERED
+
+
+def latest_expiry(record: Record, ttl_s: float) -> float:
+    """When the session of a record expires at the latest: its last sign may be newer than the one that is kept."""
+    return (record.expires_at or 0.0) - ttl_s

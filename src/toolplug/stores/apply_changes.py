@@ -1,0 +1,235 @@
+"""Changes of records, and what a batch of them does: the one place where revisions and positions are assigned.
+
+Pure, so that every store decides alike: a store reads the heads, settles, and writes the settlement in one transaction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from toolplug.errors import StoreConflict, StoreMisused
+from toolplug.stores.store import Event
+
+MAX_KEY_BYTES = 512
+MAX_VALUE_BYTES = 64 * 1024 * 1024
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one `Store.commit` asks for; the arguments are those of the protocol."""
+
+    key: str
+    value: bytes | None
+    expected: int | None
+    ttl_s: float | None
+    events: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """What one `Store.extend` asks for; the arguments are those of the protocol."""
+
+    key: str
+    events: tuple[bytes, ...]
+    ttl_s: float | None
+
+
+Change = Commit | Extension
+
+
+def checked_commit(
+    key: str, value: bytes | None, *, expected: int | None, ttl_s: float | None, events: Sequence[bytes]
+) -> Commit:
+    """Return the commit, or raise `StoreMisused` naming the limit that it breaks."""
+    check_key(key)
+    if value is None and events:
+        raise StoreMisused(f"deleting {key!r} takes its events along: commit a last value with the events instead")
+    if value is not None and len(value) > MAX_VALUE_BYTES:
+        raise StoreMisused(f"the value of {key!r} has {len(value)} bytes; a store takes {MAX_VALUE_BYTES}")
+    if expected is not None and expected < 0:
+        raise StoreMisused(f"expected revision {expected} of {key!r}: revisions count from 1, and 0 means no record")
+    _check_ttl(key, ttl_s, without="for ever")
+    return Commit(key=key, value=value, expected=expected, ttl_s=ttl_s, events=_checked_events(key, events))
+
+
+def checked_extension(key: str, *, events: Sequence[bytes], ttl_s: float | None) -> Extension:
+    """Return the extension, or raise `StoreMisused` naming the limit that it breaks."""
+    check_key(key)
+    _check_ttl(key, ttl_s, without="to leave it as it is")
+    return Extension(key=key, events=_checked_events(key, events), ttl_s=ttl_s)
+
+
+def check_key(key: str) -> None:
+    """Raise `StoreMisused` unless every store can hold the key and sort it."""
+    if not key:
+        raise StoreMisused("a key is not empty")
+    check_text(key)
+
+
+def check_text(text: str) -> None:
+    """Raise `StoreMisused` unless the text can stand in a key: it may be empty, as a prefix may."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise StoreMisused(f"key {text!r} is not text: {error.reason}") from error
+    if size > MAX_KEY_BYTES:
+        raise StoreMisused(f"key {text[:40]!r}… has {size} bytes; a store takes {MAX_KEY_BYTES}")
+    if "\x00" in text or "\U0010ffff" in text:
+        raise StoreMisused(f"key {text!r} holds U+0000 or U+10FFFF")
+
+
+def check_count(name: str, count: int) -> None:
+    """Raise `StoreMisused` unless there is at least one."""
+    if count < 1:
+        raise StoreMisused(f"{name} is {count!r}; it is at least 1")
+
+
+def _checked_events(key: str, events: Sequence[bytes]) -> tuple[bytes, ...]:
+    for data in events:
+        if len(data) > MAX_EVENT_BYTES:
+            raise StoreMisused(f"an event of {key!r} has {len(data)} bytes; a store takes {MAX_EVENT_BYTES}")
+    return tuple(events)
+
+
+def _check_ttl(key: str, ttl_s: float | None, *, without: str) -> None:
+    if ttl_s is not None and not (ttl_s > 0 and math.isfinite(ttl_s)):
+        raise StoreMisused(f"time to live {ttl_s!r} of {key!r}: give seconds above 0, or None {without}")
+
+
+class Counters(NamedTuple):
+    """What a store remembers beside its records.
+
+    `removed`: the highest revision that any removed record had; a new record begins above it.
+    `position`: the last position given out, to an event or to the beginning of a log.
+    """
+
+    removed: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A stored record without its value.
+
+    `origin`: the position of its log before the first event. `position`: of the last event. `appended`: how many
+    events the log ever took, the dropped ones too.
+    """
+
+    revision: int
+    expires_at: float | None
+    origin: int
+    position: int
+    appended: int
+
+    def alive(self, now: float) -> bool:
+        """Whether the record has not expired."""
+        return self.expires_at is None or self.expires_at > now
+
+
+@dataclass(slots=True, kw_only=True)
+class Settlement:
+    """What must be written, in this order: `removed` (with their logs), then `heads`, `values`, `appended`, `counters`.
+
+    `heads` are those of all records that changed, `values` those that did. `answers` stand in the order of the changes:
+    the record's revision then, 0 where there is none, or the conflict of that change, which touches no other.
+    """
+
+    counters: Counters
+    answers: list[int | StoreConflict] = field(default_factory=list[int | StoreConflict])
+    removed: set[str] = field(default_factory=set[str])
+    heads: dict[str, Head] = field(default_factory=dict[str, Head])
+    values: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    appended: dict[str, list[Event]] = field(default_factory=dict[str, list[Event]])
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has to be written."""
+        return not (self.removed or self.heads)
+
+    @property
+    def touched(self) -> Iterable[str]:
+        """The keys whose logs changed or went."""
+        return self.removed | self.appended.keys()
+
+
+def settle(changes: Sequence[Change], stored: Mapping[str, Head], counters: Counters, *, now: float) -> Settlement:
+    """Decide each change in turn, each seeing those before it.
+
+    `stored`: the heads of all records that the changes name, as far as there are any, and of any others that may have
+    expired: an expired record is removed first, whether or not a change names it.
+    """
+    settlement = Settlement(counters=counters)
+    for key, head in stored.items():
+        if not head.alive(now):
+            _remove(settlement, key, head.revision)
+    for change in changes:
+        head = _current(settlement, stored, change.key)
+        if isinstance(change, Commit):
+            settlement.answers.append(_commit(settlement, change, head, now))
+        else:
+            settlement.answers.append(_extend(settlement, change, head, now))
+    return settlement
+
+
+def _current(settlement: Settlement, stored: Mapping[str, Head], key: str) -> Head | None:
+    if key in settlement.heads:
+        return settlement.heads[key]
+    return None if key in settlement.removed else stored.get(key)
+
+
+def _remove(settlement: Settlement, key: str, revision: int) -> None:
+    settlement.removed.add(key)
+    settlement.heads.pop(key, None)
+    settlement.values.pop(key, None)
+    settlement.appended.pop(key, None)
+    settlement.counters = settlement.counters._replace(removed=max(settlement.counters.removed, revision))
+
+
+def _commit(settlement: Settlement, change: Commit, head: Head | None, now: float) -> int | StoreConflict:
+    actual = head.revision if head else 0
+    if change.expected is not None and change.expected != actual:
+        return StoreConflict(change.key, expected=change.expected, actual=actual)
+    if change.value is not None:
+        return _write(settlement, change, change.value, head, now)
+    if head is None:
+        return 0
+    _remove(settlement, change.key, head.revision + 1)
+    return head.revision + 1
+
+
+def _write(settlement: Settlement, change: Commit, value: bytes, head: Head | None, now: float) -> int:
+    if head is None:
+        removed, position = settlement.counters
+        position += 1
+        settlement.counters = Counters(removed, position)
+        head = Head(revision=removed, expires_at=None, origin=position, position=position, appended=0)
+    head = _append(settlement, change, head)
+    head = replace(head, revision=head.revision + 1, expires_at=None if change.ttl_s is None else now + change.ttl_s)
+    settlement.heads[change.key] = head
+    settlement.values[change.key] = value
+    return head.revision
+
+
+def _extend(settlement: Settlement, change: Extension, head: Head | None, now: float) -> int:
+    if head is None:
+        return 0
+    if change.ttl_s is not None:
+        head = replace(head, expires_at=now + change.ttl_s)
+    if change.events or change.ttl_s is not None:
+        settlement.heads[change.key] = _append(settlement, change, head)
+    return head.revision
+
+
+def _append(settlement: Settlement, change: Change, head: Head) -> Head:
+    if not change.events:
+        return head
+    removed, position = settlement.counters
+    entries = [Event(at, data) for at, data in enumerate(change.events, position + 1)]
+    settlement.appended.setdefault(change.key, []).extend(entries)
+    position = entries[-1].id
+    settlement.counters = Counters(removed, position)
+    return replace(head, position=position, appended=head.appended + len(entries))
