@@ -221,7 +221,7 @@ async def call_tool(host: Host, exchange: Exchange) -> None:
         idempotency_key=key,
         approval=body.approval,
         options=checked_options(executor, body.name, body.options) if body.options else EMPTY,
-        trace=exchange.request_id,
+        request_id=exchange.request_id,
     )
     await answer_call(exchange, executor, ToolCall(call_id(body.id, context), body.name, body.arguments), context)
 

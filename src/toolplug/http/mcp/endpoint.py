@@ -31,13 +31,13 @@ from toolplug.mcp.server_endpoint import (
     INVALID_REQUEST,
     LISTEN,
     Caller,
+    McpServerEndpoint,
     Message,
     Notify,
     Reply,
-    Speaker,
     refusal,
 )
-from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.first_use import LazyExecutor
 
 
 def _nobody(catalog: Catalog) -> None:
@@ -57,10 +57,10 @@ async def caller_of(host: Host, exchange: Exchange, known: Handshake | None = No
     principal, agent, code = exchange.principal, agent_of(exchange), exchange.params.get("code")
     executor = await executor_of(host, principal, agent, code, within=known)
     since = None if known is None else known.seen
-    followed = executor.listing if isinstance(executor, FirstUse) else executor
+    followed = executor.listing if isinstance(executor, LazyExecutor) else executor
     return Caller(
         executor=executor,
-        context=CallContext(principal=principal, session=code, agent=agent, trace=exchange.request_id),
+        context=CallContext(principal=principal, session=code, agent=agent, request_id=exchange.request_id),
         catalog=lambda: catalog_of(host, principal, agent, code, within=known),
         watch=lambda: host.mcp.announcer.watch(followed, of=code, since=since),
         listed=_nobody if known is None else known.listed,
@@ -143,7 +143,7 @@ async def mcp_end(host: Host, exchange: Exchange) -> None:
     await exchange.answer_done()
 
 
-async def speaker_of(host: Host) -> Speaker:
+async def speaker_of(host: Host) -> McpServerEndpoint:
     """What speaks the protocol. Raises `HttpProblem` where the package for it is not installed."""
     try:
         return await host.mcp.speaker()
@@ -158,7 +158,7 @@ def accepts(exchange: Exchange, kinds: tuple[bytes, ...]) -> bool:
     return given is None or any(kind.partition(b";")[0].strip().lower() in kinds for kind in given.split(b","))
 
 
-async def _answer_stateless(host: Host, exchange: Exchange, speaker: Speaker, message: Message) -> None:
+async def _answer_stateless(host: Host, exchange: Exchange, speaker: McpServerEndpoint, message: Message) -> None:
     headers = exchange.scope["headers"]
     client = speaker.stateless_client(message, headers)
     if isinstance(client, Reply):
@@ -178,8 +178,8 @@ async def _answer_stateless(host: Host, exchange: Exchange, speaker: Speaker, me
         await out.end(await out.reply(speaker.answer(message, client, caller, out.notify, headers)))
 
 
-async def _greet(host: Host, exchange: Exchange, speaker: Speaker, message: Message) -> None:
-    reply, client = await speaker.greet(message, await caller_of(host, exchange))
+async def _greet(host: Host, exchange: Exchange, speaker: McpServerEndpoint, message: Message) -> None:
+    reply, client = await speaker.initialize(message, await caller_of(host, exchange))
     if client is None:
         await _answer(exchange, reply)
         return
@@ -187,7 +187,7 @@ async def _greet(host: Host, exchange: Exchange, speaker: Speaker, message: Mess
     await exchange.answer(reply.status, reply.body, headers=[(SESSION_HEADER, handshake.id.encode())])
 
 
-async def _answer_known(host: Host, exchange: Exchange, speaker: Speaker, message: Message) -> None:
+async def _answer_known(host: Host, exchange: Exchange, speaker: McpServerEndpoint, message: Message) -> None:
     """What a client that has introduced itself sends; a hang-up is no cancellation in its era."""
     known = _known(host, exchange, message)
     if isinstance(known, Reply):

@@ -125,7 +125,7 @@ async def call_in_session(host: Host, exchange: Exchange) -> None:
         deadline=deadline(body.timeout_ms),
         idempotency_key=key,
         approval=body.approval,
-        trace=exchange.request_id,
+        request_id=exchange.request_id,
     )
     call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
     if body.wait:
