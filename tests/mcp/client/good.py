@@ -22,6 +22,7 @@ def made() -> MCPServer:
     """The server: `add`, `region` with an argument in a header, `wait`, `ends` and `grow`."""
     server = MCPServer("good")
     ended: list[str] = []
+    news = anyio.Event()
 
     @server.tool()
     def add(a: int, b: int) -> dict[str, int]:
@@ -38,13 +39,13 @@ def made() -> MCPServer:
             await anyio.sleep_forever()
         finally:
             ended.append("wait")
+            news.set()
         return "never"
 
     @server.tool()
     async def ends() -> list[str]:
         with anyio.fail_after(20):
-            while not ended:
-                await anyio.sleep(0.01)
+            await news.wait()
         return ended
 
     @server.tool()
