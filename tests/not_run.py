@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ INSTALL: Mapping[str, str] = {
 """Executable that a test needs → the line that installs it."""
 
 _NOT_RUN = pytest.StashKey[list[tuple[str, str]]]()
+_OF_A_WORKER = "toolplug_not_run"
 
 
 def missing() -> dict[str, str]:
@@ -60,8 +62,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"NOT RUN {nodeid}: {tool} is missing: {INSTALL[tool]}")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes the list over from a worker of pytest-xdist; each of them has collected everything and has the same one."""
+    left_out = [(nodeid, tool) for nodeid, tool in getattr(node, "workeroutput", {}).get(_OF_A_WORKER, [])]
+    node.config.stash[_NOT_RUN] = left_out or node.config.stash.get(_NOT_RUN, [])
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails a run in which everything must be there (`TOOLPLUG_CI=1`)."""
+    """Fails a run in which everything must be there (`TOOLPLUG_CI=1`); a worker hands its list on."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output[_OF_A_WORKER] = session.config.stash.get(_NOT_RUN, [])
+        return
     everything_must_run = os.environ.get("TOOLPLUG_CI") == "1"
     green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     if everything_must_run and session.config.stash.get(_NOT_RUN, []) and session.exitstatus in green:

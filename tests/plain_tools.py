@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import NO_HINTS, Hosted, Note, ToolDefinition, ToolHints
 from toolplug.catalog.plan import Gate, Plan, Target, Tool
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.task_runner import TaskRunner
 
 OBJECT: Mapping[str, object] = {"type": "object", "properties": {}}
 
@@ -25,7 +25,7 @@ def plain_tool(
     notes: tuple[Note, ...] = (),
     hosted: Hosted | None = None,
     gates: tuple[Gate, ...] = (),
-    lanes: Lanes | None = None,
+    runner: TaskRunner | None = None,
 ) -> Tool:
     """A tool of a native provider that answers `<source>:<its own name>`."""
     definition = ToolDefinition(
@@ -37,15 +37,15 @@ def plain_tool(
         notes=notes,
         hosted=hosted,
     ).owned_by("native", source)
-    ledger = Ledger()
+    accounting = CallAccounting()
     plan = Plan(
         ref=definition.ref,
         target=_answers(f"{source}:{name}"),
         schema=definition.parameters,
         switch=SourceSwitch(),
-        series=ledger.series(source, name),
-        brake=ledger.abandoned("native", source),
-        carrier=lanes or Lanes(),
+        counters=accounting.counters(source, name),
+        abandoned=accounting.abandoned("native", source),
+        runner=runner or TaskRunner(),
         timeout_s=5.0,
         max_result_bytes=1024,
         gates=gates,

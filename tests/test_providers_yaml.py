@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.requirement_table import ROOT
 
+pytestmark = pytest.mark.process
+
 TOOLPLUG = Path(sys.executable).with_name("toolplug")
 
 

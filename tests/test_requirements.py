@@ -19,12 +19,14 @@ def coverage() -> Coverage:
     return lay_together(read_rows(), collect_links())
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I2-1-table")
 def test_every_row_of_a_built_part_is_shown(coverage: Coverage) -> None:
     if coverage.missing:
         pytest.fail(f"no test names these rows:\n{grouped(coverage.missing)}\n{counts(coverage)}", pytrace=False)
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I2-1-table")
 def test_every_requirement_that_a_test_names_is_a_row(coverage: Coverage) -> None:
     known = [row.id for row in coverage.rows]
@@ -36,11 +38,13 @@ def test_every_requirement_that_a_test_names_is_a_row(coverage: Coverage) -> Non
         pytest.fail("these are no rows of tests/requirements.toml:\n" + "\n".join(lines), pytrace=False)
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I2-1-table")
 def test_no_row_stands_twice(coverage: Coverage) -> None:
     assert coverage.doubled == []
 
 
+@pytest.mark.process
 def test_every_row_has_a_well_formed_id_a_source_a_sentence_and_a_known_part(coverage: Coverage) -> None:
     for row in coverage.rows:
         assert re.fullmatch(r"[A-Z][A-Z0-9]*(-[A-Za-z0-9]+)+", row.id), row
@@ -54,6 +58,7 @@ TIMES = {"DYN-AC-9", "DYN-OQ-4", "C-6-numbers"}
 """Rows of the documents that name a time: no test may measure one."""
 
 
+@pytest.mark.process
 def test_only_numbers_are_shown_by_something_else_than_a_test(coverage: Coverage) -> None:
     assert [
         row.id for row in coverage.rows if row.shown_by and not row.id.startswith(NUMBERS) and row.id not in TIMES

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
 from toolplug.config.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
-from toolplug.execution.policies import DEFAULT_POLICY, ToolRule
+from toolplug.execution.plans import DEFAULT_POLICY, ToolRule
 from toolplug.execution.resolved_limits import (
     DEFAULT_BLOCKING,
     DEFAULT_DRAIN_S,

@@ -10,9 +10,9 @@ from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.discovery.record import NEVER, DiscoveryRecord, ServerName, Status
-from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallMetrics, Ledger
+from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.plans import CallServices
 from toolplug.host.servers.running import ADDED, ServerMetrics
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.sessions.plans import Planner
@@ -54,16 +54,16 @@ def metrics_page() -> str:
 
 def _families() -> Iterable[Metric]:
     """Every family, each with a sample."""
-    ledger = Ledger()
-    ledger.series("p", "t").ended["success"] = 1
-    ledger.route("p", "GET", "/").record("200", 0.0)
-    ledger.refused("authentication_required")
+    accounting = CallAccounting()
+    accounting.counters("p", "t").ended["success"] = 1
+    accounting.route("p", "GET", "/").record("200", 0.0)
+    accounting.refused("authentication_required")
     broken = ProviderCollectors(lambda: [Collected("p", False, [_Broken()])], DEFAULT_NAMESPACE)
-    return [*CallMetrics(ledger).collect(), *broken.collect(), *_session_families(ledger), *_server_families()]
+    return [*CallMetrics(accounting).collect(), *broken.collect(), *_session_families(), *_server_families()]
 
 
-def _session_families(ledger: Ledger) -> Iterable[Metric]:
-    sessions = Sessions(MemoryStore(), Planner(ledger, Lanes()), _Alone(), limits=SessionLimits())
+def _session_families() -> Iterable[Metric]:
+    sessions = Sessions(MemoryStore(), Planner(CallServices()), _Alone(), limits=SessionLimits())
     counters = sessions.counters
     counters.changes["register", "done"] = 1
     for counted in (counters.ended, counters.events, counters.resyncs, counters.relayed.ended):

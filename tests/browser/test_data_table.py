@@ -16,7 +16,12 @@ from tests.browser.conftest import configuration
 from tests.browser.host import Caller
 from tests.cli.process import serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium"), pytest.mark.requirement("I3-5-browser-example")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.browser,
+    pytest.mark.needs("chromium"),
+    pytest.mark.requirement("I3-5-browser-example"),
+]
 
 WITHOUT_ROWS = {"add_rows"}
 WITH_ROWS = {"add_rows", "describe", "draw_chart", "select"}

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from playwright.async_api import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium"), pytest.mark.requirement("I3-5-browser-stream")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.browser,
+    pytest.mark.needs("chromium"),
+    pytest.mark.requirement("I3-5-browser-stream"),
+]
 
 READ = """
 async ([module, pieces]) => {

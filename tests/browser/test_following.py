@@ -9,7 +9,12 @@ from playwright.async_api import Page, Route
 from tests.browser.host import Caller
 from tests.browser.lender import Lender
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium"), pytest.mark.requirement("I3-5-browser-follow")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.browser,
+    pytest.mark.needs("chromium"),
+    pytest.mark.requirement("I3-5-browser-follow"),
+]
 
 FOLLOW = """
 async ([module, code]) => {

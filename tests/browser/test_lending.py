@@ -11,7 +11,12 @@ from playwright.async_api import Page, Route
 from tests.browser.host import PATIENCE_S, Caller
 from tests.browser.lender import Lender
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium"), pytest.mark.requirement("I3-5-browser-lend")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.browser,
+    pytest.mark.needs("chromium"),
+    pytest.mark.requirement("I3-5-browser-lend"),
+]
 
 READABLE = {"Access-Control-Allow-Origin": "*"}
 NUMBER = {"type": "object", "properties": {"value": {"type": "number"}}, "required": ["value"]}

@@ -17,7 +17,7 @@ from toolplug.catalog.definition import Note, ToolHints
 from toolplug.catalog.layers import layered
 from toolplug.catalog.plan import Tool
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.policies import PolicyGate, ScopeGate, TenantsGate
+from toolplug.execution.plans import PolicyGate, ScopeGate, TenantsGate
 
 READ = plain_tool("read", source="files")
 WRITE = plain_tool("write", source="files", gates=(TenantsGate(frozenset({"t1"}), "providers.yaml:3"),))

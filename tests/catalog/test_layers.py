@@ -18,7 +18,7 @@ from toolplug.catalog.plan import Gate, Tool
 from toolplug.catalog.render import Dialect
 from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.policies import PolicyGate, TenantsGate
+from toolplug.execution.plans import PolicyGate, TenantsGate
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic", "mcp")
 T1, T2 = Principal(tenant="t1"), Principal(tenant="t2")

@@ -66,6 +66,7 @@ def test_another_order_of_tools_and_prefixes_renames_none(names: list[str], orde
     assert all(tool.definition.wire == wires.get(name, wire_name(name)) for name, tool in after.items())
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-1-wire-alone", "I4-wire-stable")
 def test_another_process_gives_the_same_wire_names() -> None:
     names = ["read", "fs.read", "fs.a/b", "fs__read", "é" * 90, "read_-abcdefgh", "x" * 70]

@@ -87,6 +87,7 @@ def test_what_cannot_be_changes_nothing_and_says_what_would_be_right(run: Run, w
     assert run("agents", "list", "--json").codes == ["wrong_value"]
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.requirement("I4-cli-agents", "C-7-allowlist-revoked", "I4-two-processes")
 async def test_a_revocation_by_another_process_lets_running_calls_finish_and_holds_for_the_next(

@@ -38,6 +38,7 @@ SHOW = """
 """
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-10-call", "C-10-stderr")
 def test_a_tool_answers_on_stdout_without_server(tmp_path: Path, write: Callable[..., Path]) -> None:
     write(HELLO)
@@ -84,6 +85,7 @@ def test_the_caller_is_the_operator_with_all_scopes_in_the_tenant_of_choice(
     assert run("call", "caller", "--tenant", "t7", "--json").json["structured"]["tenant"] == "t7"
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-fact-serve-shutdown")
 def test_a_tool_that_will_not_go_does_not_keep_the_command(tmp_path: Path, write: Callable[..., Path]) -> None:
     site = tmp_path / "site"

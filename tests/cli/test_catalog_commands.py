@@ -94,6 +94,7 @@ def test_what_stops_a_host_is_told_also_where_it_stands_among_the_servers(run: R
         assert (done.code, done.codes) == (1, ["duplicate_key"]), line
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-10-providers", "I2-done-wheel-listed", "C-10-config")
 def test_an_installed_package_is_listed_with_the_yaml_to_paste_also_without_a_configuration(tmp_path: Path) -> None:
     site = tmp_path / "site"

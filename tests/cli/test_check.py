@@ -22,6 +22,7 @@ limts: {}
 """
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-10-check", "C-2-all-problems", "H-configuration-all-at-once", "C-10-exit-codes")
 def test_every_problem_of_a_file_is_reported_at_once_and_the_exit_code_is_1(tmp_path: Path) -> None:
     (tmp_path / "providers.yaml").write_text(WRONG)

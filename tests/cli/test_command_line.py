@@ -78,6 +78,7 @@ def test_the_bare_command_shows_the_help_and_exits_2(run: Run) -> None:
     assert run().code == 2
 
 
+@pytest.mark.process
 def test_a_command_loads_no_server() -> None:
     code = "import sys; from toolplug.cli.main import main; main(['call', '--help']); print('uvicorn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150)

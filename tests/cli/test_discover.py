@@ -25,7 +25,7 @@ class Loud(FunctionProvider):
         Path("started").touch()
 """
 
-pytestmark = pytest.mark.requirement("C-10-discover")
+pytestmark = [pytest.mark.requirement("C-10-discover"), pytest.mark.process]
 
 
 def config(servers: object, *, store: str = "sqlite:///./state.db", **sections: object) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from weakref import ref
+
+import pytest
 
 from toolplug.cli.serving.over_http import THRESHOLDS, rarely_collected
 
@@ -13,6 +16,13 @@ class Knot:
 
     def __init__(self) -> None:
         self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def frozen_again() -> Iterator[None]:
+    """Freezes again what the run had frozen (`tests/conftest.py`)."""
+    yield
+    gc.freeze()
 
 
 def test_what_stands_at_the_start_is_left_alone_while_it_serves() -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.cli.process import PATIENCE_S, serving, toolplug
 from tests.providers.fake_distribution import install, provides
 
+pytestmark = pytest.mark.process
+
 LEAVING = """
     import asyncio
     import multiprocessing

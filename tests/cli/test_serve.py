@@ -16,6 +16,8 @@ import pytest
 from tests.cli.process import PATIENCE_S, Serving, serving, toolplug
 from tests.providers.fake_distribution import install, provides
 
+pytestmark = pytest.mark.process
+
 HELLO = "providers: {hello: {enabled: true}}"
 
 STUBBORN = """

@@ -20,7 +20,7 @@ from tests.http.served import served
 
 from toolplug import open_host
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-10-sessions")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("C-10-sessions")]
 
 Write = Callable[..., Path]
 

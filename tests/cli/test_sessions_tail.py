@@ -94,6 +94,7 @@ def test_a_position_that_the_log_does_not_hold_is_said(run: Run, config: Path) -
     assert run("sessions", "tail", code, "--after", "-1").code == 2
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.requirement("C-10-sessions", "I3-6-cli", "DYN-UX-debug")
 async def test_events_are_told_as_they_come_until_the_session_ends(config: Path, tmp_path: Path) -> None:
@@ -116,6 +117,7 @@ async def test_events_are_told_as_they_come_until_the_session_ends(config: Path,
         assert (process.returncode, out, err.decode()) == (0, b"", f"{ENDED}\n")
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.requirement("C-10-sessions", "C-10-exit-codes")
 async def test_ctrl_c_is_a_good_end(config: Path, tmp_path: Path) -> None:

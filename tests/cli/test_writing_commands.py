@@ -87,6 +87,7 @@ def schema(tmp_path: Path) -> Callable[[], Any]:
     return taken
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-10-schema", "C-10-schema-child")
 def test_the_schema_takes_right_files_and_refuses_wrong_ones(schema: Callable[[], Any]) -> None:
     taken = schema()
@@ -124,6 +125,7 @@ def test_the_schema_takes_right_files_and_refuses_wrong_ones(schema: Callable[[]
     assert "not known" in taken["$defs"]["provider.gone"]["description"]
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-10-schema-alone")
 def test_no_other_command_imports_what_the_configuration_does_not_name(
     tmp_path: Path, write: Write, schema: Callable[[], Any]
@@ -138,6 +140,7 @@ def test_no_other_command_imports_what_the_configuration_does_not_name(
     assert (site / "imported").exists()
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-10-schema-child")
 def test_the_schema_is_written_beside_the_configuration(run: Run, write: Write, tmp_path: Path) -> None:
     write("providers: {hello: {}}")
@@ -149,6 +152,7 @@ def test_the_schema_is_written_beside_the_configuration(run: Run, write: Write, 
     assert run("schema", "-o", "-").json == written
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-10-new-provider")
 def test_a_new_package_passes_its_own_tests_at_once(run: Run, tmp_path: Path) -> None:
     done = run("new-provider", "unit-prices", "--json")

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 from tests.client.scripted_host import WAIT_S, ScriptedHost, Stream
 
-from toolplug.client import Application, Pace
+from toolplug.client import Application, Backoff
 
-QUICK = Pace(first_s=0.01, longest_s=0.05, gather_s=0.001)
+QUICK = Backoff(first_s=0.01, longest_s=0.05, gather_s=0.001)
 """A pace at which tests do not wait."""
 
 
@@ -22,7 +22,7 @@ class Row(BaseModel):
 
 
 def application(host: ScriptedHost, **options: Any) -> Application:
-    return Application(host.url, **{"plugin_type": "table", "pace": QUICK, **options})
+    return Application(host.url, **{"plugin_type": "table", "backoff": QUICK, **options})
 
 
 def waiting(app: Application) -> tuple[asyncio.Event, asyncio.Event]:

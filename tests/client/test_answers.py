@@ -16,7 +16,7 @@ from tests.http.jumping_loop import Jump, on_jumping_loop
 
 from toolplug import CallContext, ToolError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 async def test_a_call_reaches_the_function_with_values_of_its_own_types(host: ScriptedHost) -> None:
@@ -142,11 +142,11 @@ async def test_a_result_whose_own_code_fails_is_masked(host: ScriptedHost) -> No
 
 
 def test_a_call_that_nobody_can_wait_for_any_more_is_given_up() -> None:
-    pace = replace(QUICK, silence_s=2 * QUICK.call_s)
+    backoff = replace(QUICK, silence_s=2 * QUICK.call_s)
 
     async def scenario(jump: Jump) -> None:
         async with ScriptedHost().listening() as host:
-            app = application(host, pace=pace)
+            app = application(host, backoff=backoff)
             began, cancelled = waiting(app)
 
             @app.tool
@@ -156,7 +156,7 @@ def test_a_call_that_nobody_can_wait_for_any_more_is_given_up() -> None:
             async with entered(app, host) as stream:
                 await stream.request("r1", "wait")
                 await waited(began)
-                jump(pace.call_s)
+                jump(backoff.call_s)
                 await waited(cancelled)
                 await stream.request("r2", "ping")
                 assert await host.result() == {"id": "r2", "result": "pong"}

@@ -6,13 +6,14 @@ import pytest
 from tests.client.scripted_host import CODE, TOKEN, Said, ScriptedHost, refused
 from tests.client.stage import Row, application, entered, waited, waiting
 
-from toolplug.client import Application, HostRefused, HostUnreachable, Pace, SessionOver
+from toolplug.client import Application, Backoff, HostRefused, HostUnreachable, SessionOver
 
 pytestmark = pytest.mark.anyio
 
 OVER = {"code": "session_ended", "message": "the session was ended"}
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-12-client", "I3-5-python-client")
 async def test_entering_creates_a_session_and_registers_functions_as_tools(host: ScriptedHost) -> None:
     app = application(host, api_key="alice-key", ttl_s=60)
@@ -47,6 +48,7 @@ async def test_entering_creates_a_session_and_registers_functions_as_tools(host:
         app.code  # noqa: B018
 
 
+@pytest.mark.process
 async def test_the_end_of_the_session_cancels_what_runs(host: ScriptedHost) -> None:
     app = application(host)
     began, cancelled = waiting(app)
@@ -68,6 +70,7 @@ async def left_when_it_was_over(app: Application, host: ScriptedHost, error: Exc
             raise error
 
 
+@pytest.mark.process
 async def test_leaving_says_why_the_session_was_over_where_nobody_was_told(host: ScriptedHost) -> None:
     with pytest.raises(SessionOver, match="the session was ended"):
         await left_when_it_was_over(application(host), host)
@@ -75,6 +78,7 @@ async def test_leaving_says_why_the_session_was_over_where_nobody_was_told(host:
         await left_when_it_was_over(application(host), host, LookupError())
 
 
+@pytest.mark.process
 async def test_without_a_host_entering_fails_at_once(host: ScriptedHost) -> None:
     host.says(
         "sessions", Said(0), Said(200, b"<html>"), refused(503, "starting", "it starts"), refused(401, "no", "who")
@@ -97,6 +101,7 @@ def test_a_url_that_no_host_has_is_told_at_once(url: str) -> None:
         Application(url, plugin_type="table")
 
 
+@pytest.mark.process
 async def test_a_registration_that_fails_ends_the_session_that_was_created(host: ScriptedHost) -> None:
     failed = [{"toolName": "a", "error": "shadows a tool of the host", "recoverable": True}]
     said = {"error": {"code": "registration_failed", "message": "no tool was taken"}, "failedTools": failed}
@@ -107,6 +112,7 @@ async def test_a_registration_that_fails_ends_the_session_that_was_created(host:
     assert [heard.method for heard in host.heard] == ["POST", "POST", "DELETE"]
 
 
+@pytest.mark.process
 async def test_a_session_that_is_kept_outlives_its_application_but_no_failed_registration(host: ScriptedHost) -> None:
     app = application(host, keep=True)
     async with entered(app, host):
@@ -119,6 +125,7 @@ async def test_a_session_that_is_kept_outlives_its_application_but_no_failed_reg
     assert host.heard[-1].method == "DELETE"
 
 
+@pytest.mark.process
 async def test_it_may_be_entered_again_but_not_twice(host: ScriptedHost) -> None:
     app = application(host)
     for _ in range(2):
@@ -135,4 +142,4 @@ def test_no_secret_stands_in_what_is_shown_of_it() -> None:
 
 
 def test_a_pace_is_honest_by_default() -> None:
-    assert Pace() == Pace(first_s=0.5, longest_s=30.0, silence_s=45.0, gather_s=0.02, answer_s=30.0, call_s=300.0)
+    assert Backoff() == Backoff(first_s=0.5, longest_s=30.0, silence_s=45.0, gather_s=0.02, answer_s=30.0, call_s=300.0)

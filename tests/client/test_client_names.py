@@ -17,13 +17,13 @@ OWN = {f"toolplug.{part}" for part in ("catalog", "client", "config", "errors", 
 def test_every_public_name_is_there_and_says_what_it_is() -> None:
     assert client.__all__ == [
         "Application",
+        "Backoff",
         "Capability",
         "Environment",
         "HostError",
         "HostRefused",
         "HostUnreachable",
         "OfferedTool",
-        "Pace",
         "Requirement",
         "SessionOver",
         "Snapshot",
@@ -36,6 +36,7 @@ def test_every_public_name_is_there_and_says_what_it_is() -> None:
     assert [name for name in client.__all__ if not getattr(client, name).__doc__] == []
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-12-client")
 def test_importing_it_loads_nothing_of_the_host() -> None:
     code = "import json, sys, toolplug.client; print(json.dumps(sorted(sys.modules)))"

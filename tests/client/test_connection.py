@@ -11,7 +11,7 @@ from tests.client.stage import QUICK, application, entered, waited
 
 from toolplug.client import SessionOver
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.mark.requirement("I3-5-python-client")
@@ -92,7 +92,7 @@ async def test_events_of_other_names_and_other_keys_are_passed_over(host: Script
 
 
 async def test_a_stream_that_falls_silent_is_opened_again(host: ScriptedHost) -> None:
-    async with entered(application(host, pace=replace(QUICK, silence_s=0.05)), host):
+    async with entered(application(host, backoff=replace(QUICK, silence_s=0.05)), host):
         await host.stream()
 
 

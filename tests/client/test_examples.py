@@ -21,7 +21,7 @@ from toolplug.client import Snapshot, ToolsChanged, watch
 from toolplug.client.events import Change
 from toolplug.http import create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ async def test_the_tools_of_an_application_follow_its_state(url: str) -> None:
     async with (
         AsyncClient(base_url=url, timeout=WAIT_S) as client,
         running("data_analysis_app", url, client) as table,
-        aclosing(watch(url, table.code, pace=QUICK)) as changes,
+        aclosing(watch(url, table.code, backoff=QUICK)) as changes,
     ):
         followed = Followed(changes)
         await followed.until_tool("summarize", is_there=False)
@@ -135,7 +135,7 @@ async def test_a_tool_is_there_while_its_thread_is_open(url: str) -> None:
     async with (
         AsyncClient(base_url=url, timeout=WAIT_S) as client,
         running("messaging_app", url, client) as chat,
-        aclosing(watch(url, chat.code, pace=QUICK)) as changes,
+        aclosing(watch(url, chat.code, backoff=QUICK)) as changes,
     ):
         followed = Followed(changes)
         await chat.call("add", text="hello")

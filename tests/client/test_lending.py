@@ -14,7 +14,7 @@ from tests.client.stage import QUICK, application, entered
 
 from toolplug.client import Application, Capability, Environment, HostRefused, SessionOver, Tool
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 def tool(name: str, description: str = "") -> Tool:
@@ -216,7 +216,7 @@ async def test_a_host_that_is_away_gets_the_change_when_it_is_back(host: Scripte
 
 
 def joining(host: ScriptedHost, **options: Any) -> Application:
-    return Application.joining(host.url, code=CODE, token=TOKEN, plugin_type="table", pace=QUICK, **options)
+    return Application.joining(host.url, code=CODE, token=TOKEN, plugin_type="table", backoff=QUICK, **options)
 
 
 @pytest.mark.requirement("DYN-plugin-diff")
@@ -272,7 +272,7 @@ async def test_capabilities_and_environment_are_told_as_the_host_reads_them(host
 
 
 async def test_a_change_after_the_end_is_told_to_whoever_waits_for_it(host: ScriptedHost) -> None:
-    app = application(host, pace=replace(QUICK, gather_s=60.0))
+    app = application(host, backoff=replace(QUICK, gather_s=60.0))
     async with entered(app, host) as stream:
         app.add(tool("one"))
         waiting = asyncio.create_task(app.settled())

@@ -10,12 +10,12 @@ import pytest
 from httpx2 import AsyncByteStream, AsyncClient, MockTransport, Request, Response
 from tests.virtual_time import VirtualLoop
 
-from toolplug.client import Pace
+from toolplug.client import Backoff
 from toolplug.client.events import EventStream
 from toolplug.client.host_requests import HostRequests
 
 HOUR_S = 3600.0
-PACE = Pace()
+BACKOFF = Backoff()
 
 
 class Lasting(AsyncByteStream):
@@ -38,8 +38,8 @@ async def opened_in_an_hour(lasts_s: float) -> int:
         return Response(200, headers={"Content-Type": "text/event-stream"}, stream=Lasting(lasts_s))
 
     async with AsyncClient(transport=MockTransport(answer)) as http:
-        host = HostRequests(http, "http://host", None, PACE.answer_s)
-        events = EventStream[object](host, "/stream", {"heartbeat": bytes}, PACE).events()
+        host = HostRequests(http, "http://host", None, BACKOFF.answer_s)
+        events = EventStream[object](host, "/stream", {"heartbeat": bytes}, BACKOFF).events()
         async with aclosing(events):
             while asyncio.get_running_loop().time() < HOUR_S:
                 await anext(events)

@@ -33,7 +33,7 @@ from toolplug.http import create_app
 
 __all__ = ["config", "package", "sample_package"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def alice(url: str) -> AsyncIterator[AsyncClient]:
 
 
 def table(url: str, **options: Any) -> Application:
-    return Application(url, **{"plugin_type": "table", "api_key": "alice-key", "pace": QUICK, **options})
+    return Application(url, **{"plugin_type": "table", "api_key": "alice-key", "backoff": QUICK, **options})
 
 
 async def called(client: AsyncClient, code: str, name: str, **body: Any) -> dict[str, Any]:
@@ -105,7 +105,7 @@ async def test_a_watcher_hears_what_an_application_changes_and_nothing_where_not
     async def select(row: int) -> None:
         """Select a row."""
 
-    async with app, aclosing(watch(url, app.code, api_key="alice-key", pace=QUICK)) as changes:
+    async with app, aclosing(watch(url, app.code, api_key="alice-key", backoff=QUICK)) as changes:
         snapshot = await anext(changes)
         assert isinstance(snapshot, Snapshot)
         assert [tool.name for tool in snapshot.tools] == ["describe"]
@@ -136,7 +136,7 @@ async def test_an_application_that_comes_back_finds_its_session_as_it_left_it(ur
         "plugin_type": "table",
         "capabilities": [Capability(type="storage", resources=({"rows": 2},))],
         "environment": Environment(version="2", context_info={"locale": "de"}),
-        "pace": QUICK,
+        "backoff": QUICK,
     }
 
     async def describe() -> str:
@@ -229,7 +229,7 @@ async def to_the_end(changes: AsyncGenerator[Change]) -> None:
 
 
 async def test_a_session_that_somebody_ends_is_over_for_its_application(url: str, alice: AsyncClient) -> None:
-    async with table(url) as app, aclosing(watch(url, app.code, api_key="alice-key", pace=QUICK)) as changes:
+    async with table(url) as app, aclosing(watch(url, app.code, api_key="alice-key", backoff=QUICK)) as changes:
         await anext(changes)
         await alice.delete(f"/api/sessions/{app.code}")
         with pytest.raises(SessionOver) as raised:
@@ -254,7 +254,7 @@ async def test_a_host_that_restarts_finds_its_applications_again_and_they_find_i
             app = table(url, api_key=None)
             app.tool(name="ping")(ping)
             await stack.enter_async_context(app)
-            changes = await stack.enter_async_context(aclosing(watch(url, app.code, pace=QUICK)))
+            changes = await stack.enter_async_context(aclosing(watch(url, app.code, backoff=QUICK)))
             await anext(changes)
         app.tool(name="again")(ping)
         with host(port):
@@ -278,7 +278,7 @@ async def test_another_tenant_sees_nothing_of_it(url: str) -> None:
     async with table(url) as app, AsyncClient(base_url=url, headers=BOB, timeout=WAIT_S) as bob:
         assert (await bob.get("/v1/tools", params={"session": app.code})).status_code == 404
         with pytest.raises(SessionOver):
-            await anext(watch(url, app.code, api_key="bob-key", pace=QUICK))
+            await anext(watch(url, app.code, api_key="bob-key", backoff=QUICK))
 
 
 async def test_a_wrong_key_and_a_token_of_another_session_are_refused(url: str) -> None:
@@ -287,5 +287,5 @@ async def test_a_wrong_key_and_a_token_of_another_session_are_refused(url: str) 
             pass
     async with table(url) as one, table(url) as other:
         with pytest.raises(SessionOver):
-            async with Application.joining(url, code=one.code, token=other.token, plugin_type="table", pace=QUICK):
+            async with Application.joining(url, code=one.code, token=other.token, plugin_type="table", backoff=QUICK):
                 pass

@@ -67,9 +67,10 @@ class Watching:
             return await anext(self._changes)
 
 
+@pytest.mark.process
 @pytest.mark.requirement("DYN-US-notify", "C-12-client")
 async def test_a_snapshot_comes_first_and_then_every_change_as_a_value(host: ScriptedHost) -> None:
-    async with aclosing(watch(host.url, CODE, api_key="alice-key", pace=QUICK)) as changes:
+    async with aclosing(watch(host.url, CODE, api_key="alice-key", backoff=QUICK)) as changes:
         watching = Watching(host, changes)
         first, stream = await watching.begun()
         assert stream.heard.path == f"/api/sessions/{CODE}/stream"
@@ -81,8 +82,9 @@ async def test_a_snapshot_comes_first_and_then_every_change_as_a_value(host: Scr
         assert [await first, await watching.next(), await watching.next()] == [SNAPSHOT, CHANGED, DETACHED]
 
 
+@pytest.mark.process
 async def test_a_watcher_that_goes_on_where_it_was_hears_no_second_snapshot(host: ScriptedHost) -> None:
-    async with aclosing(watch(host.url, CODE, pace=QUICK)) as changes:
+    async with aclosing(watch(host.url, CODE, backoff=QUICK)) as changes:
         watching = Watching(host, changes)
         first, stream = await watching.begun()
         assert "authorization" not in stream.heard.headers
@@ -96,9 +98,10 @@ async def test_a_watcher_that_goes_on_where_it_was_hears_no_second_snapshot(host
         assert await then == CHANGED
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("unreadable", ["{half", {"sessionCode": CODE, "revision": 2}, []])
 async def test_where_a_change_was_missed_a_snapshot_stands_in_its_place(host: ScriptedHost, unreadable: object) -> None:
-    async with aclosing(watch(host.url, CODE, pace=QUICK)) as changes:
+    async with aclosing(watch(host.url, CODE, backoff=QUICK)) as changes:
         watching = Watching(host, changes)
         first, stream = await watching.begun()
         await stream.send("connected", CONNECTED, 1)
@@ -114,25 +117,28 @@ async def test_where_a_change_was_missed_a_snapshot_stands_in_its_place(host: Sc
         assert await then == SNAPSHOT
 
 
+@pytest.mark.process
 async def test_a_watch_ends_with_the_session_and_says_why(host: ScriptedHost) -> None:
-    async with aclosing(watch(host.url, CODE, pace=QUICK)) as changes:
+    async with aclosing(watch(host.url, CODE, backoff=QUICK)) as changes:
         first, stream = await Watching(host, changes).begun()
         await stream.send("error", {"code": "session_expired", "message": "the session has expired"}, 1)
         with pytest.raises(SessionOver, match="the session has expired"):
             await first
 
 
+@pytest.mark.process
 async def test_a_watch_that_cannot_begin_says_why_at_once(host: ScriptedHost) -> None:
     for said, error in [(Said(0), HostUnreachable), (refused(404, "session_not_found"), SessionOver)]:
         host.says("stream", said)
         with pytest.raises(error):
-            await anext(watch(host.url, CODE, pace=QUICK))
+            await anext(watch(host.url, CODE, backoff=QUICK))
     assert len(host.heard) == 2
 
 
+@pytest.mark.process
 async def test_leaving_a_watch_closes_its_connection_but_no_foreign_client(host: ScriptedHost) -> None:
     async with AsyncClient() as client:
-        async with aclosing(watch(host.url, CODE, http=client, pace=QUICK)) as changes:
+        async with aclosing(watch(host.url, CODE, http=client, backoff=QUICK)) as changes:
             first, stream = await Watching(host, changes).begun()
             await stream.send("connected", CONNECTED, 1)
             await first

@@ -18,7 +18,7 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.discovery.sanitise import sanitised
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import BadAnswer, ServerConnection, ServerRefused
-from toolplug.mcp.sdk.connecting import connector
+from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server import ClientCredentials, Endpoint
 
 EXAMPLES: Mapping[str, object] = {

@@ -11,7 +11,7 @@ from tests.host.conftest import Package
 from toolplug import open_host
 from toolplug.providers.entry import ProviderState
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("web_search")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.usefixtures("web_search")]
 
 Write = Callable[[str], Path]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from toolplug.discovery.record import KnownServer
-from toolplug.discovery.server_state import Kept, Listing
+from toolplug.discovery.record import Kept, KnownServer, Listing
 from toolplug.discovery.service import Discovery
 from toolplug.discovery.watched_server import Watched
 from toolplug.stores.store import Store

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service
 
-from toolplug.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader
-from toolplug.discovery.record_bytes import in_slices
-from toolplug.discovery.server_state import NOTHING
+from toolplug.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader, in_slices
+from toolplug.discovery.record import NOTHING
 from toolplug.discovery.service import Discovery
 from toolplug.stores.memory import MemoryStore
 

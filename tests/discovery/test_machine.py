@@ -11,7 +11,7 @@ WHAT = ("C-8-bounded", "C-8-last-good", "C-8-old-hash", "C-8-recovered", "DISC-n
 
 @pytest.mark.requirement(*WHAT)
 class TestDiscovery(DiscoveryMachine.TestCase):
-    settings = playing(80, 25)
+    settings = playing(30, 25)
 
 
 @pytest.mark.judge

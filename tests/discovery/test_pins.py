@@ -6,9 +6,17 @@ import pytest
 from tests.discovery.stage import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.record import DiscoveryRecord, changes
+from toolplug.discovery.record import (
+    MAX_PINS,
+    NOTHING,
+    DiscoveryRecord,
+    Listing,
+    TooManyNames,
+    changes,
+    pins_after,
+    succeeded,
+)
 from toolplug.discovery.sanitise import sanitised
-from toolplug.discovery.server_state import MAX_PINS, NOTHING, Listing, TooManyNames, pins_after, succeeded
 from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreUnavailable
 

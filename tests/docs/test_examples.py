@@ -18,6 +18,7 @@ PAGES = sorted(
 WITH_EXAMPLES = [page for page in PAGES if any(fences((ROOT / page).read_text("utf-8")))]
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I2-10-examples-run")
 @pytest.mark.needs("curl", "jq")
 @pytest.mark.timeout(400)

@@ -66,23 +66,27 @@ def test_what_a_page_shows_must_be_printed(shown: str, printed: str) -> None:
     assert not matches(shown, printed)
 
 
+@pytest.mark.process
 def test_a_true_page_is_read_to_its_end(tmp_path: Path) -> None:
     with Reader(tmp_path, {}) as reader:
         reader.read(PAGE)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", UNTRUE.values(), ids=UNTRUE)
 def test_an_untrue_page_is_refused(page: str, tmp_path: Path) -> None:
     with pytest.raises((Untrue, ValueError)), Reader(tmp_path, {}) as reader:
         reader.read(page)
 
 
+@pytest.mark.process
 def test_what_a_page_exports_stays_set(tmp_path: Path) -> None:
     with Reader(tmp_path, {}) as reader:
         reader.read("```console\n$ export NAME=Ada\n$ echo $NAME\nAda\n```\n")
         reader.read("```console\n$ export WHOLE=$(echo $NAME Lovelace)\n$ echo $WHOLE\nAda Lovelace\n```\n")
 
 
+@pytest.mark.process
 def test_a_server_of_a_page_is_asked_on_the_port_that_it_took(tmp_path: Path) -> None:
     page = """
 ```yaml title="providers.yaml"

@@ -11,14 +11,14 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan, Tool
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.run import run
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.execution.threads import DaemonThreads
 
 TURNS = 50
-LANE = "toolplug-lane"
+WORKER = "toolplug-call-worker"
 NO_CONTEXT = CallContext()
 
 LOOPS = {
@@ -31,24 +31,24 @@ Target = Callable[[ToolCall, CallContext], Any]
 
 
 class Stage:
-    """Lanes, a ledger and a switch, open inside `async with`; `threads` are made when first asked for."""
+    """A task runner, accounting and a switch, open inside `async with`; `threads` are made when first asked for."""
 
     def __init__(self) -> None:
-        self.lanes = Lanes()
-        self.ledger = Ledger()
+        self.runner = TaskRunner()
+        self.accounting = CallAccounting()
         self.switch = SourceSwitch()
-        self.series = self.ledger.series("plays", "tool")
-        self.brake = self.ledger.abandoned("native", "plays")
+        self.counters = self.accounting.counters("plays", "tool")
+        self.abandoned = self.accounting.abandoned("native", "plays")
         self._threads: DaemonThreads | None = None
 
     async def __aenter__(self) -> Stage:
-        await self.lanes.open()
+        await self.runner.open()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         if self._threads is not None:
             self._threads.close()
-        await self.lanes.aclose()
+        await self.runner.aclose()
 
     @property
     def threads(self) -> DaemonThreads:
@@ -65,9 +65,9 @@ class Stage:
             target=target,
             schema=definition.parameters,
             switch=self.switch,
-            series=self.series,
-            brake=self.brake,
-            carrier=self.lanes,
+            counters=self.counters,
+            abandoned=self.abandoned,
+            runner=self.runner,
             timeout_s=30.0,
             max_result_bytes=1024 * 1024,
         )
@@ -83,12 +83,12 @@ class Stage:
         return await run(self.plan(target, **rules), called(arguments), context)
 
     def idle(self) -> tuple[int, int, int]:
-        """Calls that run, by switch, gauge and brake."""
-        return (self.switch.running, self.series.in_flight, self.brake.running)
+        """Calls that run, by switch, gauge and limit of abandoned calls."""
+        return (self.switch.running, self.counters.in_flight, self.abandoned.running)
 
     def counted(self) -> dict[str, int]:
         """Calls that ended, by status."""
-        return {str(status): count for status, count in self.series.ended.items()}
+        return {str(status): count for status, count in self.counters.ended.items()}
 
 
 def defined(name: str = "tool", parameters: Mapping[str, object] | None = None) -> ToolDefinition:
@@ -103,9 +103,9 @@ def called(arguments: Any = None, *, name: str = "tool") -> ToolCall:
     return ToolCall("c1", name, {} if arguments is None else arguments)
 
 
-def lanes_alive() -> int:
-    """Lanes of the running loop, parked or carrying."""
-    return sum(task.get_name() == LANE and not task.done() for task in asyncio.all_tasks())
+def workers_alive() -> int:
+    """Tasks of the runners of this loop, parked or running a call."""
+    return sum(task.get_name() == WORKER and not task.done() for task in asyncio.all_tasks())
 
 
 async def turns(count: int = TURNS) -> None:
@@ -121,9 +121,9 @@ async def until(reached: Callable[[], bool]) -> None:
 
 
 async def at_rest(stage: Stage) -> None:
-    """Wait until nothing runs and one lane is parked."""
+    """Wait until nothing runs and one worker is parked."""
     await until(lambda: stage.idle() == (0, 0, 0))
-    await until(lambda: lanes_alive() <= 1)
+    await until(lambda: workers_alive() <= 1)
 
 
 async def cancelled(awaitable: Awaitable[object]) -> bool:

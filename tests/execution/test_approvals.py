@@ -12,11 +12,11 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.errors import ApprovalRefused
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import LIFE_S, Approvals
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record
 from toolplug.testing import ManualClock
@@ -40,26 +40,26 @@ class SlowStore(MemoryStore):
 class World:
     """One tool that asks, and how often it was reached."""
 
-    def __init__(self, store: MemoryStore, clock: ManualClock, lanes: Lanes) -> None:
+    def __init__(self, store: MemoryStore, clock: ManualClock, runner: TaskRunner) -> None:
         self.store = store
         self.clock = clock
         self.approvals = Approvals(store)
         self.reached: list[object] = []
-        ledger = Ledger()
+        accounting = CallAccounting()
         definition = ToolDefinition(name="pay", description="Pay.").owned_by("native", "bank")
         plan = Plan(
             ref=definition.ref,
             target=self._pay,
             schema=definition.parameters,
             switch=SourceSwitch(),
-            series=ledger.series("bank", "pay"),
-            brake=ledger.abandoned("native", "bank"),
-            carrier=lanes,
+            counters=accounting.counters("bank", "pay"),
+            abandoned=accounting.abandoned("native", "bank"),
+            runner=runner,
             timeout_s=60.0,
             max_result_bytes=1000,
             approval=self.approvals,
         )
-        self.executor = LiveCatalog(ledger.series("_unknown", "_unknown"), Catalog([Tool(definition, plan)]))
+        self.executor = LiveCatalog(accounting.counters("_unknown", "_unknown"), Catalog([Tool(definition, plan)]))
 
     async def _pay(self, call: ToolCall, context: CallContext) -> str:
         self.reached.append(call.arguments)
@@ -82,11 +82,11 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    clock, lanes = ManualClock(), Lanes()
-    await lanes.open()
+    clock, runner = ManualClock(), TaskRunner()
+    await runner.open()
     async with SlowStore(clock=clock) as store:
-        yield World(store, clock, lanes)
-    await lanes.aclose()
+        yield World(store, clock, runner)
+    await runner.aclose()
 
 
 @pytest.mark.requirement("C-3-policy-ask")

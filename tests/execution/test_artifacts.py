@@ -12,6 +12,7 @@ from tests.execution.stage import Stage
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.execution.artifacts import Artifacts, read_result
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.plans import CallServices
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.store_fixtures import ManualClock
 
@@ -40,7 +41,9 @@ def artifacts(store: MemoryStore) -> Artifacts:
 
 @pytest.fixture
 def reader(artifacts: Artifacts, stage: Stage) -> LiveCatalog:
-    return LiveCatalog(stage.series, read_result(artifacts, stage.ledger, stage.lanes))
+    return LiveCatalog(
+        stage.counters, read_result(artifacts, CallServices(accounting=stage.accounting, runner=stage.runner))
+    )
 
 
 async def tool(call: object, context: object) -> str:

@@ -9,7 +9,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
 from toolplug.execution.live import LiveCatalog, ToolExecutor, joined
-from toolplug.execution.policies import TenantsGate
+from toolplug.execution.plans import TenantsGate
 from toolplug.execution.results import unavailable
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,9 @@ async def answer(executor: ToolExecutor, name: str) -> tuple[ToolStatus, str]:
 @pytest.mark.requirement("I3-catalog-away", "C-6-detached", "C-3-unavailable")
 async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_either_name(stage: Stage) -> None:
     away = Catalog([tool(stage, "draw")]).prefixed("page")
-    live = LiveCatalog(stage.ledger.series("_unknown", "_unknown"), Catalog([tool(stage, "read", here)], away=away))
+    live = LiveCatalog(
+        stage.accounting.counters("_unknown", "_unknown"), Catalog([tool(stage, "read", here)], away=away)
+    )
 
     for name in ("page.draw", "page__draw"):
         assert await answer(live, name) == (ToolStatus.UNAVAILABLE, 'tool "draw" is unavailable: plugin_gone')
@@ -51,16 +53,19 @@ async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_e
 @pytest.mark.requirement("I3-catalog-away")
 async def test_a_listed_tool_is_called_before_one_of_its_name_that_is_away(stage: Stage) -> None:
     listed, away = Catalog([tool(stage, "fs.a", here)]), Catalog([tool(stage, "fs.a"), tool(stage, "fs__a")])
-    one, two = LiveCatalog(stage.series, Catalog(away=away)), LiveCatalog(stage.series, listed)
+    one, two = LiveCatalog(stage.counters, Catalog(away=away)), LiveCatalog(stage.counters, listed)
 
-    for executor in (LiveCatalog(stage.series, Catalog(listed.values(), away=away)), joined(stage.series, one, two)):
+    for executor in (
+        LiveCatalog(stage.counters, Catalog(listed.values(), away=away)),
+        joined(stage.counters, one, two),
+    ):
         assert await answer(executor, "fs.a") == (ToolStatus.SUCCESS, "here")
         assert await answer(executor, "fs__a") == (ToolStatus.SUCCESS, "here")
 
 
 @pytest.mark.requirement("I3-catalog-away", "C-3-unknown")
 async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(stage: Stage) -> None:
-    live = LiveCatalog(stage.series, Catalog(away=Catalog([tool(stage, "draw", gates=(ONLY_T1,))])))
+    live = LiveCatalog(stage.counters, Catalog(away=Catalog([tool(stage, "draw", gates=(ONLY_T1,))])))
     t1, t2 = Principal(tenant="t1"), Principal(tenant="t2")
 
     assert live.view(lambda catalog: catalog.visible_to(t1)).catalog is live.catalog
@@ -70,8 +75,8 @@ async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(stage: Sta
 
 @pytest.mark.requirement("I3-catalog-away", "DESIGN-next-call", "DESIGN-subscribe")
 async def test_a_view_follows_what_is_away_though_nobody_hears_of_it(stage: Stage) -> None:
-    live, own = LiveCatalog(stage.series), LiveCatalog(stage.series, stage.catalog(read=here))
-    both = joined(stage.series, live, own)
+    live, own = LiveCatalog(stage.counters), LiveCatalog(stage.counters, stage.catalog(read=here))
+    both = joined(stage.counters, live, own)
     view = both.view(lambda catalog: catalog.prefixed("p"))
     heard: list[CatalogDiff] = []
     view.subscribe(heard.append)

@@ -6,22 +6,22 @@ import pytest
 from tests.plain_tools import plain_tool
 
 from toolplug.catalog.catalog import Catalog, CatalogDiff
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import Joint, LiveCatalog
 
 pytestmark = pytest.mark.anyio
 
-SERIES = Ledger().series("_unknown", "_unknown")
+COUNTERS = CallAccounting().counters("_unknown", "_unknown")
 
 
 def live(*names: str) -> LiveCatalog:
-    return LiveCatalog(SERIES, Catalog(plain_tool(name) for name in names))
+    return LiveCatalog(COUNTERS, Catalog(plain_tool(name) for name in names))
 
 
 @pytest.mark.requirement("DESIGN-subscribe")
 async def test_who_follows_a_joint_sees_and_hears_what_a_change_of_members_changes() -> None:
     one, two = live("a", "b"), live("b", "c")
-    joint = Joint(SERIES, one)
+    joint = Joint(COUNTERS, one)
     view = joint.view(lambda catalog: catalog.prefixed("all"))
     heard: list[CatalogDiff] = []
     stop = view.subscribe(heard.append)
@@ -46,7 +46,7 @@ async def test_who_follows_a_joint_sees_and_hears_what_a_change_of_members_chang
 
 async def test_a_joint_of_one_lists_that_very_catalog_and_is_the_same_while_nothing_changed() -> None:
     one = live("a")
-    joint = Joint(SERIES, one)
+    joint = Joint(COUNTERS, one)
     assert joint.catalog is one.catalog
     joint.join(one)
     assert joint.catalog is one.catalog

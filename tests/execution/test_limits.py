@@ -9,7 +9,7 @@ import pytest
 from tests.execution.stage import Stage, cancelled, turns
 
 from toolplug.catalog.plan import Refusal
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits import Breaker, Permits, Rate
 from toolplug.testing.store_fixtures import ManualClock
 
@@ -123,16 +123,16 @@ async def test_a_callers_cancellation_after_the_deadline_is_still_its_cancellati
 
 @pytest.mark.requirement("I2-3-state-survives", "DESIGN-ledger")
 async def test_new_numbers_act_on_who_runs_and_waits() -> None:
-    ledger = Ledger()
-    permits = ledger.permits(("native", "plays"), 1, 2)
+    accounting = CallAccounting()
+    permits = accounting.permits(("native", "plays"), 1, 2)
     await permits.admit(late())
     waiting = [asyncio.ensure_future(permits.admit(late())) for _ in range(2)]
     await turns(3)
 
-    assert ledger.permits(("native", "plays"), 2, 2) is permits
+    assert accounting.permits(("native", "plays"), 2, 2) is permits
     await turns(3)
     assert [place.done() for place in waiting] == [True, False]
-    assert ledger.permits(("native", "plays"), 1, 0) is permits
+    assert accounting.permits(("native", "plays"), 1, 0) is permits
     permits.ended()
     await turns(3)
     assert not waiting[1].done()
@@ -239,8 +239,8 @@ async def test_a_breaker_with_new_numbers_stays_open_for_its_time() -> None:
 
 @pytest.mark.requirement("C-3-limited")
 async def test_each_level_that_sets_a_counter_must_admit(stage: Stage) -> None:
-    tool_level = stage.ledger.rate(("native", "plays", "tool"), 5, 60)
-    source_level = stage.ledger.rate(("native", "plays"), 2, 60)
+    tool_level = stage.accounting.rate(("native", "plays", "tool"), 5, 60)
+    source_level = stage.accounting.rate(("native", "plays"), 2, 60)
 
     async def tool(call: object, context: object) -> str:
         return "ran"

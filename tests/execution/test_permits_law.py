@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.execution.stage import Stage, lanes_alive, turns
+from tests.execution.stage import Stage, turns, workers_alive
 from tests.virtual_time import VirtualLoop
 
 from toolplug.execution.limits import Permits
@@ -121,7 +121,7 @@ class CallsOverPermits(RuleBasedStateMachine):
 
     @invariant()
     def what_runs_is_what_is_counted(self) -> None:
-        assert self.stage.switch.running == self.stage.series.in_flight == len(self.inside)
+        assert self.stage.switch.running == self.stage.counters.in_flight == len(self.inside)
 
     @invariant()
     def nobody_waits_while_a_place_is_free(self) -> None:
@@ -141,7 +141,7 @@ class CallsOverPermits(RuleBasedStateMachine):
             assert admitted == [True] * PLACES
             assert len([caller for caller in self.callers if not caller.done()]) == 0
             assert self.stage.idle() == (0, 0, 0)
-            assert lanes_alive() <= 1
+            assert workers_alive() <= 1
 
         self.permits.resized(PLACES, 0)
         self.run(all_places_are_back())

@@ -34,7 +34,7 @@ class Looks:
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
         self.seen.append(context.session)
 
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
         self.seen.append(context.session)
         return None
 
@@ -47,7 +47,9 @@ def of(stage: Stage, name: str, **rules: object) -> Tool:
 
 
 def session_view(stage: Stage, *tools: Tool) -> LiveCatalog:
-    return joined(stage.series, LiveCatalog(stage.series, Catalog(tools)), LiveCatalog(stage.series), session=MINE)
+    return joined(
+        stage.counters, LiveCatalog(stage.counters, Catalog(tools)), LiveCatalog(stage.counters), session=MINE
+    )
 
 
 @pytest.mark.requirement("I3-session-view")
@@ -55,16 +57,18 @@ def session_view(stage: Stage, *tools: Tool) -> LiveCatalog:
 async def test_the_executor_says_whose_session_a_call_belongs_to_and_never_its_caller(
     stage: Stage, context: CallContext
 ) -> None:
-    base = LiveCatalog(stage.series, Catalog([of(stage, "shared")]))
-    own = LiveCatalog(stage.series, Catalog([of(stage, "own")]))
-    view = joined(stage.series, base, own, session=MINE)
+    base = LiveCatalog(stage.counters, Catalog([of(stage, "shared")]))
+    own = LiveCatalog(stage.counters, Catalog([of(stage, "own")]))
+    view = joined(stage.counters, base, own, session=MINE)
     nested = view.view(lambda catalog: catalog.prefixed("p")).view(lambda catalog: catalog.where(lambda _: True))
 
     for executor, names in ((view, ("shared", "own")), (nested, ("p.shared", "p__own"))):
         for name in names:
             assert (await executor.execute(ToolCall("c1", name), context)).output == MINE
     assert (await base.execute(ToolCall("c1", "shared"), context)).output == str(context.session)
-    assert (await joined(stage.series, base).execute(ToolCall("c1", "shared"), context)).output == str(context.session)
+    assert (await joined(stage.counters, base).execute(ToolCall("c1", "shared"), context)).output == str(
+        context.session
+    )
 
 
 @pytest.mark.requirement("I3-session-view")
@@ -94,8 +98,8 @@ async def test_what_stands_around_a_tool_sees_the_session_too(stage: Stage, cont
 
 @pytest.mark.requirement("I3-session-view", "C-6-no-shadow", "C-6-late-provider")
 async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(stage: Stage) -> None:
-    base, own = LiveCatalog(stage.series), LiveCatalog(stage.series, Catalog([of(stage, "a"), of(stage, "b")]))
-    view = joined(stage.series, base, own, session=MINE)
+    base, own = LiveCatalog(stage.counters), LiveCatalog(stage.counters, Catalog([of(stage, "a"), of(stage, "b")]))
+    view = joined(stage.counters, base, own, session=MINE)
     shared = of(stage, "a")
     base.publish(Catalog([shared]))
     assert list(view.catalog.values()) == [shared, own.catalog["b"]]
@@ -106,12 +110,12 @@ async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(sta
 
 @pytest.mark.requirement("I3-session-view", "DESIGN-next-call")
 async def test_one_change_of_what_everybody_has_reaches_every_session_at_its_next_call(stage: Stage) -> None:
-    base = LiveCatalog(stage.series)
+    base = LiveCatalog(stage.counters)
     views = [
         joined(
-            stage.series,
+            stage.counters,
             base.view(lambda catalog: catalog.visible_to(ALICE)),
-            LiveCatalog(stage.series, Catalog([of(stage, f"own{at}")])),
+            LiveCatalog(stage.counters, Catalog([of(stage, f"own{at}")])),
             session=f"S{at}",
         )
         for at in range(50)

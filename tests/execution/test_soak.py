@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.execution.stage import LOOPS, Stage, at_rest, called, lanes_alive, turns, until
-from tests.execution.test_lanes_manners import MANNERS, target
+from tests.execution.stage import LOOPS, Stage, at_rest, called, turns, until, workers_alive
+from tests.execution.test_task_runner_manners import MANNERS, target
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.plan import Plan, Retry
@@ -51,11 +51,11 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
 ) -> None:
     caplog.set_level(logging.CRITICAL, "toolplug")
     release, permits, loop = asyncio.Event(), Permits(CALLERS, CALLERS, "plays"), asyncio.get_running_loop()
-    crowd = stage.ledger.abandoned("native", "crowd")
+    crowd = stage.accounting.abandoned("native", "crowd")
     crowd.limit = 10**9
     draw = random.Random(7)
     async with MemoryStore() as store:
-        common: dict[str, Any] = {"brake": crowd, "limiters": (permits,), "replay": Replays(store)}
+        common: dict[str, Any] = {"abandoned": crowd, "limiters": (permits,), "replay": Replays(store)}
         plans: list[Plan] = [
             stage.plan(
                 target(manner.act, release, turn=turn), timeout_s=min(manner.timeout_s, 5.0), retry=retry, **common
@@ -64,9 +64,9 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
             for turn in (False, True)
             for retry in (None, Retry(1))
         ]
-        plans.append(stage.plan(brief, carrier=stage.threads, **common))
+        plans.append(stage.plan(brief, runner=stage.threads, **common))
         await stage.call(healthy)
-        await stage.call(brief, carrier=stage.threads)
+        await stage.call(brief, runner=stage.threads)
         await turns()
         threads, files, ends = threading.active_count(), descriptors(), loop.time() + SOAK_S
         seen: dict[str, int] = {}
@@ -95,6 +95,6 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
         admitted = [await permits.admit(0.0) is None for _ in range(CALLERS + 1)]
 
         assert admitted == [True] * CALLERS + [False]
-        assert lanes_alive() <= 1
+        assert workers_alive() <= 1
         assert descriptors() == files
         assert threading.active_count() <= threads + CALLERS

@@ -13,7 +13,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.errors import InvalidArguments, ToolError
 from toolplug.execution.limits import Permits
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.policies import PolicyGate, ScopeGate, TenantsGate
+from toolplug.execution.plans import PolicyGate, ScopeGate, TenantsGate
 from toolplug.execution.run import run
 
 pytestmark = pytest.mark.anyio
@@ -144,7 +144,7 @@ async def test_a_schema_that_does_not_compile_is_a_panic_of_its_tool(stage: Stag
 
 @pytest.mark.requirement("C-3-unknown")
 async def test_an_unlisted_name_is_unknown_whatever_it_looks_like(stage: Stage) -> None:
-    live = LiveCatalog(stage.series, stage.catalog(tool=Counting()).prefixed("fs"))
+    live = LiveCatalog(stage.counters, stage.catalog(tool=Counting()).prefixed("fs"))
     texts = {
         "other": 'no builtin provider handles tool "other"',
         "fs.other": 'no builtin provider handles tool "fs.other"',

@@ -37,7 +37,7 @@ async def test_a_synchronous_tool_has_the_callers_context_and_another_thread(sta
         MARK.set("of the tool")
         return [seen, current_tenant(), threading.current_thread() is threading.main_thread()]
 
-    result = await stage.call(tool, carrier=stage.threads, context=CallContext(principal=Principal(tenant="t1")))
+    result = await stage.call(tool, runner=stage.threads, context=CallContext(principal=Principal(tenant="t1")))
 
     assert result.structured == ["of the caller", "t1", False]
     assert MARK.get() == "of the caller"
@@ -51,8 +51,8 @@ async def test_whatever_a_synchronous_tool_raises_is_a_result(stage: Stage, erro
     def tool(call: object, context: object) -> NoReturn:
         raise error
 
-    assert (await stage.call(tool, carrier=stage.threads)).status is ToolStatus.PANIC
-    assert (await stage.call(lambda call, context: "next", carrier=stage.threads)).output == "next"
+    assert (await stage.call(tool, runner=stage.threads)).status is ToolStatus.PANIC
+    assert (await stage.call(lambda call, context: "next", runner=stage.threads)).output == "next"
 
 
 @pytest.mark.requirement("LAW-4", "LAW-5", "C-3-timeout-abandons")
@@ -64,7 +64,7 @@ async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thr
         release.wait()
         return "late"
 
-    rules = {"carrier": stage.threads, "limiters": (permits,)}
+    rules = {"runner": stage.threads, "limiters": (permits,)}
     first = await stage.call(tool, timeout_s=0.5, **rules)
     second = await stage.call(tool, **rules)
     assert (first.status, second.status) == (ToolStatus.TIMEOUT, ToolStatus.LIMITED)
@@ -76,7 +76,7 @@ async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thr
 
 async def test_a_cancelled_caller_leaves_the_thread_to_its_end(stage: Stage) -> None:
     release = threading.Event()
-    running = asyncio.ensure_future(stage.call(lambda call, context: release.wait(), carrier=stage.threads))
+    running = asyncio.ensure_future(stage.call(lambda call, context: release.wait(), runner=stage.threads))
     await until(lambda: stage.switch.running == 1)
     running.cancel()
 
@@ -88,7 +88,7 @@ async def test_a_cancelled_caller_leaves_the_thread_to_its_end(stage: Stage) -> 
 
 async def test_threads_are_used_again_and_grow_only_with_work(stage: Stage) -> None:
     async def one() -> str:
-        return (await stage.call(lambda call, context: threading.current_thread().name, carrier=stage.threads)).output
+        return (await stage.call(lambda call, context: threading.current_thread().name, runner=stage.threads)).output
 
     before = set(threading.enumerate())
     for _ in range(20):
@@ -100,9 +100,9 @@ async def test_threads_are_used_again_and_grow_only_with_work(stage: Stage) -> N
 
 async def test_closed_threads_end_and_take_no_more_work(stage: Stage) -> None:
     before = set(threading.enumerate())
-    await asyncio.gather(*(stage.call(lambda call, context: "done", carrier=stage.threads) for _ in range(4)))
+    await asyncio.gather(*(stage.call(lambda call, context: "done", runner=stage.threads) for _ in range(4)))
     assert carriers() - before
     stage.threads.close()
 
-    assert (await stage.call(lambda call, context: "done", carrier=stage.threads)).status is ToolStatus.PANIC
+    assert (await stage.call(lambda call, context: "done", runner=stage.threads)).status is ToolStatus.PANIC
     await until(lambda: not carriers() - before)

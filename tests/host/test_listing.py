@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 LISTING = """
 import asyncio, sys
 from toolplug import Principal, expand_builtin_tools, open_host

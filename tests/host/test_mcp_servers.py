@@ -19,7 +19,7 @@ from toolplug.host.file.configuration import ConfigFiles, read_configuration
 from toolplug.host.servers.records import NewServer, ServerChange
 from toolplug.providers.entry_points import installed
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin"}))
 OTHER = Principal(subject="bob", tenant="t2", scopes=frozenset({"admin"}))

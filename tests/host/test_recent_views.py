@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 from weakref import ref
 
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
 from toolplug.host.views import RecentViews
 
 
 def view() -> LiveCatalog:
-    return LiveCatalog(Ledger().series("_unknown", "_unknown"))
+    return LiveCatalog(CallAccounting().counters("_unknown", "_unknown"))
 
 
 def test_one_key_is_one_view_and_another_key_another() -> None:

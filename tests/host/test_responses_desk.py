@@ -27,6 +27,7 @@ async def test_a_host_without_a_models_server_makes_no_responses_until_it_is_giv
         await desk.aclose()
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I6-1-backend-errors")
 async def test_another_server_is_asked_from_the_next_response_on() -> None:
     elsewhere = NOWHERE.model_copy(update={"backend": NOWHERE.backend.model_copy(update={"model": "other"})})

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.host.plain_server import PlainServer
 
+pytestmark = pytest.mark.mcp
+
 BOTH_AT_ONCE = """
 import asyncio, json, sys
 from toolplug import Principal, open_host

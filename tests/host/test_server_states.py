@@ -10,7 +10,7 @@ from tests.host.plain_server import PlainServer
 
 from toolplug import Principal, open_host
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-8-record")]
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-8-record")]
 
 OPERATOR = Principal(subject="olga", scopes=frozenset({"admin"}))
 

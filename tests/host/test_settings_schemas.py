@@ -9,6 +9,8 @@ from tests.providers.fake_distribution import install, provides
 
 from toolplug.host.file.schema import settings_schemas
 
+pytestmark = pytest.mark.process
+
 HANGS = "import os, signal, subprocess\nsubprocess.Popen(['sleep', '600'])\nos.kill(os.getpid(), signal.SIGSTOP)\n"
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 from tests.requirement_table import ROOT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """One file; `name` is its path from the root."""
 
     name: str
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, filename=self.name)
 
     @property
     def lines(self) -> int:
@@ -41,6 +45,6 @@ def everything() -> Iterator[Source]:
     )
 
 
+@cache
 def _read(path: Path) -> Source:
-    text = path.read_text("utf-8")
-    return Source(path.relative_to(ROOT).as_posix(), text, ast.parse(text, filename=str(path)))
+    return Source(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))

@@ -24,6 +24,7 @@ def planned(target: str) -> str:
     return done.stdout
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I2-1-gates")
 @pytest.mark.parametrize(
     "command",

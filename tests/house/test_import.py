@@ -40,6 +40,7 @@ print(json.dumps({"opened": opened, "asked": asked, "modules": sorted(set(sys.mo
 """
 
 
+@pytest.mark.process
 @pytest.mark.requirement("DESIGN-import-clean")
 def test_importing_toolplug_reads_no_file_and_no_environment_and_imports_no_optional_extra() -> None:
     done = subprocess.run([sys.executable, "-c", WATCHED_IMPORT], capture_output=True, text=True, check=True)

@@ -6,6 +6,7 @@ import pytest
 from tests.requirement_table import ROOT
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.process
 
 CONFTEST = """
 import pytest

@@ -9,6 +9,7 @@ from tests.not_run import INSTALL
 from tests.requirement_table import ROOT
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.process
 
 SUITE = """
 import pytest
@@ -63,7 +64,9 @@ def test_a_test_that_was_not_asked_for_is_not_listed(suite: pytest.Pytester) -> 
 
 
 @pytest.mark.requirement("I2-1-ci-fails-not-run")
-@pytest.mark.parametrize("arguments", [(), ("-k", "test_there")], ids=["beside others", "alone"])
+@pytest.mark.parametrize(
+    "arguments", [(), ("-k", "test_there"), ("-n", "2")], ids=["with others", "alone", "with workers"]
+)
 def test_where_everything_must_run_a_listed_test_fails_the_run(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:

@@ -27,6 +27,7 @@ def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
         toolplug.Wombat  # pyright: ignore  # noqa: B018
 
 
+@pytest.mark.process
 @pytest.mark.requirement("DESIGN-import-clean")
 def test_importing_the_package_loads_no_part_of_it_and_nothing_from_elsewhere() -> None:
     code = "import sys; before = set(sys.modules); import toolplug; print(sorted(set(sys.modules) - before))"

@@ -67,7 +67,7 @@ async def test_a_key_that_cannot_be_honoured_is_an_error_in_both_modes(host: Hos
             body=[json.dumps(body).encode()],
         )
         running = asyncio.create_task(first.held_with(create_app(host)))
-        while host.registry.ledger.series("sample", "waits").in_flight == 0:
+        while host.registry.accounting.counters("sample", "waits").in_flight == 0:
             await asyncio.sleep(0)
         busy = await client.post("/v1/tool-calls", headers=keyed, json=body)
         assert (busy.status_code, busy.json()["error"]["code"]) == (409, "idempotency_key_running")
@@ -85,16 +85,16 @@ async def test_a_key_that_cannot_be_honoured_is_an_error_in_both_modes(host: Hos
 @pytest.mark.requirement("C-3-cancelled-counted")
 @pytest.mark.parametrize("headers", [HEADERS, EVENTS], ids=["answer", "stream"])
 async def test_a_client_that_hangs_up_cancels_its_call(host: Host, headers: list[tuple[bytes, bytes]]) -> None:
-    series = host.registry.ledger.series("sample", "waits")
+    counters = host.registry.accounting.counters("sample", "waits")
     conversation = Conversation("POST", "/v1/tool-calls", headers=headers, body=[b'{"name": "waits"}'])
     running = asyncio.create_task(conversation.held_with(create_app(host)))
-    while series.in_flight == 0:
+    while counters.in_flight == 0:
         await asyncio.sleep(0)
     conversation.hung_up.set()
     await running
     assert conversation.sent == []
-    assert series.ended == {"cancelled": 1}
-    while series.in_flight:
+    assert counters.ended == {"cancelled": 1}
+    while counters.in_flight:
         await asyncio.sleep(0)
 
 
@@ -115,21 +115,21 @@ async def test_a_client_that_hangs_up_within_its_request_calls_nothing(
     ]
     await create_app(host)(conversation.scope, broken_off, conversation._send)
     assert conversation.sent == []
-    assert host.registry.ledger.series("sample", "echo").ended == {}
+    assert host.registry.accounting.counters("sample", "echo").ended == {}
 
 
 async def test_a_server_that_stops_cancels_the_request_and_the_call(host: Host) -> None:
-    series = host.registry.ledger.series("sample", "waits")
+    counters = host.registry.accounting.counters("sample", "waits")
     conversation = Conversation("POST", "/v1/tool-calls", headers=EVENTS, body=[b'{"name": "waits"}'])
     running = asyncio.create_task(conversation.held_with(create_app(host)))
-    while series.in_flight == 0:
+    while counters.in_flight == 0:
         await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    while series.in_flight:
+    while counters.in_flight:
         await asyncio.sleep(0)
-    assert series.ended == {"cancelled": 1}
+    assert counters.ended == {"cancelled": 1}
 
 
 async def test_work_that_never_suspends_is_not_watched() -> None:

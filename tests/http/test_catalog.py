@@ -29,7 +29,7 @@ from toolplug.catalog.definition import ToolHints
 from toolplug.http import create_app
 from toolplug.http.servers.models import CatalogAnswer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 Info = dict[str, Any]
 

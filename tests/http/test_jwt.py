@@ -153,6 +153,7 @@ def from_keys(keys: KeyServer) -> dict[str, object]:
     return {"algorithms": ["RS256"], "jwks_url": keys.url, "issuer": ISSUER, "audience": "toolplug"}
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-5-auth-jwt")
 async def test_keys_of_a_key_set_are_fetched_once_and_found_by_id(sample_package: None, keys: KeyServer) -> None:
     async with served(**from_keys(keys)) as client:
@@ -164,6 +165,7 @@ async def test_keys_of_a_key_set_are_fetched_once_and_found_by_id(sample_package
         assert keys.asked == 1, "an unknown id does not fetch again so soon"
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-trust-fail-closed")
 @pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"keys": []}', b'{"keys": [{"kty": "?"}]}', None])
 async def test_a_key_set_that_is_down_is_503(sample_package: None, keys: KeyServer, answer: bytes | None) -> None:
@@ -192,6 +194,7 @@ async def test_no_bytes_in_the_place_of_a_token_are_anything_but_a_refusal(text:
         assert await tokens(HTTPConnection(scope)) is None
 
 
+@pytest.mark.process
 def test_pyjwt_is_imported_only_where_tokens_are_configured() -> None:
     code = """
 import asyncio, sys
@@ -213,6 +216,7 @@ print("jwt" in sys.modules)
     assert done.stdout == "False\n", done.stderr
 
 
+@pytest.mark.process
 def test_without_pyjwt_a_section_that_asks_for_tokens_says_what_to_install() -> None:
     code = """
 import sys

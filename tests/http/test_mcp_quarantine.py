@@ -14,7 +14,7 @@ from tests.http.conftest import ROOT, client_of, settings
 from toolplug import open_host
 from toolplug.http import create_app
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-8-pin")]
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-8-pin")]
 
 PATH = "/api/mcp-servers/web"
 

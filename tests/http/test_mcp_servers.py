@@ -16,7 +16,7 @@ from toolplug import Host, open_host
 from toolplug.http import create_app
 from toolplug.http.servers.models import ServerAnswer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 Json = dict[str, Any]
 

@@ -47,6 +47,7 @@ async def test_both_formats_say_the_same_and_can_be_parsed(client: AsyncClient) 
     } <= names
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-5-promtool")
 @pytest.mark.needs("promtool")
 async def test_promtool_finds_nothing(client: AsyncClient) -> None:

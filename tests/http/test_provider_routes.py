@@ -62,7 +62,7 @@ async def test_no_spelling_of_a_path_comes_around_auth_or_past_the_metrics(host:
     ]:
         answer = await Conversation("GET", path).held_with(app)
         assert answer.status == 404, path
-    counted = {labels[1:]: series.ended for labels, series in host.registry.ledger.every_route()}
+    counted = {labels[1:]: counters.ended for labels, counters in host.registry.accounting.every_route()}
     assert counted == {
         ("GET", "/v1/samples"): {"401": 1},
         ("GET", "/v1/samples/{name}"): {"401": len(spellings) - 1},
@@ -154,7 +154,7 @@ async def test_a_client_that_hangs_up_within_its_upload_is_counted_as_499(host: 
 
     await create_app(host)(conversation.scope, receive, conversation._send)
     assert conversation.sent == []
-    assert host.registry.ledger.route("sample", "POST", "/v1/samples").ended == {"499": 1}
+    assert host.registry.accounting.route("sample", "POST", "/v1/samples").ended == {"499": 1}
 
 
 @pytest.mark.requirement("C-3-disable-at-once", "REG-edge-disable")
@@ -202,9 +202,9 @@ async def test_the_routes_of_a_registry_alone_stand_behind_the_auth_that_is_give
         assert (await client.get("/v1/tools", headers={"X-Caller": "ann"})).status_code == 404
         assert (await client.get("/v1/open")).status_code == 401, "no operator agreed to an open route"
         assert (await client.post("/v1/samples", content=b"x" * 2_000_000)).status_code == 413
-    counted = registry.ledger.route("sample", "GET", "/v1/samples").ended
+    counted = registry.accounting.route("sample", "GET", "/v1/samples").ended
     assert counted == {"401": 1, "200": 1}
-    assert dict(registry.ledger.every_refusal())["authentication_required"] == 2
+    assert dict(registry.accounting.every_refusal())["authentication_required"] == 2
 
 
 @pytest.mark.requirement("C-5-parts")
@@ -250,4 +250,4 @@ async def test_a_server_that_stops_cancels_the_handler(host: Host) -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert (held.sent, switch.running) == ([], 0)
-    assert host.registry.ledger.route("sample", "POST", "/v1/samples").ended == {"499": 1}
+    assert host.registry.accounting.route("sample", "POST", "/v1/samples").ended == {"499": 1}

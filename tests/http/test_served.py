@@ -14,6 +14,8 @@ from tests.http.served import Parser, served
 from toolplug import open_host
 from toolplug.http import create_app
 
+pytestmark = pytest.mark.process
+
 PARSERS: list[Parser] = ["h11", "httptools"]
 
 

@@ -18,6 +18,8 @@ from tests.http.session_plugin import tool
 from toolplug import open_host
 from toolplug.http import create_app
 
+pytestmark = pytest.mark.process
+
 LARGE = "x" * 60_000
 PARSERS: list[Parser] = ["h11", "httptools"]
 

@@ -87,4 +87,4 @@ def opened(url: str, era: str) -> Opened:
 
 def application(url: str, **options: Any) -> Application:
     """An application that lends tools to a session of Alice's."""
-    return Application(url, **{"plugin_type": "table", "api_key": "alice-key", "pace": QUICK, **options})
+    return Application(url, **{"plugin_type": "table", "api_key": "alice-key", "backoff": QUICK, **options})

@@ -10,7 +10,7 @@ from tests.mcp.lists import catalog_of
 
 from toolplug import Catalog
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
 from toolplug.mcp.list_changed import LOOKED_AT, Announcer
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-6-list-changed")]
 
 
 def source() -> LiveCatalog:
-    return LiveCatalog(Ledger().series("test", "test"), catalog_of("a"))
+    return LiveCatalog(CallAccounting().counters("test", "test"), catalog_of("a"))
 
 
 class Counted:

@@ -17,7 +17,7 @@ from tests.mcp.conftest import Opened, application, settings
 from tests.mcp.test_sessions import path_of
 from tests.mcp.test_tools import WAIT_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-6-list-changed")]
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-6-list-changed")]
 
 Next = Callable[[], Awaitable[list[str]]]
 

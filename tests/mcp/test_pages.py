@@ -58,6 +58,7 @@ def test_a_cursor_whose_tool_has_gone_is_none() -> None:
     assert page(catalog_of("a"), "b") is None
 
 
+@pytest.mark.mcp
 @pytest.mark.anyio
 async def test_a_client_with_a_wrong_cursor_is_told_to_begin_again(opened: Opened) -> None:
     async with opened() as client:

@@ -12,7 +12,7 @@ from tests.mcp.test_tools import WAIT_S, text_of
 
 from toolplug import CallContext
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-session-mcp")]
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-5-session-mcp")]
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
 

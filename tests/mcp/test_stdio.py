@@ -19,7 +19,7 @@ from tests.mcp.test_tools import WAIT_S, text_of
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug.sessions.negotiation import Registration
 
-pytestmark = pytest.mark.requirement("C-10-stdio")
+pytestmark = [pytest.mark.requirement("C-10-stdio"), pytest.mark.mcp]
 
 ALICE = Principal(subject="alice", scopes=frozenset({"tools:call", "sessions:write"}))
 TOOLPLUG = str(Path(sys.executable).with_name("toolplug"))

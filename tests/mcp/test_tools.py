@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, ImageContent, TextContent
 from tests.mcp.conftest import Opened, settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp")]
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-5-mcp")]
 
 WAIT_S = 20
 

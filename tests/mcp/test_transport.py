@@ -15,7 +15,7 @@ from tests.http.conftest import ALICE, BOB
 from tests.mcp.conftest import settings
 from tests.mcp.test_tools import WAIT_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp")]
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-5-mcp")]
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"

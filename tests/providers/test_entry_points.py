@@ -29,6 +29,7 @@ def test_each_entry_point_of_the_group_is_a_type_with_its_distribution_and_versi
     assert (notes.type, notes.entry_point.value, notes.excluded_by) == ("notes", "notes_package:Notes", "")
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I2-4-metadata-only", "H-package-not-enabled", "H-package-slow-import")
 def test_nothing_is_imported_to_find_what_is_installed(tmp_path: Path) -> None:
     install(tmp_path, "toolplug-loud", provides(loud="loud:Loud"), modules={"loud": "raise SystemExit('imported')"})

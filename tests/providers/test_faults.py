@@ -74,7 +74,7 @@ async def test_a_fault_is_one_result_and_one_metric_and_the_next_call_is_answere
         )
         assert counted == 1
         faulty.release.set()
-    in_flight = {series.tool_name: series.in_flight for series in registry.ledger.every_series()}
+    in_flight = {counters.tool_name: counters.in_flight for counters in registry.accounting.all_counters()}
     assert set(in_flight.values()) == {0}
 
 
@@ -104,7 +104,7 @@ async def test_a_tool_that_calls_itself_through_the_executor_is_stopped_at_sixte
         faulty.executor = registry
         result = await registry.execute(ToolCall("c1", "calls_again"), CallContext())
     assert result.output == 'tool "calls_again" is not allowed: depth: tools call one another 16 deep'
-    ended = {series.tool_name: dict(series.ended) for series in registry.ledger.every_series()}
+    ended = {counters.tool_name: dict(counters.ended) for counters in registry.accounting.all_counters()}
     assert ended["calls_again"] == {"success": 16, "denied": 1}
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.providers.fake_distribution import install, provides, run_with
 
+pytestmark = pytest.mark.process
+
 GOOD = """
 from pydantic import BaseModel
 from toolplug.providers.authoring import tool

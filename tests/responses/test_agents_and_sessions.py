@@ -12,7 +12,7 @@ from tests.responses.stage import MODEL, Stage
 
 from toolplug.client import Application
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 TOOLSETS = {
     "toolsets": {"sums": {"prefix": "sums", "from": "provider:desk", "scope": "shared"}},

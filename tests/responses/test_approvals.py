@@ -10,7 +10,7 @@ from tests.responses.backend.script import Call, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 ASK = Call("ask_first", '{"what": "it"}', "call_ask")
 DECIDER = {"key": "decider-key", "subject": "alice", "tenant": "t1", "scopes": ["tools:call", "approvals:write"]}

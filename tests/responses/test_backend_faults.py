@@ -10,7 +10,7 @@ from tests.responses.backend.script import Answer, Call, CutOff, Ended, Garbled,
 from tests.responses.conftest import Staging
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 ADD = calls(Call("add", '{"a": 1, "b": 2}'))
 SOON = {"Retry-After-Ms": "1"}

@@ -10,7 +10,7 @@ from openai.types.responses import Response
 from tests.responses.backend.script import Call, Gate, Held, Refused, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 WAIT = calls(Call("wait", '{"gate": "a"}', "call_wait"))
 

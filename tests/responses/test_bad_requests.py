@@ -9,7 +9,7 @@ from tests.http.conftest import ALICE
 from tests.responses.backend.script import says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I6-bad-requests")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I6-bad-requests")]
 
 TABLE: list[tuple[dict[str, Any], str | None]] = [
     ({"input": 7}, "input"),

@@ -8,7 +8,7 @@ import pytest
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.leaves("task", "thread")]
 
 ADD = Call("add", '{"a": 1, "b": 2}')
 FORCED = {"type": "function", "function": {"name": "add"}}

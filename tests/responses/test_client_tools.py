@@ -8,7 +8,7 @@ import pytest
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 CITY: Any = {"type": "function", "name": "city", "description": "Find a city.", "parameters": {"type": "object"}}
 MIXED = calls(Call("add", '{"a": 1, "b": 2}', "call_add"), Call("city", "{}", "call_city"))

@@ -12,7 +12,7 @@ import pytest
 from tests.responses.backend.script import Answer, Call, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-9-judges", "I6-5-published")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("C-9-judges", "I6-5-published")]
 
 WEATHER = {
     "type": "function",

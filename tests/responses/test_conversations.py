@@ -12,7 +12,7 @@ from tests.toolsets.desk import Shop
 
 from toolplug import Host
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 READ = calls(Call("fs__read"))
 AGENT: Any = {"toolplug_agent": "reader"}

@@ -9,7 +9,12 @@ from openai.types.responses import ResponseCustomToolCall
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread"), pytest.mark.requirement("C-9-client-turn")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.process,
+    pytest.mark.leaves("task", "thread"),
+    pytest.mark.requirement("C-9-client-turn"),
+]
 
 PATCH: Any = {"type": "custom", "name": "patch", "description": "Apply a patch."}
 GRAMMAR: Any = {"type": "grammar", "syntax": "lark", "definition": "start: /a+/"}

@@ -56,6 +56,7 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
         yield opened
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I6-4-own-loop", "SC-001")
 async def test_a_host_on_fastapi_writes_its_own_loop(
     backend: ScriptedBackend, served: Served, client: httpx2.AsyncClient
@@ -67,6 +68,7 @@ async def test_a_host_on_fastapi_writes_its_own_loop(
     assert [message.get("content") for message in backend.asked[1].messages[2:]] == ["Hello, Ada!", "Hello, world!"]
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I6-4-own-loop")
 async def test_its_loop_ends(backend: ScriptedBackend, served: Served, client: httpx2.AsyncClient) -> None:
     backend.plays_for_ever(calls(Call("nothing")))
@@ -75,6 +77,7 @@ async def test_its_loop_ends(backend: ScriptedBackend, served: Served, client: h
     assert backend.asked[1].messages[-1]["content"] == 'no builtin provider handles tool "nothing"'
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I6-4-own-loop", "FR-007a")
 async def test_a_host_on_starlette_expands_stubs_and_streams(
     backend: ScriptedBackend, served: Served, client: httpx2.AsyncClient
@@ -103,6 +106,7 @@ def test_a_loop_of_ones_own_is_short_and_imports_the_registry_alone(name: str) -
     assert len(source.splitlines()) < 60
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I6-4-shipped", "SC-001")
 async def test_a_host_serves_the_shipped_endpoint_beside_its_own_routes(
     backend: ScriptedBackend, served: Served, client: httpx2.AsyncClient

@@ -10,7 +10,7 @@ from tests.responses.backend.script import Call, Turn, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.leaves("task", "thread")]
 
 
 @pytest.fixture

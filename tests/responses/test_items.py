@@ -8,7 +8,7 @@ import pytest
 from tests.responses.backend.script import Call, Turn, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.leaves("task", "thread")]
 
 SEARCH = Call("web_search", '{"query": "otters"}', "call_1")
 FILES = Call("file_search", '{"query": "otters"}', "call_1")

@@ -9,7 +9,7 @@ from openai.types.responses import Response
 from tests.responses.backend.script import Call, Gate, Held, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 WAIT = calls(Call("add", '{"a": 1, "b": 2}', "call_add"), Call("wait", '{"gate": "a"}', "call_wait"))
 

@@ -17,7 +17,7 @@ from tests.responses.backend.scripted import ScriptedBackend
 from tests.responses.serving import serving
 from tests.responses.stage import MODEL, Stage, staged
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I6-2-background", "I6-2-streaming")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I6-2-background", "I6-2-streaming")]
 
 WAIT = calls(Call("wait", '{"gate": "a"}', "call_wait"))
 

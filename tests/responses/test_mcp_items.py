@@ -10,7 +10,7 @@ from tests.responses.backend.script import Call, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 ADD = Call("zoo__add", '{"a": 1, "b": 2}', "call_add")
 KEEPER: Any = {"toolplug_agent": "keeper"}

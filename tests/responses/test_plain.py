@@ -9,7 +9,7 @@ from tests.responses.backend.script import Call, Turn, Usage, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.stage import MODEL, PATIENCE_S, Stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.leaves("task", "thread")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.leaves("task", "thread")]
 
 CITY = {"type": "function", "name": "city", "parameters": {"type": "object"}, "strict": None, "description": None}
 HOSTED = [

@@ -13,7 +13,7 @@ from tests.responses.backend.scripted import ScriptedBackend
 from tests.responses.serving import serving
 from tests.responses.stage import MODEL, Stage, staged
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 ADD = Call("add", '{"a": 1, "b": 2}', "call_add")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.responses.backend.script import Call, Gate, Held, Turn, calls, says
 from tests.responses.stage import MODEL, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 AROUND = ("response.created", "response.in_progress")
 

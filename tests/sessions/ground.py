@@ -14,8 +14,8 @@ from tests.virtual_time import EPOCH, VirtualLoop
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import StoreError
-from toolplug.execution.accounting import Ledger as CallLedger
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.plans import CallServices
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.expiry import latest_expiry
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import Sessions
@@ -33,7 +33,7 @@ class Seams:
     """What the world is made of; a seeded bug comes in here."""
 
     sessions: type[Sessions] = Sessions
-    planner: Callable[[CallLedger, Lanes], Planner] = Planner
+    planner: Callable[[CallServices], Planner] = Planner
     store: Callable[[Store], FaultyStore] = FaultyStore
 
 
@@ -49,7 +49,7 @@ class Ground:
         self.ledgers: dict[str, Ledger] = {}
         self.inner = WatchedStore(lambda: EPOCH + loop.time(), kept_events, self.ledgers)
         self.store = seams.store(self.inner)
-        self.lanes = Lanes()
+        self.runner = TaskRunner()
         self.slots: list[Session | None] = [None, None]
         self.work: set[asyncio.Task[Any]] = set()
         self._run(self._begin())
@@ -98,7 +98,7 @@ class Ground:
         self.runner.close()
 
     async def _begin(self) -> None:
-        await self.lanes.open()
+        await self.runner.open()
         await self.inner.__aenter__()
         await self._start()
         for slot in range(len(self.slots)):
@@ -106,7 +106,7 @@ class Ground:
 
     async def _start(self) -> None:
         self.sessions = self.seams.sessions(
-            self.store, self.seams.planner(CallLedger(), self.lanes), ArrangedNeighbours(), limits=SMALL
+            self.store, self.seams.planner(CallServices(runner=self.runner)), ArrangedNeighbours(), limits=SMALL
         )
         await self.sessions.__aenter__()
         for slot, session in enumerate(self.slots):
@@ -136,7 +136,7 @@ class Ground:
     async def _close(self) -> None:
         await self._stop()
         await self.inner.aclose()
-        await self.lanes.aclose()
+        await self.runner.aclose()
         await turns(5)
         left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert left == [], "tasks are left"

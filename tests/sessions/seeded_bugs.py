@@ -10,7 +10,8 @@ from tests.sessions.ground import Seams
 from tests.sessions.stage import turns
 
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Brake, Plan, Switch, Target, Tool
+from toolplug.catalog.plan import Plan, Tool
+from toolplug.execution.plans import PlanSource
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.service import Sessions
@@ -25,8 +26,8 @@ class _OnePlanAName(Planner):
         super().__init__(*given)
         self._plans: dict[str, Plan] = {}
 
-    def tool(self, definition: ToolDefinition, target: Target, switch: Switch, brake: Brake) -> Tool:
-        made = super().tool(definition, target, switch, brake)
+    def tool(self, definition: ToolDefinition, source: PlanSource) -> Tool:
+        made = super().tool(definition, source)
         return Tool(definition, self._plans.setdefault(definition.name, made.plan))
 
 

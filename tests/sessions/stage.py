@@ -13,9 +13,9 @@ import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.errors import SessionRefused
-from toolplug.execution.accounting import Ledger
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.plans import CallServices
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import Sessions
@@ -58,12 +58,12 @@ class ArrangedNeighbours:
 @asynccontextmanager
 async def planning() -> AsyncIterator[Planner]:
     """A planner whose calls are carried while this is open."""
-    lanes = Lanes()
-    await lanes.open()
+    runner = TaskRunner()
+    await runner.open()
     try:
-        yield Planner(Ledger(), lanes)
+        yield Planner(CallServices(runner=runner))
     finally:
-        await lanes.aclose()
+        await runner.aclose()
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ WHAT = ("I3-machine", "DYN-AC-10", "H-stream-race", "H-stream-reconnect", "C-6-a
 
 @pytest.mark.requirement(*WHAT)
 class TestSessions(SessionsMachine.TestCase):
-    settings = playing(80, 30)
+    settings = playing(40, 30)
 
 
 @pytest.mark.judge

@@ -27,10 +27,11 @@ from tests.sessions.stage import (
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, joined
-from toolplug.execution.task_runner import Lanes
-from toolplug.sessions.plans import Planner, SessionPolicy
+from toolplug.execution.plans import CallServices, ToolPolicy
+from toolplug.execution.task_runner import TaskRunner
+from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import RecentExecutors
@@ -39,7 +40,7 @@ from toolplug.testing import check_executor
 
 pytestmark = pytest.mark.anyio
 
-SERIES = Ledger().series("_unknown", "_unknown")
+COUNTERS = CallAccounting().counters("_unknown", "_unknown")
 DRAW = definition("page.draw") | {
     "inputSchema": {"type": "object", "properties": {"shape": {"type": "string"}}, "required": ["shape"]}
 }
@@ -59,12 +60,14 @@ def _itself(session: Session) -> LiveCatalog:
 
 
 def _behind_another(session: Session) -> LiveCatalog:
-    return joined(SERIES, LiveCatalog(SERIES, Catalog([plain_tool("other")])), session.executor, session=session.code)
+    return joined(
+        COUNTERS, LiveCatalog(COUNTERS, Catalog([plain_tool("other")])), session.executor, session=session.code
+    )
 
 
 def _before_a_prefixed_one(session: Session) -> LiveCatalog:
-    others = LiveCatalog(SERIES, Catalog([plain_tool("other")])).view(lambda catalog: catalog.prefixed("web"))
-    return joined(SERIES, session.executor, others)
+    others = LiveCatalog(COUNTERS, Catalog([plain_tool("other")])).view(lambda catalog: catalog.prefixed("web"))
+    return joined(COUNTERS, session.executor, others)
 
 
 @pytest.mark.requirement("DYN-AC-7", "I3-4-everywhere", "DYN-US-register")
@@ -136,8 +139,8 @@ async def test_the_operators_rules_hold_for_session_tools_from_the_reload_on(
     sessions: Sessions, session: Session
 ) -> None:
     executor = session.executor
-    lanes = Lanes()
-    denying = Planner(Ledger(), lanes, policy=SessionPolicy(policy="deny", origin="providers.yaml:9"))
+    runner = TaskRunner()
+    denying = Planner(CallServices(runner=runner), ToolPolicy("deny", "providers.yaml:9"))
     sessions.reconfigure(LIMITS, denying)
     for held in (executor, session.executor):
         result = await held.execute(ToolCall("c1", "a", {}), CallContext(T1))
@@ -149,27 +152,29 @@ async def test_the_operators_rules_hold_for_session_tools_from_the_reload_on(
 
 @pytest.mark.requirement("C-5-metric-session")
 async def test_calls_are_counted_under_one_name_for_all_sessions(store: Store, neighbours: ArrangedNeighbours) -> None:
-    ledger, lanes = Ledger(), Lanes()
-    await lanes.open()
-    async with Sessions(store, Planner(ledger, lanes), neighbours, limits=LIMITS) as sessions:
+    accounting, runner = CallAccounting(), TaskRunner()
+    await runner.open()
+    async with Sessions(
+        store, Planner(CallServices(accounting=accounting, runner=runner)), neighbours, limits=LIMITS
+    ) as sessions:
         for principal in (T1, T2):
             session = (await sessions.create(principal)).session
             await session.register(registration("secret_name"))
             async with serving(session, lambda _: 1):
                 await call(session, "secret_name")
                 await call(session, "none")
-    await lanes.aclose()
+    await runner.aclose()
     counted = {
-        (series.provider, series.tool_name): {str(status): count for status, count in series.ended.items()}
-        for series in ledger.every_series()
-        if series.ended
+        (counters.provider, counters.tool_name): {str(status): count for status, count in counters.ended.items()}
+        for counters in accounting.all_counters()
+        if counters.ended
     }
     assert counted == {("_session", "_session"): {"success": 2}, ("_unknown", "_unknown"): {"unknown_tool": 2}}
 
 
 async def test_an_idle_sessions_executor_is_not_kept_for_ever(session: Session) -> None:
     executors = RecentExecutors()
-    kept = [LiveCatalog(SERIES) for _ in range(1_001)]
+    kept = [LiveCatalog(COUNTERS) for _ in range(1_001)]
     first, last = ref(kept[0]), ref(kept[-1])
     for number, executor in enumerate(kept):
         executors.used(str(number), executor)

@@ -22,14 +22,14 @@ from tests.sessions.stage import (
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import FailedTool, SessionRefused
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 
 pytestmark = pytest.mark.anyio
 
-SERIES = Ledger().series("_unknown", "_unknown")
+COUNTERS = CallAccounting().counters("_unknown", "_unknown")
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def test_a_provider_that_comes_later_hides_the_sessions_tool_until_it_goes
 async def test_the_default_tools_are_there_until_the_plugin_registers_and_never_after(
     session: Session, neighbours: ArrangedNeighbours
 ) -> None:
-    default = LiveCatalog(SERIES, Catalog([plain_tool("search")]))
+    default = LiveCatalog(COUNTERS, Catalog([plain_tool("search")]))
     neighbours.default = default
     executor = session.executor
     heard: list[tuple[tuple[str, ...], tuple[str, ...]]] = []

@@ -88,6 +88,7 @@ async def _kill_at_random_moments(file: Path, *, rounds: int, seed: int) -> None
         there = await _check(file, acknowledged)
 
 
+@pytest.mark.process
 @pytest.mark.requirement("LAW-7", "H-store-sigkill", "I2-2a-atomic")
 async def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
     await _kill_at_random_moments(tmp_path / "state.db", rounds=3, seed=7)
@@ -111,6 +112,7 @@ async def _kill_at_statement(file: Path, at: int) -> bool:
     return True
 
 
+@pytest.mark.process
 @pytest.mark.requirement("LAW-7", "H-store-sigkill")
 @pytest.mark.parametrize("at", [3, 12, 18, 24, 27, 31, 36, 44])
 async def test_a_process_killed_before_a_statement_leaves_both_or_neither(tmp_path: Path, at: int) -> None:

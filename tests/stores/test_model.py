@@ -168,7 +168,7 @@ class TwoStores(RuleBasedStateMachine):
 @pytest.mark.requirement("I2-2a-laws", "LAW-7")
 class TestTwoStores(TwoStores.TestCase):
     settings = settings(
-        max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 
 

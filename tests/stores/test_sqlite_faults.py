@@ -80,6 +80,7 @@ async def test_a_file_of_a_newer_schema_is_refused_and_left_as_it_is(tmp_path: P
     await _refused(file, "newer toolplug")
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-store-newer-schema")
 async def test_a_newer_schema_that_stands_only_in_the_log_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "state.db"
@@ -196,6 +197,7 @@ async def test_a_start_on_a_locked_file_is_unavailable(tmp_path: Path) -> None:
         assert len(await store.keys()) == 20
 
 
+@pytest.mark.process
 async def test_two_processes_that_begin_at_once_share_a_new_file(tmp_path: Path) -> None:
     code = """
 import asyncio, sys
@@ -216,6 +218,7 @@ asyncio.run(main())
         assert record.revision == 60
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-store-disk-full")
 async def test_a_full_disk_is_unavailable_and_said_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
     child = subprocess.run(

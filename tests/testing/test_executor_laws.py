@@ -30,10 +30,10 @@ from toolplug.catalog.catalog import CatalogDiff
 from toolplug.catalog.definition import Note
 from toolplug.catalog.layers import layered
 from toolplug.catalog.plan import Tool
-from toolplug.execution.accounting import Ledger
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, joined
 from toolplug.execution.results import unavailable
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.testing import ContractBroken, check_executor, running
 
 pytestmark = pytest.mark.anyio
@@ -71,19 +71,21 @@ async def a_view() -> AsyncGenerator[Opened]:
 @asynccontextmanager
 async def a_joined() -> AsyncGenerator[Opened]:
     async with running(Echo) as one, running(Echo, key="other") as two:
-        both = joined(Ledger().series("_unknown", "_unknown"), one.view(lambda tools: tools.prefixed("one")), two)
+        both = joined(
+            CallAccounting().counters("_unknown", "_unknown"), one.view(lambda tools: tools.prefixed("one")), two
+        )
         yield both, "one.echo", lambda: two.apply(())
 
 
 @asynccontextmanager
 async def a_session() -> AsyncGenerator[Opened]:
     """What everybody has, and then the session's own, of which some are away."""
-    async with running(Echo) as registry, opened_lanes() as lanes:
-        own = LiveCatalog(Ledger().series("_unknown", "_unknown"))
+    async with running(Echo) as registry, opened_runner() as runner:
+        own = LiveCatalog(CallAccounting().counters("_unknown", "_unknown"))
         own.publish(
-            Catalog([plain_tool("draw", lanes=lanes)], away=Catalog([gone("echo", lanes), gone("web.a", lanes)]))
+            Catalog([plain_tool("draw", runner=runner)], away=Catalog([gone("echo", runner), gone("web.a", runner)]))
         )
-        view = joined(Ledger().series("_unknown", "_unknown"), registry, own, session="CODE2345")
+        view = joined(CallAccounting().counters("_unknown", "_unknown"), registry, own, session="CODE2345")
         yield view, "echo", lambda: registry.apply(())
 
 
@@ -120,13 +122,13 @@ def reshapings() -> dict[str, Callable[[Catalog], Catalog]]:
     }
 
 
-def gone(name: str, lanes: Lanes) -> Tool:
+def gone(name: str, runner: TaskRunner) -> Tool:
     """A tool whose application is away."""
 
     async def answer(call: ToolCall, context: CallContext) -> ToolResult:
         return unavailable(call, "plugin_gone")
 
-    tool = plain_tool(name, source="page", lanes=lanes)
+    tool = plain_tool(name, source="page", runner=runner)
     return Tool(tool.definition, replace(tool.plan, target=answer))
 
 
@@ -139,11 +141,11 @@ PAIRS = list(product(reshapings(), repeat=2))
 async def test_through_every_pair_of_reshapings_a_listed_name_reaches_its_tool_and_any_other_nobody(
     inner: str, outer: str, listed: int
 ) -> None:
-    async with opened_lanes() as lanes:
-        tools = [plain_tool(name, source=source, lanes=lanes) for source, name in TOOLS]
-        unknown = Ledger().series("_unknown", "_unknown")
-        live = LiveCatalog(unknown, Catalog(tools[:listed], away=Catalog([gone("draw", lanes)])))
-        own = LiveCatalog(unknown, Catalog(tools[listed:], away=Catalog([gone("add", lanes), gone("fs.a", lanes)])))
+    async with opened_runner() as runner:
+        tools = [plain_tool(name, source=source, runner=runner) for source, name in TOOLS]
+        unknown = CallAccounting().counters("_unknown", "_unknown")
+        live = LiveCatalog(unknown, Catalog(tools[:listed], away=Catalog([gone("draw", runner)])))
+        own = LiveCatalog(unknown, Catalog(tools[listed:], away=Catalog([gone("add", runner), gone("fs.a", runner)])))
         view = joined(unknown, live, own).view(reshapings()[inner]).view(reshapings()[outer])
 
         async def change() -> None:
@@ -277,19 +279,19 @@ ROWS = [
 
 
 @asynccontextmanager
-async def opened_lanes() -> AsyncGenerator[Lanes]:
-    lanes = Lanes()
-    await lanes.open()
-    yield lanes
-    await lanes.aclose()
+async def opened_runner() -> AsyncGenerator[TaskRunner]:
+    runner = TaskRunner()
+    await runner.open()
+    yield runner
+    await runner.aclose()
 
 
 @asynccontextmanager
 async def plain() -> AsyncGenerator[LiveCatalog]:
     """An executor over one tool of no arguments, with a name that is not its wire name, and one that is away."""
-    async with opened_lanes() as lanes:
-        tools = Catalog([plain_tool("echo", lanes=lanes)], away=Catalog([gone("draw", lanes)])).prefixed("one")
-        yield LiveCatalog(Ledger().series("_unknown", "_unknown"), tools)
+    async with opened_runner() as runner:
+        tools = Catalog([plain_tool("echo", runner=runner)], away=Catalog([gone("draw", runner)])).prefixed("one")
+        yield LiveCatalog(CallAccounting().counters("_unknown", "_unknown"), tools)
 
 
 @pytest.mark.requirement("I2-9-check-executor")

@@ -82,6 +82,7 @@ def test_what_needs_an_extra_comes_when_it_is_asked_for(request):
 """
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I2-9-fakes")
 def test_a_foreign_suite_gets_one_fixture_and_nothing_is_loaded_before_it_is_asked_for(
     pytester: pytest.Pytester,
@@ -90,6 +91,7 @@ def test_a_foreign_suite_gets_one_fixture_and_nothing_is_loaded_before_it_is_ask
     pytester.runpytest_subprocess("-p", "no:anyio").assert_outcomes(passed=1)
 
 
+@pytest.mark.process
 @pytest.mark.requirement("I2-9-fakes")
 def test_a_missing_http_client_is_named_with_the_line_that_installs_it() -> None:
     code = "import sys; sys.modules['httpx2'] = None; from toolplug.testing import running, in_process_host"

@@ -11,6 +11,8 @@ from prometheus_client.registry import Collector
 
 from toolplug.testing.provider_rules.routes import metric_rules
 
+pytestmark = pytest.mark.process
+
 ROWS = [
     Counter("notes_written", "Notes written.", registry=None),
     Gauge("notes_kept", "Notes kept.", registry=None),

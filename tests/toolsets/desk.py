@@ -9,11 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, ToolCall, ToolDefinition, ToolResult, tool
-from toolplug.execution.accounting import Ledger
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Layer
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.plans import CallServices
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.declared import Around
 from toolplug.toolsets.first_use import FirstUse
 from toolplug.toolsets.registered import Allowlist
 from toolplug.toolsets.toolset import Factory, PerSession, Shared, Toolset
@@ -56,20 +55,13 @@ class Desk:
     """The agents of one host."""
 
     def __init__(self) -> None:
-        self.ledger, self.lanes = Ledger(), Lanes()
-        self.tools = AgentTools(
-            Around(
-                unknown=self.ledger.series("_unknown", "_unknown"),
-                ledger=self.ledger,
-                carrier=self.lanes,
-                limits=lambda: Layer((), NO_LIMITS, lambda knob: DEFAULT_ORIGIN),
-            )
-        )
+        self.accounting, self.runner = CallAccounting(), TaskRunner()
+        self.tools = AgentTools(CallServices(accounting=self.accounting, runner=self.runner))
         self._life = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self.lanes.open()
-        self._life.push_async_callback(self.lanes.aclose)
+        await self.runner.open()
+        self._life.push_async_callback(self.runner.aclose)
         self._life.push_async_callback(self.tools.aclose)
         return self
 

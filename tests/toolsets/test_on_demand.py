@@ -8,7 +8,7 @@ from tests.toolsets.desk import AGENT, Desk, Files, run, settled
 from toolplug import FunctionRegistry
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.resolved_limits import Layer, Limits
+from toolplug.execution.resolved_limits import LimitLevel, Limits
 from toolplug.toolsets.toolset import OnDemand, Toolset
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +18,7 @@ class Own(LiveCatalog):
     """One session's executor: the tools of a registry, and how often it was closed."""
 
     def __init__(self, desk: Desk, tools: Catalog, *, fails: bool = False) -> None:
-        super().__init__(desk.ledger.series("_unknown", "_unknown"), tools)
+        super().__init__(desk.accounting.counters("_unknown", "_unknown"), tools)
         self._fails = fails
         self.closed = 0
 
@@ -58,7 +58,7 @@ async def maker(desk: Desk) -> Maker:
     return made
 
 
-def register(desk: Desk, maker: Maker, limits: Layer | None = None) -> None:
+def register(desk: Desk, maker: Maker, limits: LimitLevel | None = None) -> None:
     source = OnDemand(lone=maker.registries[0], make=maker)
     toolset = Toolset(id="fs", prefix="fs", source=source, limits=limits)
     desk.tools.change(toolsets=desk.tools.toolsets.with_coded(toolset))
@@ -103,7 +103,7 @@ async def test_what_a_sessions_executor_lists_later_is_seen_by_that_session_alon
 
 
 async def test_the_toolsets_limits_hold_for_every_session_together(desk: Desk, maker: Maker) -> None:
-    limits = Layer(("toolset", "fs"), Limits.model_validate({"rate": "2/minute"}), lambda knob: "here")
+    limits = LimitLevel(("toolset", "fs"), Limits.model_validate({"rate": "2/minute"}), lambda knob: "here")
     register(desk, maker, limits)
     statuses = [(await run(desk.agent(session), "fs.read")).status for session in ("one", "two", None)]
     assert statuses == ["success", "success", "limited"]

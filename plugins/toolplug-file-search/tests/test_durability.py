@@ -25,6 +25,7 @@ CHILD = Path(__file__).with_name("killed_child.py")
 INDEX = Path(".toolplug") / "providers" / "file_search" / "index.db"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("moment", "survives"), [(1, False), (2, False), (3, False), (4, True)])
 async def test_a_kill_in_the_middle_of_an_ingest_leaves_all_of_it_or_nothing(
     serve: Serve, tmp_path: Path, moment: int, survives: bool

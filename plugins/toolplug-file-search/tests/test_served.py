@@ -13,6 +13,8 @@ import httpx2
 import openai
 import pytest
 
+pytestmark = pytest.mark.process
+
 Start = Callable[[], AbstractContextManager[tuple[str, subprocess.Popen[str]]]]
 
 SUBJECTS = ("billing", "search", "upload", "login", "export", "mail", "invoice", "audit", "backup", "metrics")

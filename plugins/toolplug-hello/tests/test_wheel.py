@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PACKAGE = Path(__file__).parent.parent
 TELLS = "import toolplug_hello.provider as it; print(it.__file__); print(it.Hello().tools()[0].name)"
 

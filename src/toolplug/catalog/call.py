@@ -1,4 +1,4 @@
-"""The three values made on every call, and who makes it."""
+"""The values of one call, its caller, and the tenant that code inside the call can ask for."""
 
 from __future__ import annotations
 

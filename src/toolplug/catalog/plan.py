@@ -14,7 +14,7 @@ from toolplug.catalog.schema import Schema
 class Target(Protocol):
     """What a call reaches at last: gets the tool's own name and its arguments as an object.
 
-    It returns a coroutine where the plan's carrier is a lane, and blocks where it is a thread.
+    It returns a coroutine where the plan's runner is a `TaskRunner`, and blocks where it runs in a thread.
     """
 
     def __call__(self, call: ToolCall, context: CallContext, /) -> Any: ...
@@ -77,7 +77,7 @@ class Switch(Protocol):
     def leave(self) -> None: ...
 
 
-class Brake(Protocol):
+class AbandonedCallLimit(Protocol):
     """Counts a source's calls that were given up but still run; `open` refuses further ones."""
 
     running: int
@@ -88,7 +88,7 @@ class Brake(Protocol):
     def refusal(self) -> Refusal: ...
 
 
-class Series(Protocol):
+class CallCounters(Protocol):
     """Plain counters of one tool."""
 
     in_flight: int
@@ -96,11 +96,11 @@ class Series(Protocol):
     def record(self, status: str, seconds: float) -> None: ...
 
 
-class Carrier(Protocol):
-    """What carries a target apart from its caller: lanes for coroutines, threads for functions that block.
+class CallRunner(Protocol):
+    """Runs a target apart from its caller: in a task for coroutines, in a thread for functions that block.
 
-    `start` takes the first step: the target's value when it ended there, else the `Job` to wait for. What the target
-    raises in that step is raised.
+    `start` takes the first step: the target's value when it ended there, else the `RunningCall` to wait for. What the
+    target raises in that step is raised.
     """
 
     def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object: ...
@@ -124,11 +124,11 @@ class Approval(Protocol):
 class Replay(Protocol):
     """Remembers the first result of a call under its caller's idempotency key.
 
-    `begin` gives that result, or a refusal, or None: then the call is this caller's to make, and `finish` must follow
-    once, with None where the provider was not reached.
+    `begin` gives that result, or a refusal, or None: then the call, which may take `seconds`, is this caller's to make,
+    and `finish` must follow once, with None where the provider was not reached.
     """
 
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None: ...
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None: ...
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None: ...
 
 
@@ -153,17 +153,18 @@ class Plan:
     `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
     that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
     `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
-    `longest_s`, ask for so much. `basis` is what the limits were drawn from, where another level may be put among
-    them. Empty tuples and None cost nothing at the call; `guarded` says that there is more than that around it.
+    `longest_s`, ask for so much. `limits` is what the limits were resolved to as a whole, with what they were drawn
+    from (read it with `limits_of`); the fields that every call looks at are taken from it. Empty tuples and None cost
+    nothing at the call; `needs_pipeline` is set where there is more around it.
     """
 
     ref: ToolRef
     target: Target
     schema: Schema
     switch: Switch
-    series: Series
-    brake: Brake
-    carrier: Carrier
+    counters: CallCounters
+    abandoned: AbandonedCallLimit
+    runner: CallRunner
     timeout_s: float
     max_result_bytes: int
     longest_s: float | None = None
@@ -178,12 +179,12 @@ class Plan:
     artifacts: Artifacts | None = None
     observers: tuple[Observer, ...] = ()
     settings: tuple[Setting, ...] = ()
-    basis: object = None
-    guarded: bool = field(init=False)
+    limits: object = None
+    needs_pipeline: bool = field(init=False)
 
     def __post_init__(self) -> None:
         more = self.observers or self.approval or self.limiters or self.retry or self.artifacts
-        object.__setattr__(self, "guarded", bool(more))
+        object.__setattr__(self, "needs_pipeline", bool(more))
 
 
 class Tool(NamedTuple):

@@ -1,4 +1,4 @@
-"""What has no place in texts that a model reads: characters that nobody can see, and a heading that is only ours."""
+"""Cleaning text that a model reads (invisible characters, the heading reserved for notes), and counts in words."""
 
 from __future__ import annotations
 

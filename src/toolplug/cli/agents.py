@@ -1,66 +1,61 @@
-"""`toolplug agents`: which toolsets each agent may use."""
+"""`toolplug agents`: the toolsets that each agent may use."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.logs import log_warnings
+from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.output import print_json, print_problems, print_table
-from toolplug.cli.store import kept_store
-from toolplug.errors import Problem, ToolsetRefused
-from toolplug.host.file.configuration import ConfigFiles, read_toolsets
+from toolplug.cli.output import print_answer, print_listing
+from toolplug.cli.store import open_shared_store
+from toolplug.host.file.configuration import read_toolsets
 from toolplug.host.toolsets.agent_lists import AgentLists
 from toolplug.toolsets.registered import Allowlist
 
-app: typer.Typer = typer.Typer()
-agents: typer.Typer = typer.Typer(name="agents", help="Agents, and the toolsets they may use.")
-app.add_typer(agents)
-
-_INSTEAD = "GET and PUT /api/agents/AGENT/toolsets"
-
 AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="The agent.")]
-Change = Callable[[AgentLists], Awaitable[Allowlist]]
+
+app: typer.Typer = typer.Typer(name="agents", help="Agents, and the toolsets they may use.")
 
 
-@agents.callback()
-def agents_group() -> None:
-    """Look at the toolsets that agents may use, and change them; a running host follows within 250 ms."""
-
-
-@agents.command("list")
-def list_agents(config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False) -> None:
+@app.command("list")
+@async_command
+async def list_agents(
+    config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
+) -> None:
     """List the agents that somebody has configured, the toolsets of each, and who said so.
 
     Example: toolplug agents list
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_listed(config_file(config), tenant, as_json)))
+    async with _agent_lists(config, tenant) as lists:
+        found = await lists.every()
+    fields = {"agents": [_fields(agent, allowed) for agent, allowed in found.items()]}
+    rows = [(agent, ", ".join(allowed.toolsets), allowed.origin) for agent, allowed in found.items()]
+    print_listing(as_json, fields, ["AGENT", "TOOLSETS", "SAID BY"], rows, "no agent is configured")
 
 
-@agents.command()
-def show(
+@app.command()
+@async_command
+async def show(
     agent: AgentId, config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
 ) -> None:
     """Show the toolsets of one agent: none where nobody configured it.
 
     Example: toolplug agents show researcher
     """
-    log_warnings()
-    raise typer.Exit(
-        run_to_end(_answered(config_file(config), tenant, agent, partial(AgentLists.of, agent=agent), as_json))
-    )
+    async with _agent_lists(config, tenant) as lists:
+        allowed = await lists.of(agent)
+    _print(agent, allowed, as_json)
 
 
-@agents.command()
-def allow(
+@app.command()
+@async_command
+async def allow(
     agent: AgentId,
     toolsets: Annotated[list[str], typer.Argument(metavar="TOOLSET...", help="Toolsets that it may use, too.")],
     config: ConfigOption = None,
@@ -71,13 +66,14 @@ def allow(
 
     Example: toolplug agents allow researcher web clock
     """
-    log_warnings()
-    change = partial(AgentLists.allow, agent=agent, toolsets=tuple(toolsets))
-    raise typer.Exit(run_to_end(_answered(config_file(config), tenant, agent, change, as_json)))
+    async with _agent_lists(config, tenant) as lists:
+        allowed = await lists.allow(agent, tuple(toolsets))
+    _print(agent, allowed, as_json)
 
 
-@agents.command()
-def revoke(
+@app.command()
+@async_command
+async def revoke(
     agent: AgentId,
     toolsets: Annotated[
         list[str] | None, typer.Argument(metavar="[TOOLSET...]", help="Toolsets that it may use no more; none: all.")
@@ -92,44 +88,22 @@ def revoke(
 
     Example: toolplug agents revoke researcher web
     """
-    log_warnings()
-    change = partial(AgentLists.revoke, agent=agent, toolsets=tuple(toolsets or ()))
-    raise typer.Exit(run_to_end(_answered(config_file(config), tenant, agent, change, as_json)))
-
-
-async def _listed(config: ConfigFiles, tenant: str, as_json: bool) -> int:
-    async with _kept_agents(config, tenant) as kept:
-        found = await kept.every()
-    if as_json:
-        print_json({"agents": [_fields(agent, allowed) for agent, allowed in found.items()]})
-    elif found:
-        rows = [(agent, ", ".join(allowed.toolsets), allowed.origin) for agent, allowed in found.items()]
-        print_table(["AGENT", "TOOLSETS", "SAID BY"], rows)
-    else:
-        typer.echo("no agent is configured")
-    return 0
-
-
-async def _answered(config: ConfigFiles, tenant: str, agent: str, change: Change, as_json: bool) -> int:
-    async with _kept_agents(config, tenant) as kept:
-        try:
-            allowed = await change(kept)
-        except ToolsetRefused as error:
-            problem = Problem(code=error.code, message=str(error), path=error.param)
-            print_problems([problem], as_json=as_json)
-            return 1
-    if as_json:
-        print_json(_fields(agent, allowed))
-    else:
-        typer.echo(f"{agent}: {', '.join(allowed.toolsets) or 'no toolsets'} ({allowed.origin})")
-    return 0
+    async with _agent_lists(config, tenant) as lists:
+        allowed = await lists.revoke(agent, tuple(toolsets or ()))
+    _print(agent, allowed, as_json)
 
 
 @asynccontextmanager
-async def _kept_agents(config: ConfigFiles, tenant: str) -> AsyncGenerator[AgentLists]:
-    entries = read_toolsets(config, os.environ)
-    async with kept_store(config, "agents", _INSTEAD) as store:
+async def _agent_lists(config: Path | None, tenant: str) -> AsyncGenerator[AgentLists]:
+    files = config_file(config)
+    entries = read_toolsets(files, os.environ)
+    async with open_shared_store(files, "agents", "GET and PUT /api/agents/AGENT/toolsets") as store:
         yield AgentLists(entries, store, operator(tenant))
+
+
+def _print(agent: str, allowed: Allowlist, as_json: bool) -> None:
+    text = f"{agent}: {', '.join(allowed.toolsets) or 'no toolsets'} ({allowed.origin})"
+    print_answer(as_json, _fields(agent, allowed), text)
 
 
 def _fields(agent: str, allowed: Allowlist) -> dict[str, object]:

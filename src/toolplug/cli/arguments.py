@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Annotated, TypeAlias, cast
 
 import typer
 
@@ -13,9 +13,18 @@ from toolplug.errors import InvalidDefinition
 
 Json = Mapping[str, object]
 
+ArgumentWords: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[key=value… | JSON]",
+        help="Its arguments: text where the tool's schema says string, else JSON; or one JSON object.",
+        show_default=False,
+    ),
+]
+
 
 def arguments_from(words: Sequence[str], schema: Json) -> dict[str, object]:
-    """The arguments that the words mean under the tool's schema. Raises `typer.BadParameter`.
+    """Parse the words under the tool's schema. Raises `typer.BadParameter`.
 
     `key=value` is text where the schema says string, else JSON. Where it says string or something else, a value that
     is that something is read as JSON. A value of a key that the schema does not have is JSON where it can be.

@@ -1,4 +1,4 @@
-"""`toolplug check`: is the configuration right, and are notes too long. Starts nothing."""
+"""`toolplug check`: every problem of the configuration, and notes that are too long. Starts nothing."""
 
 from __future__ import annotations
 
@@ -34,30 +34,27 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     file = config_file(config)
     try:
         configuration = read_configuration(file, os.environ, installed())
+        if configuration.servers.problems:
+            raise ConfigError(configuration.servers.problems)
     except ConfigError as error:
         print_problems(error.problems, as_json=as_json, answer=True)
         raise typer.Exit(1) from None
-    if configuration.servers.problems:
-        print_problems(configuration.servers.problems, as_json=as_json, answer=True)
-        raise typer.Exit(1)
-    raise typer.Exit(run_to_end(_right(file, configuration, as_json)))
+    raise typer.Exit(run_to_end(_print_valid(file, configuration, as_json)))
 
 
-async def _right(file: ConfigFiles, configuration: Configuration, as_json: bool) -> int:
-    warnings = await _warnings(configuration)
+async def _print_valid(file: ConfigFiles, configuration: Configuration, as_json: bool) -> None:
+    warnings = await _long_notes(configuration)
     if as_json:
-        told = {"warnings": [problem_fields(item) for item in warnings]} if warnings else {}
-        print_json({"problems": [], **told})
-        return 0
+        print_json({"problems": [], **({"warnings": problem_fields(warnings)} if warnings else {})})
+        return
     wanted = configuration.providers.wanted.values()
     on = sum(item.build is not None for item in wanted)
     typer.echo(f"{file} is right: {counted(on, 'provider')} on, {len(wanted) - on} off")
     print_problems(warnings, as_json=False)
-    return 0
 
 
-async def _warnings(configuration: Configuration) -> Sequence[Problem]:
-    """What is doubtful in the store; nothing where there is none yet."""
+async def _long_notes(configuration: Configuration) -> Sequence[Problem]:
+    """The notes in the store that are too long; none where there is no store yet."""
     url, folder = configuration.settings.store, configuration.folder
     file = store_file(url, folder=folder)
     if file is None or not file.exists():

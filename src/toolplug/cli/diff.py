@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,51 +33,31 @@ def diff(
     Example: toolplug diff providers.next.yaml
     """
     log_warnings()
-    found = installed()
-    old = read_configuration(config_file(config), os.environ, found)
-    new = read_configuration(file, os.environ, found)
-    made = difference(old, new)
+    packages = installed()
+    old = read_configuration(config_file(config), os.environ, packages)
+    new = read_configuration(file, os.environ, packages)
+    found = difference(old, new)
+    providers = {"started": found.started, "stopped": found.stopped, "changed": found.changed, "kept": found.kept}
+    tools = {"added": found.tools.added, "removed": found.tools.removed, "modified": found.tools.modified}
     if as_json:
-        print_json(_fields(made))
+        fields = {
+            "providers": {**providers, "unknown": found.unknown},
+            "tools": {**tools, "replanned": found.replanned, "reordered": found.tools.reordered},
+            "sections": {"changed": found.sections, "restart": found.restart},
+        }
+        print_json(fields)
     else:
-        _print(made)
+        _print(found, providers, {**tools, "other rules": found.replanned})
 
 
-def _fields(made: Difference) -> dict[str, object]:
-    return {
-        "providers": {
-            "started": made.started,
-            "stopped": made.stopped,
-            "changed": made.changed,
-            "kept": made.kept,
-            "unknown": made.unknown,
-        },
-        "tools": {
-            "added": made.tools.added,
-            "removed": made.tools.removed,
-            "modified": made.tools.modified,
-            "replanned": made.replanned,
-            "reordered": made.tools.reordered,
-        },
-        "sections": {"changed": made.sections, "restart": made.restart},
-    }
-
-
-def _print(made: Difference) -> None:
-    providers = {"started": made.started, "stopped": made.stopped, "changed": made.changed, "kept": made.kept}
-    tools = {
-        "added": made.tools.added,
-        "removed": made.tools.removed,
-        "modified": made.tools.modified,
-        "other rules": made.replanned,
-    }
+def _print(found: Difference, providers: Mapping[str, Sequence[str]], tools: Mapping[str, Sequence[str]]) -> None:
     rows = [("provider", key, what) for what, keys in providers.items() for key in keys]
     rows += [("tool", name, what) for what, names in tools.items() for name in names]
-    rows += [("section", name, "changed") for name in made.sections]
+    rows += [("section", name, "changed") for name in found.sections]
     print_table(("part", "name", "what"), rows)
-    if made.tools.reordered:
+    if found.tools.reordered:
         typer.echo("\nthe order of the tools changes")
-    for key in made.unknown:
+    for key in found.unknown:
         typer.echo(f"\nprovider {key!r} tells its tools only once it runs")
-    for name in made.restart:
+    for name in found.restart:
         typer.echo(f"\nsection {name!r} cannot change while a host runs: a reload is refused, restart instead")

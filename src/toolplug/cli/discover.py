@@ -1,17 +1,17 @@
-"""`toolplug discover`: the tools of the MCP servers, listed anew; servers of another program's file imported."""
+"""`toolplug discover`: lists the tools of MCP servers again, and imports servers from another program's file."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
-from toolplug.cli.event_loop import entered, run_to_end
-from toolplug.cli.importing.plan import ImportPlan, import_fields, plan_import, print_import
-from toolplug.cli.logs import log_warnings
+from toolplug.catalog.call import Principal
+from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.importing.plan import import_fields, plan_import, print_import
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
@@ -23,22 +23,15 @@ from toolplug.http.servers.handlers import server_fields
 
 EVERY = "*"
 
-_PATIENCE_S = LONGEST_DISCOVERY_S + 10
-"""Each discovery ends by itself within its server's own time."""
+_WAIT_S = LONGEST_DISCOVERY_S + 10
+"""Each discovery ends by itself within the timeout of its server."""
 
 app: typer.Typer = typer.Typer()
 
 
-class _Wish(NamedTuple):
-    """What to do with the servers; `accept` None: nothing is accepted."""
-
-    server: str | None
-    accept: Sequence[str] | None
-    tenant: str
-
-
 @app.command()
-def discover(
+@async_command
+async def discover(
     server: Annotated[
         str | None,
         typer.Argument(metavar="[SERVER]", help="Its id. Default: all that are enabled.", show_default=False),
@@ -65,7 +58,7 @@ def discover(
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """List the tools of MCP servers anew, and keep what was found for listings and the catalog.
 
     Starts or reaches each server, waits for it, and leaves nothing running. Exits 1 where one failed; what it listed
@@ -78,7 +71,6 @@ def discover(
 
     Examples: toolplug discover time --json · toolplug discover --import mcp.json --dry-run
     """
-    log_warnings()
     if dry_run and file is None:
         raise typer.BadParameter("--dry-run is for --import FILE")
     if accept and server is None:
@@ -87,41 +79,35 @@ def discover(
     plan = None if file is None else plan_import(file, files.file)
     if plan is not None and not dry_run:
         plan.write()
-    wish = None if dry_run or (plan is not None and server is None) else _Wish(server, accept or None, tenant)
-    raise typer.Exit(run_to_end(_done(files, plan, wish, dry_run=dry_run, as_json=as_json)))
-
-
-async def _done(
-    files: ConfigFiles, plan: ImportPlan | None, wish: _Wish | None, *, dry_run: bool, as_json: bool
-) -> int:
-    problems: list[Problem] = [*plan.problems] if plan is not None else []
-    views = () if wish is None else await _discovered(files, wish, problems)
-    failed = [view for view in views if view.record.error is not None]
+    problems = [*plan.problems] if plan is not None else []
+    lists = not dry_run and (plan is None or server is not None)
+    views = await _discover(files, server, accept or [], operator(tenant), problems) if lists else ()
     if as_json:
-        answer: dict[str, object] = {} if plan is None else {"imported": import_fields(plan, written=not dry_run)}
-        if wish is not None:
-            answer["servers"] = [server_fields(view, transport=True) for view in views]
-        print_json({**answer, "problems": [problem_fields(problem) for problem in problems]})
+        imported = {} if plan is None else {"imported": import_fields(plan, written=not dry_run)}
+        servers = {"servers": [server_fields(view, transport=True) for view in views]} if lists else {}
+        print_json({**imported, **servers, "problems": problem_fields(problems)})
     else:
         if plan is not None:
             print_import(plan, written=not dry_run)
-        if wish is not None:
+        if lists:
             _print_servers(views, files)
         print_problems(problems, as_json=False)
-    return 1 if problems or failed else 0
+    return 1 if problems or any(view.record.error is not None for view in views) else 0
 
 
-async def _discovered(files: ConfigFiles, wish: _Wish, problems: list[Problem]) -> Sequence[ServerView]:
-    """The servers as they are after it. Raises `McpServerRefused` for one that is not there or is off."""
-    by = operator(wish.tenant)
+async def _discover(
+    files: ConfigFiles, server: str | None, accept: Sequence[str], by: Principal, problems: list[Problem]
+) -> Sequence[ServerView]:
+    """List one server or all enabled ones, after accepting tools of it. Raises `McpServerRefused`.
+
+    What is wrong with other entries is added to `problems`.
+    """
     async with entered(open_servers_only(files, problems)) as host:
-        desk = host.servers
-        if wish.server is not None and wish.accept is not None:
-            await desk.accept(wish.server, None if EVERY in wish.accept else wish.accept, by=by, request_id="")
-        wanted = [view.id for view in desk.servers(wish.tenant) if view.enabled]
-        if wish.server is not None:
-            wanted = [wish.server]
-        return await asyncio.gather(*(desk.discover(name, by=by, wait_s=_PATIENCE_S, request_id="") for name in wanted))
+        servers = host.servers
+        if server is not None and accept:
+            await servers.accept(server, None if EVERY in accept else accept, by=by, request_id="")
+        wanted = [view.id for view in servers.servers(by.tenant) if view.enabled] if server is None else [server]
+        return await asyncio.gather(*(servers.discover(name, by=by, wait_s=_WAIT_S, request_id="") for name in wanted))
 
 
 def _print_servers(views: Sequence[ServerView], files: ConfigFiles) -> None:

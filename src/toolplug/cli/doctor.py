@@ -9,12 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from toolplug.catalog.text import counted
-from toolplug.cli.event_loop import entered, run_to_end
-from toolplug.cli.logs import log_warnings
-from toolplug.cli.options import DEFAULT_FILE, ENVIRONMENT, ConfigOption, JsonOption, found_config
+from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import print_json, print_table, problem_fields, problems_in
 from toolplug.errors import Problem, ToolplugError
-from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.inspection import Findings, findings, open_inspected
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import installed
@@ -26,65 +24,43 @@ app: typer.Typer = typer.Typer()
 
 
 @app.command()
-def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@async_command
+async def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> int:
     """Look for everything that is wrong or doubtful, in the configuration and in the installed packages.
 
     Reads the whole configuration, starts the providers that are on, opens the store. Exits 1 when something is wrong.
 
     Example: toolplug doctor
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_examined(found_config(config), as_json)))
-
-
-async def _examined(config: ConfigFiles | None, as_json: bool) -> int:
+    file = found_config(config)
     records: tuple[ProviderRecord, ...] = ()
+    problems: list[Problem] = []
     try:
-        problems: list[Problem] = []
-        async with entered(open_inspected(config if config is not None else {"store": "memory://"}, problems)) as host:
+        async with entered(open_inspected(file or {"store": "memory://"}, problems)) as host:
             found = await findings(host, installed(), problems)
             records = host.records()
     except (ToolplugError, OSError) as error:
         found = Findings(wrong=tuple(problems_in(error)), doubtful=installed().problems)
-    if config is None:
-        found = found._replace(doubtful=(_NO_CONFIGURATION, *found.doubtful))
+    if file is None:
+        found = found._replace(doubtful=(NO_CONFIGURATION, *found.doubtful))
     if as_json:
-        print_json(_fields(found, records))
+        fields = {"problems": problem_fields(found.wrong), "warnings": problem_fields(found.doubtful)}
+        print_json({**fields, "providers": [asdict(record) for record in records], "versions": _versions()})
     else:
         _print(found, records)
     return 1 if found.wrong else 0
 
 
-_NO_CONFIGURATION = Problem(
-    code="no_configuration",
-    message=f"there is no {DEFAULT_FILE} here, and ${ENVIRONMENT} is not set",
-    hint="toolplug init writes one",
-)
-
-
-def _fields(found: Findings, records: tuple[ProviderRecord, ...]) -> dict[str, object]:
-    return {
-        "problems": [problem_fields(problem) for problem in found.wrong],
-        "warnings": [problem_fields(problem) for problem in found.doubtful],
-        "providers": [asdict(record) for record in records],
-        "versions": _versions(),
-    }
-
-
 def _print(found: Findings, records: tuple[ProviderRecord, ...]) -> None:
-    shown = ", ".join(f"{name} {number}" for name, number in _versions().items())
-    typer.echo(shown)
+    typer.echo(", ".join(f"{name} {number}" for name, number in _versions().items()))
     if records:
         typer.echo("")
-        print_table(("provider", "state", "tools"), [_row(record) for record in records])
+        rows = [(record.key, record.state, ", ".join(record.tools) or "-") for record in records]
+        print_table(("provider", "state", "tools"), rows)
     for title, problems in (("wrong", found.wrong), ("doubtful", found.doubtful)):
         for problem in problems:
             typer.echo(f"\n{title}: {problem}")
     typer.echo(f"\n{counted(len(found.wrong), 'problem')}, {counted(len(found.doubtful), 'doubt')}")
-
-
-def _row(record: ProviderRecord) -> tuple[str, ...]:
-    return record.key, record.state, ", ".join(record.tools) or "-"
 
 
 def _versions() -> dict[str, str]:

@@ -9,33 +9,54 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
+from functools import wraps
 from traceback import extract_tb
-from typing import Any
+from typing import Any, ParamSpec
 
+import typer
+
+from toolplug.cli.logs import log_warnings
 from toolplug.host.host import Host
+
+Parameters = ParamSpec("Parameters")
 
 GRACE_S = 1.0
 """How long tasks that are left may take to end once they are cancelled; then how long threads of `to_thread` may."""
+LEAVE_S = 6.0
+"""Providers get 5 s to close; a tool that was answered at its deadline and still runs gets no more than they do."""
 
 _LOG = logging.getLogger("toolplug.cli")
 
 
-def run_to_end(
-    main: Coroutine[Any, Any, int], *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-) -> int:
-    """Run the command's coroutine and return its exit code.
+def async_command(function: Callable[Parameters, Coroutine[Any, Any, int | None]]) -> Callable[Parameters, None]:
+    """Make a Typer command of a coroutine function that returns the exit code; None is 0.
 
-    A tool that was abandoned and will not go keeps nobody waiting: the process then ends at once, with that code.
-    (`asyncio.run` would wait for it without end.) A `SystemExit` of a task or callback that a provider left running
-    ends nothing but itself.
+    Log lines are warnings and worse, on stderr. Errors are raised for `main`, which reports them.
+    """
+
+    @wraps(function)
+    def command(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        log_warnings()
+        raise typer.Exit(run_to_end(function(*args, **kwargs)))
+
+    return command
+
+
+def run_to_end(
+    main: Coroutine[Any, Any, int | None], *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> int:
+    """Run the command's coroutine and return its exit code; None is 0.
+
+    An abandoned tool that does not end delays nothing: the process then ends at once, with that code. (`asyncio.run`
+    would wait for it forever.) A `SystemExit` of a task or callback that a provider left running ends only that task.
     """
     runner = asyncio.Runner(loop_factory=loop_factory)
     code: int | None = None
     try:
-        code = _carried_on(runner, main)
+        code = _run_through_exits(runner, main)
         return code
     finally:
-        if runner.get_loop().run_until_complete(_settled()):
+        if runner.get_loop().run_until_complete(_cancel_leftovers()):
             runner.close()
         elif code is not None:
             leave_now(code)
@@ -48,18 +69,18 @@ def leave_now(code: int) -> None:
     os._exit(code)
 
 
-def _carried_on(runner: asyncio.Runner, main: Coroutine[Any, Any, int]) -> int:
+def _run_through_exits(runner: asyncio.Runner, main: Coroutine[Any, Any, int | None]) -> int:
     task = runner.get_loop().create_task(main)
     while not task.done():
         try:
-            runner.run(_ended(task))
-        except SystemExit as error:  # asyncio hands it through the loop, whoever's task it was
+            runner.run(_wait_for(task))
+        except SystemExit as error:  # asyncio raises it from the loop, whichever task it was in
             if not task.done():
                 _LOG.error("a task or callback that was left running raised SystemExit at %s", _place(error))
-    return task.result()
+    return task.result() or 0
 
 
-async def _ended(task: asyncio.Task[int]) -> None:
+async def _wait_for(task: asyncio.Task[int | None]) -> None:
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
@@ -73,31 +94,30 @@ def _place(error: BaseException) -> str:
     return f"{innermost.filename}:{innermost.lineno}; the rest goes on"
 
 
-async def _settled() -> bool:
-    """Cancel what is left; has it ended within its grace, with the threads that `asyncio.to_thread` made."""
+async def _cancel_leftovers() -> bool:
+    """Cancel the tasks that are left; True where they and the threads of `asyncio.to_thread` end within `GRACE_S`."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
-    return await _in_time(left) and await _in_time({asyncio.create_task(_threads_joined())})
+    return await _end_in_time(left) and await _end_in_time({asyncio.create_task(_join_threads())})
 
 
-async def _in_time(tasks: set[asyncio.Task[Any]]) -> bool:
+async def _end_in_time(tasks: set[asyncio.Task[Any]]) -> bool:
     if not tasks:
         return True
     _, pending = await asyncio.wait(tasks, timeout=GRACE_S)
     return not pending
 
 
-async def _threads_joined() -> None:
+async def _join_threads() -> None:
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
 def bound_exit(before: Collection[threading.Thread], code: int) -> None:
-    """End the process with that code soon, if it does not end by itself.
+    """End the process with that code after `GRACE_S`, if it does not end by itself.
 
-    Python joins every thread that is no daemon at its exit, those of a `ThreadPoolExecutor` among them. Idle ones end
-    there; one that hangs would keep the process for ever. Where nothing was left that was not there `before`, nothing
-    is done.
+    At its exit Python joins every thread that is not a daemon, those of a `ThreadPoolExecutor` included: an idle one
+    ends, one that hangs would keep the process alive forever. Does nothing where every such thread was there `before`.
     """
     left = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
     if not left:
@@ -116,13 +136,9 @@ def _give_up(left: Collection[threading.Thread], code: int) -> None:
     leave_now(code)
 
 
-LEAVE_S = 6.0
-"""Providers get 5 s to close; a tool that was answered at its deadline and still runs gets no more than they do."""
-
-
 @asynccontextmanager
 async def entered(host: Host) -> AsyncGenerator[Host]:
-    """The host while it runs. What has not closed in time is left to the end of the process."""
+    """Run the host. What has not closed within `LEAVE_S` is left to the end of the process."""
     await host.__aenter__()
     try:
         yield host

@@ -7,28 +7,26 @@ from typing import Annotated
 
 import typer
 
-from toolplug.catalog.plan import Setting
-from toolplug.cli.event_loop import entered, run_to_end
-from toolplug.cli.logs import log_warnings
+from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.output import in_answer, print_json, print_problems, print_table
+from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
 from toolplug.host.explain import Explanation
-from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.inspection import open_inspected
 
 app: typer.Typer = typer.Typer()
 
 
 @app.command()
-def explain(
+@async_command
+async def explain(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as a caller would give it.")],
     agent: Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")] = None,
     session: Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")] = None,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Say why a tool can be called, or cannot: every gate in order, its verdict, and the line that decided.
 
     Then the effective value of every knob, and where it comes from. For a name that nobody lists: the nearest ones, and
@@ -37,42 +35,30 @@ def explain(
 
     Example: toolplug explain file_search --tenant org-2
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_explained(config_file(config), tool, agent, session, tenant, as_json)))
-
-
-async def _explained(
-    config: ConfigFiles, tool: str, agent: str | None, session: str | None, tenant: str, as_json: bool
-) -> int:
     problems: list[Problem] = []
-    async with entered(open_inspected(config, problems)) as host:
+    async with entered(open_inspected(config_file(config), problems)) as host:
         if session is not None:
             await host.sessions.find(session, tenant)
         explanation = host.explain(tool, operator(tenant), agent=agent, session=session)
     if as_json:
-        print_json({**in_answer(problems), **explanation_fields(explanation)})
+        print_json({**({"problems": problem_fields(problems)} if problems else {}), **_fields(explanation)})
     else:
         _print(explanation)
         print_problems(problems, as_json=False)
     return 0 if explanation.callable and not problems else 1
 
 
-def explanation_fields(explanation: Explanation) -> dict[str, object]:
-    """An explanation as JSON."""
+def _fields(explanation: Explanation) -> dict[str, object]:
     return {
         "name": explanation.name,
         "found": explanation.found,
         "callable": explanation.callable,
         "provider": explanation.provider,
         "gates": [asdict(gate) for gate in explanation.gates],
-        "settings": [_setting(item) for item in explanation.settings],
+        "settings": [item._asdict() for item in explanation.settings],
         "nearest": [item.name for item in explanation.nearest],
         "homes": {item.name: item.home for item in explanation.nearest},
     }
-
-
-def _setting(item: Setting) -> dict[str, str]:
-    return {"knob": item.knob, "value": item.value, "origin": item.origin}
 
 
 def _print(explanation: Explanation) -> None:

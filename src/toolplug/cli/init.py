@@ -11,7 +11,7 @@ import typer
 
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
-from toolplug.cli.output import print_json
+from toolplug.cli.output import print_answer
 from toolplug.errors import ConfigError, Problem
 from toolplug.providers.entry_points import installed
 
@@ -34,10 +34,7 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     except FileExistsError:
         message, hint = "is there already; it is left as it is", "give another name with -c"
         raise ConfigError([Problem(code="exists", message=message, file=str(file), hint=hint)]) from None
-    if as_json:
-        print_json({"file": str(file)})
-    else:
-        typer.echo(f"{file} is written; next: toolplug providers, toolplug serve")
+    print_answer(as_json, {"file": str(file)}, f"{file} is written; next: toolplug providers, toolplug serve")
 
 
 def _text(types: Iterable[str]) -> str:

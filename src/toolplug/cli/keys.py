@@ -8,23 +8,16 @@ import secrets
 import typer
 
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
-from toolplug.cli.output import print_json
+from toolplug.cli.output import print_answer
 
 KEY_BYTES = 32
 PREFIX = "tp_"
 """So that scanners for leaked credentials can tell what it is."""
 
-app: typer.Typer = typer.Typer()
-keys: typer.Typer = typer.Typer(name="keys", help="API keys.", no_args_is_help=True)
-app.add_typer(keys)
+app: typer.Typer = typer.Typer(name="keys", help="API keys.", no_args_is_help=True)
 
 
-@keys.callback()
-def keys_group() -> None:
-    """Make API keys."""
-
-
-@keys.command()
+@app.command()
 def new(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Make an API key of 256 random bits, and show it once, with the line to paste into the configuration.
 
@@ -35,9 +28,6 @@ def new(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
     digest = hashlib.sha256(key.encode()).hexdigest()
     line = f"- {{sha256: {digest}, subject: NAME, tenant: default, scopes: [tools:read, tools:call]}}"
-    if as_json:
-        print_json({"key": key, "sha256": digest, "yaml": line})
-        return
-    typer.echo(key)
     file = found_config(config) or DEFAULT_FILE
-    typer.echo(f"\nIt is shown only now. Paste into {file}:\n\nauth:\n  api_keys:\n    {line}")
+    text = f"{key}\n\nIt is shown only now. Paste into {file}:\n\nauth:\n  api_keys:\n    {line}"
+    print_answer(as_json, {"key": key, "sha256": digest, "yaml": line}, text)

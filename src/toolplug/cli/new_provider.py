@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
-from toolplug.cli.output import print_json
+from toolplug.cli.output import print_answer
 from toolplug.errors import ConfigError, Problem
 
 TEMPLATES = "provider_package"
@@ -47,12 +47,11 @@ def new_provider(
     key = name.replace("-", "_")
     folder = Path(f"toolplug-{key.replace('_', '-')}")
     written = _write(folder, key)
-    if as_json:
-        print_json({"folder": str(folder), "files": [str(file) for file in written]})
-        return
-    typer.echo(f"{folder} is written; next:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n")
-    typer.echo(f"Then switch it on in {found_config(config) or DEFAULT_FILE}:\n")
-    typer.echo(f"providers:\n  {key}:\n    enabled: true")
+    text = (
+        f"{folder} is written; next:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n\n"
+        f"Then switch it on in {found_config(config) or DEFAULT_FILE}:\n\nproviders:\n  {key}:\n    enabled: true"
+    )
+    print_answer(as_json, {"folder": str(folder), "files": [str(file) for file in written]}, text)
 
 
 def _write(folder: Path, key: str) -> list[Path]:

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from toolplug.catalog.definition import Note
-from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.logs import log_warnings
+from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file
-from toolplug.cli.output import print_json, print_table
+from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
-from toolplug.host.file.configuration import ConfigFiles
-from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
+from toolplug.toolsets.saved.saved_toolset import ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
-
-app: typer.Typer = typer.Typer()
-notes: typer.Typer = typer.Typer(name="notes", help="Notes that a model reads below the description of a tool.")
-app.add_typer(notes)
 
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="A tool of the toolset.")]
 
-
-@notes.callback()
-def notes_group() -> None:
-    """Annotate the tools of a saved toolset. Other toolsets show them as they were."""
+app: typer.Typer = typer.Typer(name="notes", help="Notes that a model reads below the description of a tool.")
 
 
-@notes.command("list")
-def list_notes(
+@app.command("list")
+@async_command
+async def list_notes(
     toolset: Annotated[
         str | None, typer.Argument(metavar="[TOOLSET]", help="The toolset; all of them where none is named.")
     ] = None,
@@ -44,12 +35,24 @@ def list_notes(
 
     Example: toolplug notes list writing
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_listed(config_file(config), caller(tenant, subject, agent), toolset, as_json)))
+    who = caller(tenant, subject, agent)
+    async with saved_toolsets(config_file(config)) as saved:
+        names = [line.toolset.name for line in await saved.saved(who)] if toolset is None else [toolset]
+        found = [await saved.show(who, name) for name in names]
+    each = [{"name": shown.toolset.name, "toolNotes": shown.fields()["toolNotes"]} for shown in found]
+    columns = ("tool", "note", "state", "text")
+    if toolset is None:
+        fields, columns = {"toolsets": each}, ("toolset", *columns)
+        rows = [(shown.toolset.name, *row) for shown in found for row in _rows(shown)]
+    else:
+        fields, rows = {"toolNotes": each[0]["toolNotes"]}, _rows(found[0])
+    empty = f"{toolset or 'saved toolsets'}: no notes; toolplug notes add makes some"
+    print_listing(as_json, fields, columns, rows, empty)
 
 
-@notes.command()
-def add(
+@app.command()
+@async_command
+async def add(
     toolset: ToolsetName,
     tool: ToolName,
     texts: Annotated[list[str], typer.Argument(metavar="name=text…", help="The notes.")],
@@ -64,14 +67,17 @@ def add(
 
     Example: toolplug notes add writing hello "whom=First names only."
     """
-    log_warnings()
-    who = caller(tenant, subject, agent)
-    given = [_note(text) for text in texts]
-    raise typer.Exit(run_to_end(_added(config_file(config), who, toolset, tool, given, replace, as_json)))
+    who, given = caller(tenant, subject, agent), [_note(text) for text in texts]
+    async with saved_toolsets(config_file(config)) as saved:
+        added = await saved.add_notes(who, ToolReference(tool), given, toolset=toolset, replace_existing=replace)
+    for warning in () if as_json else added.warnings:
+        typer.echo(warning, err=True)
+    print_answer(as_json, added.fields(), f"{added.tool}: added {', '.join(added.added) or 'nothing'}")
 
 
-@notes.command()
-def remove(
+@app.command()
+@async_command
+async def remove(
     toolset: ToolsetName,
     tool: ToolName,
     names: Annotated[list[str], typer.Argument(metavar="NAME…", help="The notes.")],
@@ -85,48 +91,10 @@ def remove(
 
     Example: toolplug notes remove writing hello whom
     """
-    log_warnings()
     who = caller(tenant, subject, agent)
-    raise typer.Exit(run_to_end(_removed(config_file(config), who, toolset, tool, names, as_json)))
-
-
-async def _listed(config: ConfigFiles, who: Caller, toolset: str | None, as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
-        names = [line.toolset.name for line in await saved.saved(who)] if toolset is None else [toolset]
-        every = [await saved.show(who, name) for name in names]
-    if as_json:
-        notes_of = {shown.toolset.name: shown.fields()["toolNotes"] for shown in every}
-        each = [{"name": name, "toolNotes": tool_notes} for name, tool_notes in notes_of.items()]
-        print_json({"toolsets": each} if toolset is None else {"toolNotes": notes_of[toolset]})
-    elif not any(shown.toolset.notes for shown in every):
-        typer.echo(f"{toolset or 'saved toolsets'}: no notes; toolplug notes add makes some")
-    elif toolset is None:
-        rows = [(shown.toolset.name, *row) for shown in every for row in _rows(shown)]
-        print_table(("toolset", "tool", "note", "state", "text"), rows)
-    else:
-        print_table(("tool", "note", "state", "text"), _rows(every[0]))
-    return 0
-
-
-async def _added(
-    config: ConfigFiles, who: Caller, toolset: str, tool: str, given: Sequence[Note], replace: bool, as_json: bool
-) -> int:
-    async with saved_toolsets(config) as saved:
-        added = await saved.add_notes(who, ToolReference(tool), given, toolset=toolset, replace_existing=replace)
-    if as_json:
-        print_json(added.fields())
-        return 0
-    for warning in added.warnings:
-        typer.echo(warning, err=True)
-    typer.echo(f"{added.tool}: added {', '.join(added.added) or 'nothing'}")
-    return 0
-
-
-async def _removed(config: ConfigFiles, who: Caller, toolset: str, tool: str, names: list[str], as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
+    async with saved_toolsets(config_file(config)) as saved:
         removed = await saved.remove_notes(who, toolset, ToolReference(tool), names)
-    print_json(removed.fields()) if as_json else typer.echo(f"{removed.tool}: removed {', '.join(removed.removed)}")
-    return 0
+    print_answer(as_json, removed.fields(), f"{removed.tool}: removed {', '.join(removed.removed)}")
 
 
 def _rows(shown: ShownToolset) -> list[tuple[str, str, str, str]]:
@@ -138,7 +106,7 @@ def _rows(shown: ShownToolset) -> list[tuple[str, str, str, str]]:
 
 
 def _note(text: str) -> Note:
-    name, equals, said = text.partition("=")
+    name, equals, note = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"{text[:60]!r} is no name=text", param_hint="name=text…")
-    return Note(name, said)
+    return Note(name, note)

@@ -12,15 +12,13 @@ from toolplug.catalog.call import Principal
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import USER_FILE, ConfigFiles
 
-
-def missing_package(command: str, error: ModuleNotFoundError, extra: str) -> ConfigError:
-    """What the command says, and how it is mended."""
-    message = f"{command} needs the package {error.name!r}"
-    return ConfigError([Problem(code="not_installed", message=message, hint=f"pip install 'toolplug[{extra}]'")])
-
-
 DEFAULT_FILE = "providers.yaml"
 ENVIRONMENT = "TOOLPLUG_CONFIG"
+NO_CONFIGURATION = Problem(
+    code="no_configuration",
+    message=f"there is no {DEFAULT_FILE} here, and ${ENVIRONMENT} is not set",
+    hint="toolplug init writes one",
+)
 
 ConfigOption: TypeAlias = Annotated[
     Path | None,
@@ -37,28 +35,30 @@ TenantOption: TypeAlias = Annotated[str, typer.Option("--tenant", metavar="TENAN
 
 
 def found_config(given: Path | None) -> ConfigFiles | None:
-    """The configuration that a command means, or None where there is none; what is not named has the user's servers."""
+    """Find the configuration of a command; None where there is none.
+
+    It includes the servers of the user's own file unless the command line names a file.
+    """
     if given is not None:
         return ConfigFiles(given)
-    named = os.environ.get(ENVIRONMENT)
-    if Path(DEFAULT_FILE).exists():
-        file = Path(DEFAULT_FILE)
-    elif named:
-        file = Path(named)
-    else:
-        return None
-    return ConfigFiles(file, Path.home() / USER_FILE)
+    file = DEFAULT_FILE if Path(DEFAULT_FILE).exists() else os.environ.get(ENVIRONMENT)
+    return ConfigFiles(Path(file), Path.home() / USER_FILE) if file else None
 
 
 def config_file(given: Path | None) -> ConfigFiles:
-    """The configuration that a command means. Raises `ConfigError` where there is none."""
+    """Find the configuration of a command. Raises `ConfigError` where there is none."""
     found = found_config(given)
     if found is None:
-        message = f"there is no {DEFAULT_FILE} here, and ${ENVIRONMENT} is not set"
-        raise ConfigError([Problem(code="no_configuration", message=message, hint="toolplug init writes one")])
+        raise ConfigError([NO_CONFIGURATION])
     return found
 
 
 def operator(tenant: str = "default") -> Principal:
-    """Who the command line is: all scopes, in one tenant."""
+    """The principal of the command line: it has all scopes in one tenant."""
     return Principal(subject="operator", tenant=tenant, scopes=frozenset({"admin"}))
+
+
+def missing_package(command: str, error: ModuleNotFoundError, extra: str) -> ConfigError:
+    """The error of a command that needs a package of an extra."""
+    message = f"{command} needs the package {error.name!r}"
+    return ConfigError([Problem(code="not_installed", message=message, hint=f"pip install 'toolplug[{extra}]'")])

@@ -1,4 +1,4 @@
-"""Tables: with colour and fitted to the width on a terminal, plain aligned columns elsewhere."""
+"""The answers of commands: JSON for programs, tables and lines for people, problems for both."""
 
 from __future__ import annotations
 
@@ -14,56 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from toolplug.errors import ConfigError, McpServerRefused, Problem, SavedToolsetRefused
-
-
-def print_json(value: object) -> None:
-    """One JSON document, for programs and still readable."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
-
-
-def problems_in(error: Exception) -> Sequence[Problem]:
-    """What an error tells, as problems."""
-    if isinstance(error, ConfigError):
-        return error.problems
-    if isinstance(error, OSError):
-        return [Problem(code="os_error", message=error.strerror or str(error), file=str(error.filename or ""))]
-    if isinstance(error, SavedToolsetRefused):
-        return [Problem(code=error.code, message=str(error), path=error.param)]
-    if isinstance(error, McpServerRefused):
-        return [Problem(code=error.code, message=str(error), path=error.param or "")]
-    return [Problem(code=_WORD.sub("_", type(error).__name__).lower(), message=str(error))]
-
-
-def print_problems(problems: Sequence[Problem], *, as_json: bool, answer: bool = False) -> None:
-    """Show them for people on stderr (on stdout where they are the `answer`), or as JSON on stdout."""
-    if as_json:
-        print_json({"problems": [problem_fields(problem) for problem in problems]})
-        return
-    for problem in problems:
-        typer.echo(str(problem), err=not answer)
-
-
-def in_answer(problems: Sequence[Problem]) -> dict[str, object]:
-    """What an answer in JSON says of them beside what it tells all the same; nothing where there are none."""
-    return {"problems": [problem_fields(problem) for problem in problems]} if problems else {}
-
-
-def problem_fields(problem: Problem) -> dict[str, object]:
-    """One problem as CONTRACT.md section 10 has it."""
-    return {
-        "file": problem.file,
-        "line": problem.line,
-        "column": problem.column,
-        "path": problem.path,
-        "code": problem.code,
-        "message": problem.message,
-        "hint": problem.hint,
-    }
-
+from toolplug.errors import (
+    ApprovalRefused,
+    ConfigError,
+    McpServerRefused,
+    Problem,
+    SavedToolsetRefused,
+    ToolsetRefused,
+)
 
 COLOURS = MappingProxyType(
     {
@@ -85,13 +43,35 @@ COLOURS = MappingProxyType(
         "kept": "dim",
     }
 )
-"""The colour of a cell that is one of these words."""
+"""The colour of a table cell that is one of these words."""
+
+_WORD_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def print_json(value: object) -> None:
+    """Print one indented JSON document on stdout."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_answer(as_json: bool, fields: object, text: str) -> None:
+    """Print the answer of a command: `fields` as JSON, or `text`."""
+    print_json(fields) if as_json else typer.echo(text)
+
+
+def print_listing(
+    as_json: bool, fields: object, columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str
+) -> None:
+    """Print the answer of a listing command: `fields` as JSON, or the rows as a table, or `empty` without rows."""
+    if not as_json and rows:
+        print_table(columns, rows)
+    else:
+        print_answer(as_json, fields, empty)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] = COLOURS) -> None:
-    """Print rows of texts under their columns, whole: nothing is cut where no terminal says how wide it is."""
+    """Print a table: in colour and fitted to its width on a terminal, elsewhere as aligned columns of any width."""
     if not sys.stdout.isatty():
-        for line in _plain(columns, rows):
+        for line in _aligned(columns, rows):
             typer.echo(line)
         return
     table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
@@ -100,7 +80,51 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], colours: 
     Console().print(table)
 
 
-def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = [[column.upper() for column in columns], *rows]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def problems_in(error: Exception) -> Sequence[Problem]:
+    """Convert an error to problems."""
+    match error:
+        case ConfigError():
+            return error.problems
+        case OSError():
+            return [Problem(code="os_error", message=error.strerror or str(error), file=str(error.filename or ""))]
+        case SavedToolsetRefused() | ToolsetRefused() | McpServerRefused():
+            return [Problem(code=error.code, message=str(error), path=error.param or "")]
+        case ApprovalRefused():
+            hint = "`toolplug approvals list` shows those that there are"
+            return [Problem(code=error.code, message=str(error), hint=hint)]
+        case _:
+            return [Problem(code=_WORD_BREAK.sub("_", type(error).__name__).lower(), message=str(error))]
+
+
+def print_problems(problems: Sequence[Problem], *, as_json: bool, answer: bool = False) -> None:
+    """Print them as JSON on stdout, or as lines on stderr; on stdout where they are the `answer`."""
+    if as_json:
+        print_json({"problems": problem_fields(problems)})
+        return
+    for problem in problems:
+        typer.echo(str(problem), err=not answer)
+
+
+def problem_fields(problems: Sequence[Problem]) -> list[dict[str, object]]:
+    """Convert problems to JSON values."""
+    keys = ("file", "line", "column", "path", "code", "message", "hint")
+    return [{key: getattr(problem, key) for key in keys} for problem in problems]
+
+
+def print_result(output: str, status: str | None, hint: str = "") -> None:
+    """Print the result of a call on stdout, and the status of one that is an error (else None) on stderr."""
+    typer.echo(output)
+    if status is not None:
+        typer.echo(f"{status} ({hint})" if hint else status, err=True)
+
+
+def print_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
+    """Print a report of a running call on stderr; it has the parameters of `CallContext.report`."""
+    of = f" of {total:g}" if total is not None else ""
+    typer.echo(f"{progress:g}{of} {message or ''}".rstrip(), err=True)

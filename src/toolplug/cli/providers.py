@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
+from dataclasses import asdict
 
 import typer
 
-from toolplug.cli.event_loop import entered, run_to_end
-from toolplug.cli.logs import log_warnings
+from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
-from toolplug.cli.output import in_answer, print_json, print_problems, print_table
+from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
-from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.inspection import open_inspected
 from toolplug.providers.entry import ProviderRecord
 
@@ -19,7 +18,8 @@ app: typer.Typer = typer.Typer()
 
 
 @app.command()
-def providers(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@async_command
+async def providers(config: ConfigOption = None, as_json: JsonOption = False) -> int:
     """List every provider: those of the configuration, then the installed packages that it does not name.
 
     Starts the providers that are on, to see whether they do. Says for each that does not run why, and what to do; for
@@ -28,24 +28,19 @@ def providers(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
     Example: toolplug providers --json
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_listed(found_config(config), as_json)))
-
-
-async def _listed(config: ConfigFiles | None, as_json: bool) -> int:
     problems: list[Problem] = []
-    async with entered(open_inspected(config if config is not None else {"store": "memory://"}, problems)) as host:
+    async with entered(open_inspected(found_config(config) or {"store": "memory://"}, problems)) as host:
         records = host.records()
     if as_json:
-        listed = {"providers": [dataclasses.asdict(record) for record in records]}
-        print_json({**in_answer(problems), **listed})
+        fields = {"providers": [asdict(record) for record in records]}
+        print_json({**({"problems": problem_fields(problems)} if problems else {}), **fields})
     else:
         _print(records)
         print_problems(problems, as_json=False)
     return 1 if problems else 0
 
 
-def _print(records: tuple[ProviderRecord, ...]) -> None:
+def _print(records: Sequence[ProviderRecord]) -> None:
     if not records:
         typer.echo("no provider is installed; try: pip install toolplug-hello")
         return
@@ -55,20 +50,10 @@ def _print(records: tuple[ProviderRecord, ...]) -> None:
         if record.reason:
             typer.echo(f"\n{record.key}: {record.reason}")
         if record.fix:
-            typer.echo(_indented(record.fix))
+            typer.echo("\n".join(f"  {line}" for line in record.fix.splitlines()))
 
 
 def _row(record: ProviderRecord) -> tuple[str, ...]:
     package = f"{record.distribution} {record.version}".strip()
-    return (
-        record.key,
-        record.type,
-        record.state,
-        ", ".join(record.tools) or "-",
-        ", ".join(record.routes) or "-",
-        package or "-",
-    )
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+    tools, routes = ", ".join(record.tools), ", ".join(record.routes)
+    return record.key, record.type, record.state, tools or "-", routes or "-", package or "-"

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.cli.arguments import arguments_from
-from toolplug.cli.output import print_json
+from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
 from toolplug.errors import HostRefused, HostUnreachable
 from toolplug.http.wire_models import CallAnswer, ErrorAnswer
@@ -47,7 +47,7 @@ class _Progress(BaseModel):
 
 
 def call(url: str, key: str | None, code: str, tool: str, words: Sequence[str], *, as_json: bool) -> int:
-    """Call the tool and print its result; the exit code. Raises `HostError` and `typer.BadParameter`."""
+    """Call the tool, print its result and return the exit code. Raises `HostError` and `typer.BadParameter`."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
         with Client(base_url=url, headers=headers, timeout=Timeout(_CONNECT_S, read=_ANSWER_S)) as client:
@@ -60,7 +60,8 @@ def call(url: str, key: str | None, code: str, tool: str, words: Sequence[str], 
     if as_json:
         print_json(answer.model_dump(mode="json", exclude_unset=True))
     else:
-        _print(answer, tool, schemas)
+        hint = name_hint(tool, schemas) if answer.status is ToolStatus.UNKNOWN_TOOL else ""
+        print_result(answer.output, answer.status if answer.is_error else None, hint)
     return int(answer.is_error)
 
 
@@ -80,7 +81,8 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
             raise _refusal(response)
         for sent in EventSource(response, _MAX_EVENT_BYTES):
             if sent.event == "progress":
-                _report(_Progress.model_validate_json(sent.data))
+                progress = _Progress.model_validate_json(sent.data)
+                print_progress(progress.progress, progress.total, progress.message)
             elif sent.event == "result":
                 return CallAnswer.model_validate_json(sent.data)
     raise HostUnreachable(f"the host at {client.base_url} closed the connection before the result")
@@ -101,15 +103,3 @@ def _refusal(response: Response) -> HostRefused | HostUnreachable:
     except ValidationError:
         return HostUnreachable(f"what answers at {response.url} is no toolplug host: status {response.status_code}")
     return HostRefused(error.code, error.message, param=error.param)
-
-
-def _print(answer: CallAnswer, tool: str, schemas: Schemas) -> None:
-    typer.echo(answer.output)
-    if answer.is_error:
-        hint = name_hint(tool, schemas) if answer.status is ToolStatus.UNKNOWN_TOOL else ""
-        typer.echo(f"{answer.status} ({hint})" if hint else answer.status, err=True)
-
-
-def _report(said: _Progress) -> None:
-    of = f" of {said.total:g}" if said.total is not None else ""
-    typer.echo(f"{said.progress:g}{of} {said.message or ''}".rstrip(), err=True)

@@ -1,23 +1,23 @@
-"""`toolplug sessions`: the commands that show and use the sessions of a host."""
+"""`toolplug sessions`: the sessions that a store has, their logs, and calls of their tools."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 import typer
-from pydantic import BaseModel
 
 from toolplug.catalog.text import cleaned
-from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.arguments import ArgumentWords
+from toolplug.cli.event_loop import async_command, run_to_end
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import (
     DEFAULT_FILE,
@@ -28,8 +28,8 @@ from toolplug.cli.options import (
     found_config,
     missing_package,
 )
-from toolplug.cli.output import print_json, print_problems, print_table
-from toolplug.cli.store import kept_store
+from toolplug.cli.output import print_json, print_listing, print_table
+from toolplug.cli.store import open_shared_store
 from toolplug.errors import (
     AccessError,
     ConfigError,
@@ -41,146 +41,96 @@ from toolplug.errors import (
     SessionNotFound,
 )
 from toolplug.execution.accounting import timestamp
-from toolplug.host.file.configuration import ConfigFiles
 from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
 from toolplug.sessions.record import SessionState, check_code
 from toolplug.sessions.session_tool import SessionTool
 from toolplug.sessions.stored import Missed, StoredSession, StoredSessions
 
-
-class _Tool(BaseModel):
-    name: str
-
-
-class _Changes(BaseModel):
-    added: list[_Tool]
-    removed: list[str]
-    modified: list[_Tool]
-
-
-class _Update(BaseModel):
-    updates: _Changes
-    revision: int
-    timestamp: str
-    reason: str
-
-
-class _Request(BaseModel):
-    id: str
-    tool: str
-    deadline: str
-    attempt: int
-
-
-class _Cancelled(BaseModel):
-    id: str
-    reason: str
-
-
-class _Status(BaseModel):
-    status: str
-    timestamp: str
-
-
-def event_line(event: LoggedEvent) -> str:
-    """Position, name and what it says; nothing in it moves the cursor or begins another line."""
-    said = " ".join(cleaned(_SAID.get(event.event, _other)(event.data)).split())
-    return f"{event.id:>6}  {event.event:<24}  {said}"
-
-
-def _update(data: Mapping[str, object]) -> str:
-    update = _Update.model_validate(data)
-    changes = update.updates
-    names = [
-        *(f"+{tool.name}" for tool in changes.added),
-        *(f"-{name}" for name in changes.removed),
-        *(f"~{tool.name}" for tool in changes.modified),
-    ]
-    reason = f" ({update.reason})" if update.reason else ""
-    return f"{update.timestamp} revision {update.revision}: {' '.join(names) or 'no tools'}{reason}"
-
-
-def _request(data: Mapping[str, object]) -> str:
-    request = _Request.model_validate(data)
-    again = f", attempt {request.attempt}" if request.attempt > 1 else ""
-    return f"{request.tool}{again}, until {request.deadline} ({request.id})"
-
-
-def _cancelled(data: Mapping[str, object]) -> str:
-    cancelled = _Cancelled.model_validate(data)
-    return f"{cancelled.reason} ({cancelled.id})"
-
-
-def _status(data: Mapping[str, object]) -> str:
-    status = _Status.model_validate(data)
-    return f"{status.timestamp} {status.status}"
-
-
-def _other(data: Mapping[str, object]) -> str:
-    """The event of a newer toolplug."""
-    return orjson.dumps(data).decode()
-
-
-_SAID: Mapping[str, Callable[[Mapping[str, object]], str]] = MappingProxyType(
-    {UPDATE: _update, REQUEST: _request, CANCELLED: _cancelled, STATUS: _status}
-)
-
-
-_LISTING = "toolplug sessions list shows the codes of a tenant"
-
-
-def access_problem(error: AccessError, code: str, tenant: str) -> Problem:
-    """The problem behind an error of `StoredSessions`."""
-    if isinstance(error, SessionGone):
-        return Problem(code=error.state, message=str(error), path=code)
-    if isinstance(error, SessionNotFound):
-        message = f"tenant {tenant!r} has no such session"
-        return Problem(code="session_not_found", message=message, path=code, hint=_LISTING)
-    return Problem(code="invalid_session_code", message=str(error), path=code, hint=_LISTING)
-
-
-def capability_fields(state: SessionState) -> list[dict[str, object]]:
-    """What its application says that it can do, as HTTP answers it."""
-    return [{**item._asdict(), "resources": list(item.resources)} for item in state.capabilities]
-
-
-def time_left(seconds: float) -> str:
-    """`59 min`, in the largest unit of which there is one."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(int(seconds), 0)} s"
-
-
-_INSTEAD = "GET /api/sessions and GET /api/sessions/CODE/events"
-
-
-@asynccontextmanager
-async def kept_sessions(config: ConfigFiles, tenant: str) -> AsyncGenerator[StoredSessions]:
-    """The sessions of one tenant. Raises `StoreError`, and `ConfigError` where they are in the host's own memory."""
-    async with kept_store(config, "sessions", _INSTEAD) as store:
-        yield StoredSessions(store, tenant)
-
-
 KEY = "TOOLPLUG_KEY"
 DEFAULT_URL = "http://127.0.0.1:8080"
 
-_CALLING = "toolplug.cli.session_calls"
-"""Imports what the extra `client` brings; the help and the other commands need none of it."""
-_WORD = re.compile(r"[\x21-\x7e]+")
+_CALLS = "toolplug.cli.session_calls"
+"""Imports what the extra `client` installs; the help and the other commands do without."""
+_LIST_HINT = "toolplug sessions list shows the codes of a tenant"
+_VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
+
+SessionCode = Annotated[str, typer.Argument(metavar="CODE", help="The session.")]
+
+app: typer.Typer = typer.Typer(name="sessions", help="Sessions, in which applications lend their tools.")
 
 
-def call(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="The session.")],
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="Its tool, or any other that it shows.")],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[key=value… | JSON]",
-            help="Its arguments: text where the tool's schema says string, else JSON; or one JSON object.",
-            show_default=False,
-        ),
+@app.command("list")
+@async_command
+async def list_sessions(
+    config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
+) -> None:
+    """List the live sessions of a tenant, the one that changed last at the end.
+
+    Reads the store of the configuration, and needs no running host. Whether an application is connected is not in the
+    store; `toolplug sessions show` says what was last heard of it.
+
+    Example: toolplug sessions list --tenant org-2
+    """
+    async with _stored_sessions(config, tenant) as stored:
+        sessions, now = await stored.live(), stored.now()
+    columns = ("code", "plugin type", "revision", "tools", "registered", "expires in")
+    empty = f"tenant {tenant!r} has no sessions (--tenant names another); POST /api/sessions makes one"
+    fields = {"sessions": [_summary_fields(session) for session in sessions]}
+    print_listing(as_json, fields, columns, [_session_row(session, now) for session in sessions], empty)
+
+
+@app.command()
+@async_command
+async def show(
+    code: SessionCode, config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
+) -> None:
+    """Show one session: its tools, and what its application says of itself.
+
+    Reads the store of the configuration, and needs no running host. The plugin's status is the last one in the log.
+
+    Example: toolplug sessions show ABCDEFGH --json
+    """
+    async with _stored_sessions(config, tenant, code) as stored:
+        session = await stored.find(code)
+        log, now = await stored.log(code), stored.now()
+    status = next((event.data for event in reversed(log) if event.event == STATUS), None)
+    if as_json:
+        print_json(_session_fields(session, status))
+    else:
+        _print_session(session, status, now)
+
+
+@app.command()
+def tail(
+    code: SessionCode,
+    after: Annotated[
+        int | None,
+        typer.Option("--after", metavar="N", min=0, help="Begin after this event. Default: all that the log keeps."),
     ] = None,
+    config: ConfigOption = None,
+    tenant: TenantOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Print a session's log, then every event as it comes, until Ctrl-C or until the session is over.
+
+    Reads the store of the configuration, and needs no running host. One line an event, with --json one JSON object a
+    line. Arguments of calls are left out.
+
+    Examples: toolplug sessions tail ABCDEFGH · toolplug sessions tail ABCDEFGH --after 17 --json
+    """
+    log_warnings()
+    try:
+        exit_code = run_to_end(_follow(config, code, tenant, after, as_json))
+    except KeyboardInterrupt:
+        exit_code = 0
+    raise typer.Exit(exit_code)
+
+
+@app.command()
+def call(
+    code: SessionCode,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="Its tool, or any other that it shows.")],
+    arguments: ArgumentWords = None,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="Where the host is served.")] = DEFAULT_URL,
     key_file: Annotated[
         Path | None,
@@ -200,32 +150,105 @@ def call(
     """
     log_warnings()
     try:
-        calling = import_module(_CALLING)
+        calls = import_module(_CALLS)
     except ModuleNotFoundError as error:
         raise missing_package("sessions call", error, "client") from None
     if not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--url {url!r} is no URL of a host; write it as {DEFAULT_URL}")
     try:
         check_code(code)
-        raise typer.Exit(calling.call(url, _key(key_file), code, tool, arguments or [], as_json=as_json))
-    except (HostError, InvalidSessionCode) as error:
-        print_problems([_problem(error, code, found_config(config))], as_json=as_json)
-        raise typer.Exit(1) from None
+        raise typer.Exit(calls.call(url, _read_key(key_file), code, tool, arguments or [], as_json=as_json))
+    except InvalidSessionCode as error:
+        raise ConfigError([_access_problem(error, code)]) from None
+    except HostError as error:
+        raise ConfigError([_host_problem(error, code, str(found_config(config) or DEFAULT_FILE))]) from None
 
 
-def _key(file: Path | None) -> str | None:
-    """The API key. Raises `ConfigError` for what is none, without showing it, and `OSError`."""
-    key = file.read_text("utf-8", errors="replace").strip() if file is not None else os.environ.get(KEY)
-    if key and not _WORD.fullmatch(key):
-        place = str(file) if file is not None else f"${KEY}"
-        raise ConfigError([Problem(code="invalid_key", message="the key is not one word of visible ASCII", file=place)])
-    return key or None
+def event_line(event: LoggedEvent) -> str:
+    """Format an event as one line: its id, its name and its data, without control characters."""
+    text = " ".join(cleaned(_EVENT_TEXTS.get(event.event, _unknown_text)(event.data)).split())
+    return f"{event.id:>6}  {event.event:<24}  {text}"
 
 
-def _problem(error: HostError | InvalidSessionCode, code: str, config: ConfigFiles | None) -> Problem:
-    file = config or DEFAULT_FILE
-    if isinstance(error, InvalidSessionCode):
-        return access_problem(error, code, "")
+def _update_text(data: Mapping[str, Any]) -> str:
+    changes = data["updates"]
+    names = [
+        *(f"+{tool['name']}" for tool in changes["added"]),
+        *(f"-{name}" for name in changes["removed"]),
+        *(f"~{tool['name']}" for tool in changes["modified"]),
+    ]
+    reason = f" ({data['reason']})" if data["reason"] else ""
+    return f"{data['timestamp']} revision {data['revision']}: {' '.join(names) or 'no tools'}{reason}"
+
+
+def _request_text(data: Mapping[str, Any]) -> str:
+    again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
+    return f"{data['tool']}{again}, until {data['deadline']} ({data['id']})"
+
+
+def _cancelled_text(data: Mapping[str, Any]) -> str:
+    return f"{data['reason']} ({data['id']})"
+
+
+def _status_text(data: Mapping[str, Any]) -> str:
+    return f"{data['timestamp']} {data['status']}"
+
+
+def _unknown_text(data: Mapping[str, Any]) -> str:
+    """The data of an event that only a newer toolplug knows."""
+    return orjson.dumps(data).decode()
+
+
+_EVENT_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = MappingProxyType(
+    {UPDATE: _update_text, REQUEST: _request_text, CANCELLED: _cancelled_text, STATUS: _status_text}
+)
+
+
+async def _follow(config: Path | None, code: str, tenant: str, after: int | None, as_json: bool) -> None:
+    async with _stored_sessions(config, tenant, code) as stored, aclosing(stored.follow(code, after)) as log:
+        try:
+            async for item in log:
+                if isinstance(item, Missed):
+                    message = f"the log does not hold event {item.event}; all that it holds follows"
+                    _print_notice("resync", {"message": message}, as_json)
+                else:
+                    typer.echo(orjson.dumps(item._asdict()).decode() if as_json else event_line(item))
+        except SessionGone as error:
+            _print_notice("error", {"code": error.state, "message": str(error)}, as_json)
+
+
+def _print_notice(event: str, data: Mapping[str, str], as_json: bool) -> None:
+    """Print what is in no log: an event without an id on stdout, or a line on stderr."""
+    if as_json:
+        typer.echo(orjson.dumps({"event": event, "data": data}).decode())
+    else:
+        typer.echo(data["message"], err=True)
+
+
+@asynccontextmanager
+async def _stored_sessions(config: Path | None, tenant: str, code: str = "") -> AsyncGenerator[StoredSessions]:
+    """The sessions of one tenant; an error of the session `code` is raised as a `ConfigError`.
+
+    Raises `StoreError`, and `ConfigError` where they are in the host's own memory.
+    """
+    instead = "GET /api/sessions and GET /api/sessions/CODE/events"
+    async with open_shared_store(config_file(config), "sessions", instead) as store:
+        try:
+            yield StoredSessions(store, tenant)
+        except AccessError as error:
+            raise ConfigError([_access_problem(error, code, tenant)]) from None
+
+
+def _access_problem(error: AccessError, code: str, tenant: str = "") -> Problem:
+    if isinstance(error, SessionGone):
+        return Problem(code=error.state, message=str(error), path=code)
+    if isinstance(error, SessionNotFound):
+        message = f"tenant {tenant!r} has no such session"
+        return Problem(code="session_not_found", message=message, path=code, hint=_LIST_HINT)
+    return Problem(code="invalid_session_code", message=str(error), path=code, hint=_LIST_HINT)
+
+
+def _host_problem(error: HostError, code: str, file: str) -> Problem:
     if not isinstance(error, HostRefused):
         hint = f"toolplug serve -c {file} starts one; --url says where"
         return Problem(code="host_unreachable", message=str(error), hint=hint)
@@ -238,100 +261,35 @@ def _problem(error: HostError | InvalidSessionCode, code: str, config: ConfigFil
     return Problem(code=error.code, message=str(error), path=code, hint=hints.get(error.code, ""))
 
 
-def tail(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="The session.")],
-    after: Annotated[
-        int | None,
-        typer.Option("--after", metavar="N", min=0, help="Begin after this event. Default: all that the log keeps."),
-    ] = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
-) -> None:
-    """Print a session's log, then every event as it comes, until Ctrl-C or until the session is over.
-
-    Reads the store of the configuration, and needs no running host. One line an event, with --json one JSON object a
-    line. Arguments of calls are left out.
-
-    Examples: toolplug sessions tail ABCDEFGH · toolplug sessions tail ABCDEFGH --after 17 --json
-    """
-    log_warnings()
-    try:
-        ended = run_to_end(_followed(config_file(config), code, tenant, after, as_json))
-    except KeyboardInterrupt:
-        ended = 0
-    raise typer.Exit(ended)
+def _read_key(file: Path | None) -> str | None:
+    """Read the API key. Raises `OSError`, and `ConfigError` for a text that is none, without showing it."""
+    key = file.read_text("utf-8", errors="replace").strip() if file is not None else os.environ.get(KEY)
+    if key and not _VISIBLE_ASCII.fullmatch(key):
+        place = str(file) if file is not None else f"${KEY}"
+        raise ConfigError([Problem(code="invalid_key", message="the key is not one word of visible ASCII", file=place)])
+    return key or None
 
 
-async def _followed(config: ConfigFiles, code: str, tenant: str, after: int | None, as_json: bool) -> int:
-    async with kept_sessions(config, tenant) as kept, aclosing(kept.follow(code, after)) as log:
-        try:
-            async for item in log:
-                _print_event(item, as_json)
-        except SessionGone as error:
-            _say("error", {"code": error.state, "message": str(error)}, as_json)
-        except AccessError as error:
-            print_problems([access_problem(error, code, tenant)], as_json=as_json)
-            return 1
-    return 0
+def _summary_fields(session: StoredSession) -> dict[str, object]:
+    state = session.state
+    return {
+        "code": session.code,
+        "pluginType": state.plugin_type,
+        "capabilities": _capability_fields(state),
+        "registered": state.registered,
+        "toolCount": len(state.tools),
+        "revision": state.revision,
+        "expiresAt": timestamp(session.expires_at),
+    }
 
 
-def _print_event(item: LoggedEvent | Missed, as_json: bool) -> None:
-    if isinstance(item, Missed):
-        message = f"the log does not hold event {item.event}; all that it holds follows"
-        _say("resync", {"message": message}, as_json)
-    else:
-        typer.echo(_line(item._asdict()) if as_json else event_line(item))
-
-
-def _say(event: str, data: dict[str, str], as_json: bool) -> None:
-    """What is in no log: in the JSON an event without an id, else a line on stderr."""
-    typer.echo(_line({"event": event, "data": data}) if as_json else data["message"], err=not as_json)
-
-
-def _line(value: dict[str, object]) -> str:
-    return orjson.dumps(value).decode()
-
-
-def show(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="The session.")],
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
-) -> None:
-    """Show one session: its tools, and what its application says of itself.
-
-    Reads the store of the configuration, and needs no running host. The plugin's status is the last one in the log.
-
-    Example: toolplug sessions show ABCDEFGH --json
-    """
-    log_warnings()
-    raise typer.Exit(run_to_end(_shown(config_file(config), code, tenant, as_json)))
-
-
-async def _shown(config: ConfigFiles, code: str, tenant: str, as_json: bool) -> int:
-    async with kept_sessions(config, tenant) as kept:
-        try:
-            session = await kept.find(code)
-        except AccessError as error:
-            print_problems([access_problem(error, code, tenant)], as_json=as_json)
-            return 1
-        log, now = await kept.log(code), kept.now()
-    heard = next((event for event in reversed(log) if event.event == STATUS), None)
-    if as_json:
-        print_json(_session_fields(session, heard))
-    else:
-        _print_session(session, heard, now)
-    return 0
-
-
-def _session_fields(session: StoredSession, heard: LoggedEvent | None) -> dict[str, object]:
+def _session_fields(session: StoredSession, status: Mapping[str, object] | None) -> dict[str, object]:
     state = session.state
     return {
         "sessionId": session.code,
         "pluginType": state.plugin_type,
-        "lastPluginStatus": None if heard is None else heard.data,
-        "capabilities": capability_fields(state),
+        "lastPluginStatus": status,
+        "capabilities": _capability_fields(state),
         "tools": json.loads(state.tools.wire()),
         "environment": dict(state.environment),
         "toolCount": len(state.tools),
@@ -342,15 +300,25 @@ def _session_fields(session: StoredSession, heard: LoggedEvent | None) -> dict[s
     }
 
 
-def _print_session(session: StoredSession, heard: LoggedEvent | None, now: float) -> None:
+def _capability_fields(state: SessionState) -> list[dict[str, object]]:
+    return [{**item._asdict(), "resources": list(item.resources)} for item in state.capabilities]
+
+
+def _session_row(session: StoredSession, now: float) -> Sequence[str]:
     state = session.state
-    capabilities = ", ".join(f"{item.type} ({item.level})" for item in state.capabilities)
+    registered = "yes" if state.registered else "no"
+    expires_in = _format_duration(session.expires_at - now)
+    return session.code, state.plugin_type or "-", str(state.revision), str(len(state.tools)), registered, expires_in
+
+
+def _print_session(session: StoredSession, status: Mapping[str, object] | None, now: float) -> None:
+    state = session.state
     facts = {
         "plugin type": state.plugin_type or "-",
-        "plugin": "nothing in the log" if heard is None else f"{heard.data['status']} since {heard.data['timestamp']}",
+        "plugin": "nothing in the log" if status is None else f"{status['status']} since {status['timestamp']}",
         "revision": f"{state.revision}, of {timestamp(state.updated_at)}",
-        "expires in": time_left(session.expires_at - now),
-        "capabilities": capabilities or "-",
+        "expires in": _format_duration(session.expires_at - now),
+        "capabilities": ", ".join(f"{item.type} ({item.level})" for item in state.capabilities) or "-",
         "environment": cleaned(json.dumps(dict(state.environment), ensure_ascii=False)),
     }
     for name, value in facts.items():
@@ -369,67 +337,9 @@ def _tool_row(tool: SessionTool) -> tuple[str, str, str]:
     return tool.name, requires or "-", " ".join(cleaned(tool.definition.description).split())
 
 
-def list_sessions(config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False) -> None:
-    """List the live sessions of a tenant, the one that changed last at the end.
-
-    Reads the store of the configuration, and needs no running host. Whether an application is connected is not in the
-    store; `toolplug sessions show` says what was last heard of it.
-
-    Example: toolplug sessions list --tenant org-2
-    """
-    log_warnings()
-    raise typer.Exit(run_to_end(_listed(config_file(config), tenant, as_json)))
-
-
-async def _listed(config: ConfigFiles, tenant: str, as_json: bool) -> int:
-    async with kept_sessions(config, tenant) as kept:
-        sessions, now = await kept.live(), kept.now()
-    if as_json:
-        print_json({"sessions": [_summary_fields(session) for session in sessions]})
-    elif sessions:
-        columns = ("code", "plugin type", "revision", "tools", "registered", "expires in")
-        print_table(columns, [_session_row(session, now) for session in sessions])
-    else:
-        typer.echo(f"tenant {tenant!r} has no sessions (--tenant names another); POST /api/sessions makes one")
-    return 0
-
-
-def _summary_fields(session: StoredSession) -> dict[str, object]:
-    state = session.state
-    return {
-        "code": session.code,
-        "pluginType": state.plugin_type,
-        "capabilities": capability_fields(state),
-        "registered": state.registered,
-        "toolCount": len(state.tools),
-        "revision": state.revision,
-        "expiresAt": timestamp(session.expires_at),
-    }
-
-
-def _session_row(session: StoredSession, now: float) -> tuple[str, ...]:
-    state = session.state
-    return (
-        session.code,
-        state.plugin_type or "-",
-        str(state.revision),
-        str(len(state.tools)),
-        "yes" if state.registered else "no",
-        time_left(session.expires_at - now),
-    )
-
-
-app: typer.Typer = typer.Typer()
-sessions: typer.Typer = typer.Typer(name="sessions", help="Sessions, in which applications lend their tools.")
-app.add_typer(sessions)
-
-
-@sessions.callback()
-def sessions_group() -> None:
-    """Look at the sessions of a host, and call their tools."""
-
-
-sessions.command("list")(list_sessions)
-sessions.command("show")(show)
-sessions.command("tail")(tail)
-sessions.command("call")(call)
+def _format_duration(seconds: float) -> str:
+    """Format as `59 min`: whole hours, minutes or seconds, whichever is the largest unit that fits."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(int(seconds), 0)} s"

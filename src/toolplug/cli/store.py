@@ -1,4 +1,4 @@
-"""The store of a configuration's host, also while it runs."""
+"""The store of a configuration, for commands that read and change it while a host runs."""
 
 from __future__ import annotations
 
@@ -20,30 +20,6 @@ from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
 
-
-def kept_store(config: ConfigFiles, what: str, instead: str) -> Store:
-    """The store, to be entered. Raises `ConfigError` where it is in the host's own memory.
-
-    `what` is looked for there; `instead` says whom to ask where it is in memory.
-    """
-    url, folder = read_settings(config, os.environ).store, config.file.absolute().parent
-    if store_folder(url, folder=folder) is None:
-        raise ConfigError(
-            [
-                Problem(
-                    code="store_in_memory",
-                    message=f"its {what} live in the memory of the process that serves them, and nobody else can see"
-                    " them",
-                    file=str(config),
-                    path="store",
-                    hint=f"ask that process: {instead}; or keep them in a file with"
-                    " store: sqlite:///./.toolplug/state.db",
-                )
-            ]
-        )
-    return open_store(url, folder=folder)
-
-
 SubjectOption: TypeAlias = Annotated[
     str, typer.Option("--subject", metavar="NAME", help="Whose toolsets: those of the caller of this name.")
 ]
@@ -55,14 +31,31 @@ ToolsetName: TypeAlias = Annotated[str, typer.Argument(metavar="TOOLSET", help="
 OPERATOR = operator().subject
 
 
+def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
+    """Open the store that a running host has too; it is to be entered. Raises `ConfigError` for one in memory.
+
+    `what` the command looks for in it; `instead`: the request that asks the host itself.
+    """
+    url, folder = read_settings(config, os.environ).store, config.file.absolute().parent
+    if store_folder(url, folder=folder) is None:
+        message = f"its {what} live in the memory of the process that serves them, and nobody else can see them"
+        hint = f"ask that process: {instead}; or keep them in a file with store: sqlite:///./.toolplug/state.db"
+        problem = Problem(code="store_in_memory", message=message, file=str(config), path="store", hint=hint)
+        raise ConfigError([problem])
+    return open_store(url, folder=folder)
+
+
 def caller(tenant: str, subject: str, agent: str | None = None) -> Caller:
-    """The operator in the place of a caller."""
+    """The operator, acting for a caller."""
     return Caller(Principal(subject=subject, tenant=tenant, scopes=operator().scopes), agent)
 
 
 @asynccontextmanager
 async def saved_toolsets(config: ConfigFiles) -> AsyncGenerator[SavedToolsets]:
-    """Beside a running host, which sees each change at once. Raises `ConfigError` where its store is its memory."""
-    kept_store(config, "toolsets", "/api/toolsets")
+    """The saved toolsets of a configuration; a running host sees each change at once.
+
+    Raises `ConfigError` where the store is in memory.
+    """
+    open_shared_store(config, "toolsets", "/api/toolsets")
     async with entered(open_host(config, serving=False)) as host:
         yield host.saved_toolsets

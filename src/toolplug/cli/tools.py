@@ -11,11 +11,9 @@ from pydantic import BaseModel
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.schema import Schema
-from toolplug.cli.event_loop import entered, run_to_end
-from toolplug.cli.logs import log_warnings
+from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.cli.output import print_json, print_table
-from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import open_host
 
 app: typer.Typer = typer.Typer()
@@ -38,7 +36,8 @@ class _Parameters(BaseModel):
 
 
 @app.command()
-def tools(
+@async_command
+async def tools(
     format: Annotated[  # noqa: A002  the name of the option and of the query of GET /v1/tools
         Format | None, typer.Option("--format", help="As JSON in the dialect of a model API. --json alone: chat.")
     ] = None,
@@ -50,30 +49,22 @@ def tools(
 
     Example: toolplug tools --format anthropic
     """
-    log_warnings()
     dialect = Format.CHAT if as_json and format is None else format
-    raise typer.Exit(run_to_end(_listed(config_file(config), tenant, dialect)))
-
-
-async def _listed(config: ConfigFiles, tenant: str, dialect: Format | None) -> int:
-    async with entered(open_host(config, serving=False)) as host:
+    async with entered(open_host(config_file(config), serving=False)) as host:
         catalog = host.executor_for(operator(tenant)).catalog
         if dialect is not None:
             print_json({"tools": json.loads(catalog.render(dialect.value))})
+        elif catalog:
+            print_table(("tool", "provider", "parameters", "description"), _rows(catalog))
         else:
-            _print(catalog)
-    return 0
+            typer.echo("no tools: no provider is on; toolplug providers shows what there is")
 
 
-def _print(catalog: Catalog) -> None:
-    if not catalog:
-        typer.echo("no tools: no provider is on; toolplug providers shows what there is")
-        return
-    rows = [
+def _rows(catalog: Catalog) -> list[tuple[str, str, str, str]]:
+    return [
         (name, tool.definition.ref.source, _parameters(tool.definition.parameters), tool.definition.description)
         for name, tool in catalog.items()
     ]
-    print_table(("tool", "provider", "parameters", "description"), rows)
 
 
 def _parameters(schema: Schema) -> str:

@@ -10,33 +10,25 @@ import typer
 from pydantic import ValidationError
 
 from toolplug.catalog.text import counted
-from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.logs import log_warnings
+from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file
-from toolplug.cli.output import print_json, print_table
+from toolplug.cli.output import print_answer, print_json, print_listing, print_table
 from toolplug.cli.store import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
 from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of
 from toolplug.errors import ConfigError
-from toolplug.host.file.configuration import ConfigFiles
-from toolplug.toolsets.saved.document import Document, Form, document_text
-from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
+from toolplug.toolsets.saved.document import Document, document_text
+from toolplug.toolsets.saved.saved_toolset import ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
-
-app: typer.Typer = typer.Typer()
-toolsets: typer.Typer = typer.Typer(name="toolsets", help="Saved toolsets: a caller's own choice of tools.")
-app.add_typer(toolsets)
 
 ToolNames = Annotated[list[str], typer.Argument(metavar="TOOL…", help="Its tools, in the order of the list.")]
 
-
-@toolsets.callback()
-def toolsets_group() -> None:
-    """Keep toolsets, and equip one: then its caller sees no other tools."""
+app: typer.Typer = typer.Typer(name="toolsets", help="Saved toolsets: a caller's own choice of tools.")
 
 
-@toolsets.command("list")
-def list_toolsets(
+@app.command("list")
+@async_command
+async def list_toolsets(
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     subject: SubjectOption = OPERATOR,
@@ -46,12 +38,21 @@ def list_toolsets(
 
     Example: toolplug toolsets list --subject alice
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_listed(config_file(config), caller(tenant, subject), as_json)))
+    who = caller(tenant, subject)
+    async with saved_toolsets(config_file(config)) as saved:
+        lines = await saved.saved(who)
+    columns = ("toolset", "equipped", "tools", "version", "description")
+    rows = [
+        (item.name, "yes" if equipped else "no", str(len(item.tools)), str(item.version), item.description)
+        for item, equipped in lines
+    ]
+    empty = f"{who.owner.subject} has no saved toolsets; toolplug toolsets build makes one"
+    print_listing(as_json, {"toolsets": [line.fields() for line in lines]}, columns, rows, empty)
 
 
-@toolsets.command()
-def show(
+@app.command()
+@async_command
+async def show(
     name: Annotated[
         str | None, typer.Argument(metavar="[TOOLSET]", help="The equipped one by default.", show_default=False)
     ] = None,
@@ -65,12 +66,18 @@ def show(
 
     Example: toolplug toolsets show writing
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_shown(config_file(config), caller(tenant, subject, agent), name, as_json)))
+    who = caller(tenant, subject, agent)
+    async with saved_toolsets(config_file(config)) as saved:
+        shown = await saved.active(who) if name is None else await saved.show(who, name)
+    if shown is None:
+        print_answer(as_json, {"toolset": None}, "nothing is equipped: every tool is listed")
+    else:
+        _print(shown, as_json)
 
 
-@toolsets.command()
-def build(
+@app.command()
+@async_command
+async def build(
     name: ToolsetName,
     tools: ToolNames,
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
@@ -84,13 +91,15 @@ def build(
 
     Example: toolplug toolsets build writing hello file_search --description "For letters."
     """
-    log_warnings()
-    who = caller(tenant, subject, agent)
-    raise typer.Exit(run_to_end(_built(config_file(config), who, name, tools, description, as_json)))
+    who, references = caller(tenant, subject, agent), [ToolReference(tool) for tool in tools]
+    async with saved_toolsets(config_file(config)) as saved:
+        shown = await saved.build(who, name, references, description=description)
+    _print(shown, as_json)
 
 
-@toolsets.command()
-def equip(
+@app.command()
+@async_command
+async def equip(
     name: ToolsetName,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
@@ -101,12 +110,14 @@ def equip(
 
     Example: toolplug toolsets equip writing --subject alice
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_equipped(config_file(config), caller(tenant, subject), name, as_json)))
+    async with saved_toolsets(config_file(config)) as saved:
+        shown = await saved.equip(caller(tenant, subject), name)
+    _print(shown, as_json)
 
 
-@toolsets.command()
-def unequip(
+@app.command()
+@async_command
+async def unequip(
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     subject: SubjectOption = OPERATOR,
@@ -116,12 +127,14 @@ def unequip(
 
     Example: toolplug toolsets unequip
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_unequipped(config_file(config), caller(tenant, subject), as_json)))
+    async with saved_toolsets(config_file(config)) as saved:
+        name = await saved.unequip(caller(tenant, subject))
+    print_answer(as_json, {"unequipped": name}, "nothing was equipped" if name is None else f"{name}: unequipped")
 
 
-@toolsets.command()
-def delete(
+@app.command()
+@async_command
+async def delete(
     name: ToolsetName,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
@@ -132,12 +145,14 @@ def delete(
 
     Example: toolplug toolsets delete writing
     """
-    log_warnings()
-    raise typer.Exit(run_to_end(_deleted(config_file(config), caller(tenant, subject), name, as_json)))
+    async with saved_toolsets(config_file(config)) as saved:
+        await saved.delete(caller(tenant, subject), name)
+    print_answer(as_json, {"deleted": name}, f"{name}: deleted")
 
 
-@toolsets.command()
-def export(
+@app.command()
+@async_command
+async def export(
     name: ToolsetName,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
@@ -148,13 +163,14 @@ def export(
 
     Example: toolplug toolsets export writing
     """
-    log_warnings()
-    form: Form = "json" if as_json else "yaml"
-    raise typer.Exit(run_to_end(_exported(config_file(config), caller(tenant, subject), name, form)))
+    async with saved_toolsets(config_file(config)) as saved:
+        document = await saved.document(caller(tenant, subject), name)
+    sys.stdout.write(document_text(document, "json" if as_json else "yaml").decode())
 
 
-@toolsets.command("import")
-def import_toolset(
+@app.command("import")
+@async_command
+async def import_toolset(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A document in YAML or JSON.")],
     config: ConfigOption = None,
     tenant: TenantOption = "default",
@@ -166,86 +182,10 @@ def import_toolset(
 
     Example: toolplug toolsets import writing.yaml
     """
-    log_warnings()
-    who = caller(tenant, subject, agent)
-    raise typer.Exit(run_to_end(_imported(config_file(config), who, _document(file), as_json)))
-
-
-async def _listed(config: ConfigFiles, who: Caller, as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
-        lines = await saved.saved(who)
-    if as_json:
-        print_json({"toolsets": [line.fields() for line in lines]})
-    elif lines:
-        rows = [
-            (
-                line.toolset.name,
-                "yes" if line.equipped else "no",
-                str(len(line.toolset.tools)),
-                str(line.toolset.version),
-                line.toolset.description,
-            )
-            for line in lines
-        ]
-        print_table(("toolset", "equipped", "tools", "version", "description"), rows)
-    else:
-        typer.echo(f"{who.owner.subject} has no saved toolsets; toolplug toolsets build makes one")
-    return 0
-
-
-async def _shown(config: ConfigFiles, who: Caller, name: str | None, as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
-        shown = await saved.active(who) if name is None else await saved.show(who, name)
-    if shown is None:
-        print_json({"toolset": None}) if as_json else typer.echo("nothing is equipped: every tool is listed")
-    else:
-        _print(shown, as_json)
-    return 0
-
-
-async def _built(config: ConfigFiles, who: Caller, name: str, tools: list[str], description: str, as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
-        shown = await saved.build(who, name, [ToolReference(tool) for tool in tools], description=description)
+    files, document = config_file(config), _document(file)
+    async with saved_toolsets(files) as saved:
+        shown = await saved.import_document(caller(tenant, subject, agent), document)
     _print(shown, as_json)
-    return 0
-
-
-async def _equipped(config: ConfigFiles, who: Caller, name: str, as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
-        shown = await saved.equip(who, name)
-    _print(shown, as_json)
-    return 0
-
-
-async def _unequipped(config: ConfigFiles, who: Caller, as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
-        name = await saved.unequip(who)
-    if as_json:
-        print_json({"unequipped": name})
-    else:
-        typer.echo("nothing was equipped" if name is None else f"{name}: unequipped")
-    return 0
-
-
-async def _deleted(config: ConfigFiles, who: Caller, name: str, as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
-        await saved.delete(who, name)
-    print_json({"deleted": name}) if as_json else typer.echo(f"{name}: deleted")
-    return 0
-
-
-async def _exported(config: ConfigFiles, who: Caller, name: str, form: Form) -> int:
-    async with saved_toolsets(config) as saved:
-        document = await saved.document(who, name)
-    sys.stdout.write(document_text(document, form).decode())
-    return 0
-
-
-async def _imported(config: ConfigFiles, who: Caller, document: Document, as_json: bool) -> int:
-    async with saved_toolsets(config) as saved:
-        shown = await saved.import_document(who, document)
-    _print(shown, as_json)
-    return 0
 
 
 def _document(file: Path) -> Document:

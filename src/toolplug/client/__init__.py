@@ -1,20 +1,20 @@
 """Clients of a host: applications that lend their functions as tools, and watchers of what is lent."""
 
 from toolplug.client.application import Application
-from toolplug.client.backoff import Pace
+from toolplug.client.backoff import Backoff
 from toolplug.client.events import OfferedTool, Snapshot, StatusChanged, ToolsChanged, ToolUpdates, watch
 from toolplug.client.tool import Capability, Environment, Requirement, Tool
 from toolplug.errors import HostError, HostRefused, HostUnreachable, SessionOver
 
 __all__ = [
     "Application",
+    "Backoff",
     "Capability",
     "Environment",
     "HostError",
     "HostRefused",
     "HostUnreachable",
     "OfferedTool",
-    "Pace",
     "Requirement",
     "SessionOver",
     "Snapshot",

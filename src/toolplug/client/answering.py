@@ -1,4 +1,4 @@
-"""One request carried out: a tool's function is called, and whatever it does becomes one answer."""
+"""Answering one request: runs the tool's function in a task or thread and turns the outcome into one answer."""
 
 from __future__ import annotations
 
@@ -16,57 +16,114 @@ from toolplug.client.tool import Tool
 from toolplug.errors import HostError, InvalidArguments, ToolError
 from toolplug.signatures.values import as_json
 
+Answer = Mapping[str, object]
+"""`{"result": JSON value}` or `{"error": text}`, which the model reads."""
 
-class Outcome(NamedTuple):
-    """A value, or whatever was raised in its place."""
+MAX_MESSAGE = 1_000
+"""Characters of a progress message that a host accepts."""
+
+_LOG = logging.getLogger("toolplug.client")
+
+
+async def answer(
+    tool: Tool, arguments: Mapping[str, object], context: CallContext, places: asyncio.Semaphore
+) -> Answer:
+    """Call the tool as soon as one of the `places` is free. Raises only the caller's own cancellation.
+
+    A place is released when the function itself has ended.
+    """
+    try:
+        value = await _call(tool, tool.taken(arguments, context), places)
+    except ToolError as error:
+        return _error_answer(str(error))
+    except InvalidArguments as error:
+        return _error_answer("\n".join([f'invalid arguments for tool "{tool.name}"', *error.lines]))
+    except asyncio.CancelledError as error:
+        if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
+            raise
+        return _masked_answer(tool, error)
+    except BaseException as error:  # noqa: BLE001  a tool may raise anything; its caller learns nothing of it
+        return _masked_answer(tool, error)
+    return _result_answer(tool, value)
+
+
+async def _call(tool: Tool, given: Mapping[str, object], places: asyncio.Semaphore) -> object:
+    await places.acquire()
+    if tool.blocking:
+        return await _call_in_thread(partial(tool.function, **given), tool.name, places.release)
+    try:
+        return await _call_in_task(cast("Callable[[], Awaitable[object]]", partial(tool.function, **given)), tool.name)
+    finally:
+        places.release()
+
+
+def _result_answer(tool: Tool, value: object) -> Answer:
+    try:
+        json = as_json(value)
+    except Exception as error:  # noqa: BLE001  a serializer is the tool's own code
+        return _masked_answer(tool, error)
+    return {"error": f'result of tool "{tool.name}" is not JSON'} if json is None else {"result": json.value}
+
+
+def _error_answer(text: str) -> Answer:
+    return {"error": text.encode("utf-8", "replace").decode()}
+
+
+def _masked_answer(tool: Tool, error: BaseException) -> Answer:
+    _LOG.error("tool %r raised", tool.name, exc_info=error)
+    return {"error": f'internal error: tool "{tool.name}" failed'}
+
+
+class _Outcome(NamedTuple):
+    """The value that a function returned, or what it raised."""
 
     value: object = None
     error: BaseException | None = None
 
-    def reached(self) -> object:
-        """The value. Raises what the function raised."""
+    def unwrap(self) -> object:
+        """Return the value, or raise what the function raised."""
         if self.error is not None:
             raise self.error
         return self.value
 
 
-async def in_task(function: Callable[[], Awaitable[object]], name: str) -> object:
-    """What the function returns or raises, whatever it does to its task.
+async def _call_in_task(function: Callable[[], Awaitable[object]], name: str) -> object:
+    """Return or raise what the function does, in a task of its own.
 
-    A function that cancels itself raises `CancelledError` here and leaves whoever waits uncancelled; one whose waiter
-    is cancelled is cancelled too, and waited for.
+    A function that cancels its task raises `CancelledError` here and leaves the caller uncancelled. Where the caller is
+    cancelled, the function is cancelled too, and waited for.
     """
-    return (await asyncio.create_task(_outcome(function), name=f"toolplug call of {name}")).reached()
+
+    async def run() -> _Outcome:
+        try:
+            return _Outcome(value=await function())
+        except BaseException as error:  # noqa: BLE001  raised again by `unwrap`; in a task it would end the loop
+            return _Outcome(error=error)
+
+    return (await asyncio.create_task(run(), name=f"toolplug call of {name}")).unwrap()
 
 
-async def _outcome(function: Callable[[], Awaitable[object]]) -> Outcome:
-    try:
-        return Outcome(value=await function())
-    except BaseException as error:  # noqa: BLE001  raised again where it is waited for; in a task it would end the loop
-        return Outcome(error=error)
+async def _call_in_thread(function: Callable[[], object], name: str, ended: Callable[[], None]) -> object:
+    """Return or raise what the function does, in a daemon thread of its own, with the caller's context variables.
 
-
-async def in_thread(function: Callable[[], object], name: str, ended: Callable[[], None]) -> object:
-    """What the function returns or raises, from a daemon thread of its own, under the caller's context variables.
-
-    A thread cannot be cancelled: whoever waits may go, and `ended` is called once, on the loop, when the function has
-    really come to its end. Daemon threads are not joined when the process exits.
+    A thread cannot be cancelled: the caller may be, and `ended` is called once, on the loop, when the function has
+    really ended. Daemon threads are not joined when the process exits.
     """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Outcome] = loop.create_future()
-    own = copy_context()
+    done: asyncio.Future[_Outcome] = loop.create_future()
+    context = copy_context()
 
-    def finish(outcome: Outcome) -> None:
+    def finish(outcome: _Outcome) -> None:
         ended()
         if not done.done():
             done.set_result(outcome)
 
     def run() -> None:
         try:
-            outcome = Outcome(value=own.run(function))
-        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
-            outcome = Outcome(error=error)
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+            outcome = _Outcome(value=context.run(function))
+        except BaseException as error:  # noqa: BLE001  raised again by `unwrap`
+            outcome = _Outcome(error=error)
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             loop.call_soon_threadsafe(finish, outcome)
 
     try:
@@ -74,70 +131,11 @@ async def in_thread(function: Callable[[], object], name: str, ended: Callable[[
     except RuntimeError:
         ended()
         raise
-    return (await done).reached()
-
-
-_LOG = logging.getLogger("toolplug.client")
-
-Answer = Mapping[str, object]
-"""`{"result": JSON value}` or `{"error": text}`, which the model reads."""
-
-
-async def answer(
-    tool: Tool, arguments: Mapping[str, object], context: CallContext, places: asyncio.Semaphore
-) -> Answer:
-    """Call the tool as soon as there is a place for it. Only the caller's own cancellation is raised.
-
-    A place is given back when the function itself has ended.
-    """
-    try:
-        value = await _called(tool, tool.taken(arguments, context), places)
-    except ToolError as error:
-        return _said(str(error))
-    except InvalidArguments as error:
-        return _said("\n".join([f'invalid arguments for tool "{tool.name}"', *error.lines]))
-    except asyncio.CancelledError as error:
-        if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
-            raise
-        return _masked(tool, error)
-    except BaseException as error:  # noqa: BLE001  a tool may raise anything; its caller learns nothing of it
-        return _masked(tool, error)
-    return _result(tool, value)
-
-
-async def _called(tool: Tool, given: Mapping[str, object], places: asyncio.Semaphore) -> object:
-    await places.acquire()
-    if tool.blocking:
-        return await in_thread(partial(tool.function, **given), tool.name, places.release)
-    try:
-        return await in_task(cast("Callable[[], Awaitable[object]]", partial(tool.function, **given)), tool.name)
-    finally:
-        places.release()
-
-
-def _result(tool: Tool, value: object) -> Answer:
-    try:
-        json = as_json(value)
-    except Exception as error:  # noqa: BLE001  a serializer is the tool's own code
-        return _masked(tool, error)
-    return {"error": f'result of tool "{tool.name}" is not JSON'} if json is None else {"result": json.value}
-
-
-def _said(text: str) -> Answer:
-    return {"error": text.encode("utf-8", "replace").decode()}
-
-
-def _masked(tool: Tool, error: BaseException) -> Answer:
-    _LOG.error("tool %r raised", tool.name, exc_info=error)
-    return {"error": f'internal error: tool "{tool.name}" failed'}
-
-
-MAX_MESSAGE = 1_000
-"""Characters that a host takes."""
+    return (await done).unwrap()
 
 
 class Progress:
-    """Sends the newest report as soon as the one before it has arrived; what it overtakes is dropped.
+    """Sends the newest report as soon as the one before has arrived; reports in between are dropped.
 
     `report` may be called from any thread and never waits.
     """
@@ -146,25 +144,25 @@ class Progress:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._newest: Answer | None = None
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """As `CallContext.report`; what is not JSON is dropped."""
+        """Report as `CallContext.report` does; what is not JSON is dropped."""
         given = {"progress": progress, "total": total, "message": message and message[:MAX_MESSAGE]}
-        said = {key: value for key, value in given.items() if value is not None}
-        if as_json(said) is not None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody listens any more
-                self._loop.call_soon_threadsafe(self._note, said)
+        fields = {key: value for key, value in given.items() if value is not None}
+        if as_json(fields) is not None:
+            with suppress(RuntimeError):  # the loop is closed: nothing listens any more
+                self._loop.call_soon_threadsafe(self._note, fields)
 
     async def run(self) -> None:
-        """Send until cancelled. Progress that does not arrive is no fault of the call."""
+        """Send reports until cancelled. One that does not arrive is no error of the call."""
         while True:
-            await self._told.wait()
-            self._told.clear()
+            await self._changed.wait()
+            self._changed.clear()
             if self._newest is not None:
                 with suppress(HostError):
                     await self._send(self._newest)
 
-    def _note(self, said: Answer) -> None:
-        self._newest = said
-        self._told.set()
+    def _note(self, fields: Answer) -> None:
+        self._newest = fields
+        self._changed.set()

@@ -11,10 +11,10 @@ from typing import NamedTuple, Self, TypeVar, overload
 
 from httpx2 import AsyncClient
 
-from toolplug.client.backoff import Pace
+from toolplug.client.backoff import Backoff
 from toolplug.client.host_requests import HostRequests, base_url
 from toolplug.client.session import OpenSession
-from toolplug.client.session_requests import Introduction, create, end
+from toolplug.client.session_requests import RegistrationInfo, create, end
 from toolplug.client.tool import Capability, CapabilityType, Environment, Function, Requirement, Tool
 from toolplug.errors import HostError
 from toolplug.signatures.annotations import names_around
@@ -37,12 +37,12 @@ class _Entered(NamedTuple):
 
 
 class Application:
-    """Lends functions to whoever holds the code of its session, while it is entered (`async with application`).
+    """Lends functions to anyone who has the code of its session, while it is entered (`async with application`).
 
     Entering creates a session (or joins one: `joining`) and registers the tools; raises `HostError` where that fails.
-    From then on calls are answered in the background, over as many connections as it takes. Leaving cancels what runs
-    and ends the session that was created, unless it is to be kept. Where the session was over before that and nobody
-    was told by `serve`, leaving raises why. It may be entered again. While it is entered, all methods belong to the
+    Calls are then answered in the background, over as many connections as needed. Leaving cancels running calls and
+    ends the session that was created, unless `keep` is set. Where the session was over before and `serve` did not raise
+    that error, leaving raises it. The application can be entered again. While it is entered, its methods belong to the
     event loop's thread: `add`, `remove` and `replace` raise `RuntimeError` elsewhere, and nothing changes.
     """
 
@@ -58,7 +58,7 @@ class Application:
         keep: bool = False,
         max_running: int = 16,
         http: AsyncClient | None = None,
-        pace: Pace | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
         """`url`: where the host is mounted. `plugin_type`: the kind of application, such as `codap`.
 
@@ -67,7 +67,7 @@ class Application:
         certificates or a proxy, which is left open.
         """
         self._url = base_url(url)
-        self._introduction = Introduction(
+        self._registration = RegistrationInfo(
             plugin_type=plugin_type, capabilities=tuple(capabilities), environment=environment or Environment()
         )
         self._api_key = api_key
@@ -75,11 +75,11 @@ class Application:
         self._keeps = keep
         self._max_running = max_running
         self._http = http
-        self._pace = pace or Pace()
+        self._backoff = backoff or Backoff()
         self._joined: _Address | None = None
         self._tools: dict[str, Tool] = {}
         self._entered: _Entered | None = None
-        self._told = False
+        self._reported = False
 
     @classmethod
     def joining(
@@ -93,7 +93,7 @@ class Application:
         environment: Environment | None = None,
         max_running: int = 16,
         http: AsyncClient | None = None,
-        pace: Pace | None = None,
+        backoff: Backoff | None = None,
     ) -> Self:
         """An application that goes on with a session of an earlier run, and leaves it alive.
 
@@ -106,7 +106,7 @@ class Application:
             environment=environment,
             max_running=max_running,
             http=http,
-            pace=pace,
+            backoff=backoff,
         )
         application._joined = _Address(code, token)
         return application
@@ -129,7 +129,7 @@ class Application:
     @property
     def refused(self) -> Mapping[str, str]:
         """The tools that the host does not take, each with its reason. Raises `RuntimeError` unless entered."""
-        return self._open.session.lending.refused
+        return self._open.session.tools.refused
 
     @overload
     def tool(self, function: Lent, /) -> Lent: ...
@@ -178,7 +178,7 @@ class Application:
 
     def add(self, tool: Tool | Function, *, reason: str | None = None) -> None:
         """Lend one more tool, or another one of the same name."""
-        self._belongs_here()
+        self._check_thread()
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         lent = _lent(tool, around)
         self._tools[lent.name] = lent
@@ -186,13 +186,13 @@ class Application:
 
     def remove(self, name: str, *, reason: str | None = None) -> None:
         """Lend this tool no more; calls of it that run go on. Raises `KeyError` where it is not lent."""
-        self._belongs_here()
+        self._check_thread()
         del self._tools[name]
         self._changed(reason or f"{name} was removed")
 
     def replace(self, tools: Iterable[Tool | Function], *, reason: str | None = None) -> None:
         """Lend these tools and no others; what is equal to what the host has is not sent."""
-        self._belongs_here()
+        self._check_thread()
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         lent = [_lent(tool, around) for tool in tools]
         self._tools.clear()
@@ -205,7 +205,7 @@ class Application:
         Raises `HostRefused` where it does not take the change at all; `refused` names single tools that it did not
         take. Raises `RuntimeError` unless entered.
         """
-        await self._open.session.lending.settled()
+        await self._open.session.tools.settled()
 
     async def serve(self) -> None:
         """Wait while calls are answered. Raises `HostError` when the session is over; never returns otherwise.
@@ -213,7 +213,7 @@ class Application:
         Raises `RuntimeError` unless entered.
         """
         running = self._open.running
-        self._told = True
+        self._reported = True
         await asyncio.shield(running)
 
     async def __aenter__(self) -> Self:
@@ -221,26 +221,26 @@ class Application:
             raise RuntimeError("the application is entered already")
         async with AsyncExitStack() as stack:
             http = self._http or await stack.enter_async_context(AsyncClient())
-            host = HostRequests(http, self._url, self._api_key, self._pace.answer_s)
-            address = self._joined or await self._created(host)
+            host = HostRequests(http, self._url, self._api_key, self._backoff.answer_s)
+            address = self._joined or await self._create(host)
             session = OpenSession(
                 host.with_credential(address.token),
                 address.code,
-                self._introduction,
+                self._registration,
                 self.tools,
-                self._pace,
+                self._backoff,
                 self._max_running,
             )
             async with AsyncExitStack() as ending:
                 if self._joined is None:
-                    ending.push_async_callback(_ended, host, address.code)
-                await session.lending.begin(joins=self._joined is not None)
+                    ending.push_async_callback(_end_session, host, address.code)
+                await session.tools.begin(joins=self._joined is not None)
                 ended = ending.pop_all()
             if not self._keeps:
                 stack.push_async_exit(ended)
-            running = asyncio.create_task(session.run(), name=f"toolplug session of {self._introduction.plugin_type}")
+            running = asyncio.create_task(session.run(), name=f"toolplug session of {self._registration.plugin_type}")
             self._entered = _Entered(address, session, running, stack.pop_all())
-        self._told = False
+        self._reported = False
         return self
 
     async def __aexit__(
@@ -251,7 +251,7 @@ class Application:
             running.cancel()
             await asyncio.wait([running])
         over = None if running.cancelled() else running.exception()
-        if over is not None and error is None and not self._told:
+        if over is not None and error is None and not self._reported:
             raise over
 
     @property
@@ -260,11 +260,11 @@ class Application:
             raise RuntimeError("the application is not entered; use it inside `async with application:`")
         return self._entered
 
-    async def _created(self, host: HostRequests) -> _Address:
-        created = await create(host, self._introduction.plugin_type, self._ttl_s)
+    async def _create(self, host: HostRequests) -> _Address:
+        created = await create(host, self._registration.plugin_type, self._ttl_s)
         return _Address(created.code, created.plugin_token)
 
-    def _belongs_here(self) -> None:
+    def _check_thread(self) -> None:
         if self._entered is None:
             return
         here = None
@@ -278,14 +278,14 @@ class Application:
 
     def _changed(self, reason: str) -> None:
         if self._entered is not None:
-            self._entered.session.lending.changed(reason)
+            self._entered.session.tools.changed(reason)
 
 
 def _lent(tool: Tool | Function, around: Mapping[str, object]) -> Tool:
     return tool if isinstance(tool, Tool) else Tool(tool, around=around)
 
 
-async def _ended(host: HostRequests, code: str) -> None:
-    """End a session as well as one can: one that stays without its application expires."""
+async def _end_session(host: HostRequests, code: str) -> None:
+    """End a session if the host can be reached; otherwise it expires."""
     with suppress(HostError):
         await end(host, code)

@@ -1,4 +1,4 @@
-"""How long a client waits, for what."""
+"""Delays and timeouts of a client, and its retries."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exc
 
 from toolplug.errors import HostRefused, HostUnreachable
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 _LOG = logging.getLogger("toolplug.client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """Seconds. Between two attempts it waits at random: up to `first_s`, then up to twice as long, up to `longest_s`.
+class Backoff:
+    """Delays and timeouts in seconds.
 
-    A stream on which nothing came for `silence_s` is dead (a host says something every 15 s). Changes of tools within
-    `gather_s` travel together. `answer_s`: how long it waits for an answer of the host. `call_s`: a call that takes
-    longer, until the host has its answer, is given up: no caller waits for it any more.
+    `first_s`, `longest_s`: the delay before an attempt is random, up to `first_s` at first, then up to twice the limit
+    before, up to `longest_s`. `silence_s`: a stream without data for this long is dead (a host sends something every
+    15 s). `gather_s`: changes of tools within this time are one update. `answer_s`: timeout of a request. `call_s`:
+    timeout of a call, until the host has its answer; no caller waits longer.
     """
 
     first_s: float = 0.5
@@ -32,26 +33,29 @@ class Pace:
     answer_s: float = 30.0
     call_s: float = 300.0
 
-    async def insist(self, attempt: Callable[[], Awaitable[Made]]) -> Made:
-        """Try without end while the host is away, and no sooner than it asks where it is busy."""
+    async def retry(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat the attempt while the host is unreachable or busy, no sooner than its `Retry-After`.
+
+        Raises every other error.
+        """
         retrying = AsyncRetrying(
-            retry=retry_if_exception(_may_pass),
-            wait=wait_random_exponential(multiplier=self.first_s, max=self.longest_s) + wait_exception(_asked_s),
-            before_sleep=_say_once,
+            retry=retry_if_exception(_is_temporary),
+            wait=wait_random_exponential(multiplier=self.first_s, max=self.longest_s) + wait_exception(_retry_after_s),
+            before_sleep=_log_first,
             reraise=True,
         )
-        return cast("Made", await retrying(attempt))  # its own type says less
+        return cast("Result", await retrying(attempt))  # its own type says less
 
 
-def _may_pass(error: BaseException) -> bool:
+def _is_temporary(error: BaseException) -> bool:
     return isinstance(error, HostUnreachable) or (isinstance(error, HostRefused) and error.retry_after_s is not None)
 
 
-def _asked_s(error: BaseException) -> float:
+def _retry_after_s(error: BaseException) -> float:
     asked = error.retry_after_s if isinstance(error, HostRefused | HostUnreachable) else None
     return asked or 0.0
 
 
-def _say_once(state: RetryCallState) -> None:
+def _log_first(state: RetryCallState) -> None:
     if state.attempt_number == 1 and state.outcome is not None:
         _LOG.warning("%s; trying again", state.outcome.exception())

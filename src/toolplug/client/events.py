@@ -1,4 +1,4 @@
-"""The events of one session, over as many connections as it takes."""
+"""The events of one session as values, over as many connections as it takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from httpx2 import AsyncClient, EventSource, RequestError, Response, ServerSentE
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from toolplug.client.backoff import Pace
+from toolplug.client.backoff import Backoff
 from toolplug.client.host_requests import HostRequests
 from toolplug.errors import SessionOver
 
@@ -44,11 +44,11 @@ class EventStream(Generic[Event]):
     cannot be read. Other events are passed over.
     """
 
-    def __init__(self, host: HostRequests, path: str, readers: Readers[Event], pace: Pace) -> None:
+    def __init__(self, host: HostRequests, path: str, readers: Readers[Event], backoff: Backoff) -> None:
         self._host = host
         self._path = path
         self._readers = readers
-        self._pace = pace
+        self._backoff = backoff
         self._last_id = ""
 
     async def events(self, first: Response | None = None) -> AsyncGenerator[Event]:
@@ -60,7 +60,7 @@ class EventStream(Generic[Event]):
         clock = asyncio.get_running_loop().time
         pause_s = 0.0
         while True:
-            response = first or await self._pace.insist(self.opened)
+            response = first or await self._backoff.retry(self.opened)
             first, opened_at = None, clock()
             async with aclosing(response):
                 try:
@@ -76,13 +76,13 @@ class EventStream(Generic[Event]):
                     self._last_id = ""
                     _LOG.warning("%s; asking for a snapshot", error)
             brief = clock() - opened_at < pause_s
-            pause_s = min(pause_s * 2, self._pace.longest_s) if brief else self._pace.first_s
+            pause_s = min(pause_s * 2, self._backoff.longest_s) if brief else self._backoff.first_s
             await asyncio.sleep(random.uniform(0, pause_s))
 
     async def opened(self) -> Response:
         """One connection, which goes on after the last event that was taken."""
         headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
-        return await self._host.opened(self._path, headers, self._pace.silence_s)
+        return await self._host.opened(self._path, headers, self._backoff.silence_s)
 
     def _read(self, sent: ServerSentEvent) -> Event | None:
         reader = _Error.model_validate_json if sent.event == "error" else self._readers.get(sent.event)
@@ -217,7 +217,7 @@ _READERS = {
 
 
 async def watch(
-    url: str, code: str, *, api_key: str | None = None, http: AsyncClient | None = None, pace: Pace | None = None
+    url: str, code: str, *, api_key: str | None = None, http: AsyncClient | None = None, backoff: Backoff | None = None
 ) -> AsyncGenerator[Change]:
     """A snapshot of the session's tools, then every change, for as long as the session lives.
 
@@ -226,11 +226,11 @@ async def watch(
     (`contextlib.aclosing`). Raises `SessionOver` in the end, and `HostUnreachable` only where the first connection
     cannot be made.
     """
-    pace = pace or Pace()
+    backoff = backoff or Backoff()
     async with AsyncExitStack() as stack:
         client = http or await stack.enter_async_context(AsyncClient())
-        host = HostRequests(client, url, api_key, pace.answer_s)
-        stream = EventStream(host, f"/api/sessions/{code}/stream", _READERS, pace)
+        host = HostRequests(client, url, api_key, backoff.answer_s)
+        stream = EventStream(host, f"/api/sessions/{code}/stream", _READERS, backoff)
         changes = await stack.enter_async_context(aclosing(stream.events(await stream.opened())))
         async for change in changes:
             if not isinstance(change, Resumed):

@@ -1,4 +1,4 @@
-"""Requests to one host under one credential."""
+"""HTTP requests to one host under one credential, and the errors that its answers stand for."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def refusal(response: Response) -> HostError:
     """The error behind an answer that is no success; its body has been read."""
     asked = _seconds(response.headers.get("retry-after"))
     if response.status_code >= 500:
-        return HostUnreachable(f"{_origin(response)} cannot answer now: {_said(response)}", retry_after_s=asked)
+        return HostUnreachable(f"{_origin(response)} cannot answer now: {_message(response)}", retry_after_s=asked)
     error = _error(response)
     code, param = str(error.get("code", f"http_{response.status_code}")), error.get("param")
     final = response.status_code in _FINAL and code not in _ANSWERS_OF_A_REQUEST
     return (SessionOver if final else HostRefused)(
         code,
-        _said(response),
+        _message(response),
         param=param if isinstance(param, str) else None,
         retry_after_s=(_BUSY_S if asked is None else asked) if response.status_code == 429 else None,
     )
@@ -36,14 +36,14 @@ def refusal(response: Response) -> HostError:
 
 def no_host(response: Response) -> HostUnreachable:
     """The error for a success that no toolplug host would answer with."""
-    return HostUnreachable(f"what answers at {response.url} is no toolplug host: {_said(response)}")
+    return HostUnreachable(f"what answers at {response.url} is no toolplug host: {_message(response)}")
 
 
-def _said(response: Response) -> str:
+def _message(response: Response) -> str:
     message = _error(response).get("message")
     failed = "; ".join(_failures(response))
-    said = message if isinstance(message, str) else f"HTTP status {response.status_code}"
-    return f"{said}: {failed}" if failed else said
+    text = message if isinstance(message, str) else f"HTTP status {response.status_code}"
+    return f"{text}: {failed}" if failed else text
 
 
 def _failures(response: Response) -> list[str]:

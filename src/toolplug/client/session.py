@@ -1,4 +1,4 @@
-"""The session of an application that is entered: it listens, lends and answers until it is over."""
+"""One entered session of an application: its event stream, its tools and the requests that it answers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from functools import partial
 
 from toolplug.catalog.call import CallContext
 from toolplug.client.answering import Answer, Progress, answer
-from toolplug.client.backoff import Pace
+from toolplug.client.backoff import Backoff
 from toolplug.client.events import EventStream, ToolCancelled, ToolRequest
 from toolplug.client.host_requests import HostRequests
-from toolplug.client.session_requests import Introduction, SessionRequests
+from toolplug.client.session_requests import RegistrationInfo, SessionRequests
 from toolplug.client.tool import Tool
-from toolplug.client.tool_sync import Lending
+from toolplug.client.tool_sync import ToolSync
 from toolplug.errors import HostError, HostRefused, SessionOver
 
 _LOG = logging.getLogger("toolplug.client")
@@ -26,46 +26,45 @@ _NOT_AWAITED = frozenset({"already_answered", "too_late", "request_not_found"})
 
 
 class RunningRequests:
-    """Carries each request out once, however often it is sent, and answers it until the host has taken the answer.
+    """Runs each request once, however often it is sent, and repeats its answer until the host has it.
 
-    At most `max_running` functions run at once; the others wait in the order of their requests. Its tasks belong to
-    `group`.
+    At most `max_running` functions run at once; the others wait in the order of their requests.
     """
 
     def __init__(
-        self, tools: Mapping[str, Tool], session: SessionRequests, code: str, pace: Pace, max_running: int
+        self, tools: Mapping[str, Tool], session: SessionRequests, code: str, backoff: Backoff, max_running: int
     ) -> None:
         self._tools = tools
         self._session = session
         self._code = code
-        self._pace = pace
+        self._backoff = backoff
         self._places = asyncio.Semaphore(max_running)
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._answered: OrderedDict[str, None] = OrderedDict()
 
     def take(self, request: ToolRequest, group: asyncio.TaskGroup) -> None:
-        """Begin, unless it has begun already: its one answer is on the way."""
-        if request.id in self._running or request.id in self._answered:
+        """Start the request in a task of `group`, unless it was started before."""
+        if request.id in self._tasks or request.id in self._answered:
             return
-        task = group.create_task(self._carry_out(request), name=f"toolplug {request.tool}")
-        self._running[request.id] = task
+        task = group.create_task(self._run(request), name=f"toolplug {request.tool}")
+        self._tasks[request.id] = task
         task.add_done_callback(lambda _: self._forget(request.id))
 
     def cancel(self, request_id: str) -> None:
-        """Nobody waits any more: cancel the function, if it is asynchronous, and answer nothing."""
-        task = self._running.get(request_id)
+        """Cancel the function, if it is asynchronous, and send no answer."""
+        task = self._tasks.get(request_id)
         if task is not None:
             task.cancel()
 
-    async def _carry_out(self, request: ToolRequest) -> None:
+    async def _run(self, request: ToolRequest) -> None:
         try:
-            async with asyncio.timeout(self._pace.call_s):
-                made = await self._made(request)
-                await self._pace.insist(partial(self._send, request, made))
+            async with asyncio.timeout(self._backoff.call_s):
+                result = await self._answer(request)
+                await self._backoff.retry(partial(self._send, request, result))
         except TimeoutError:
-            _LOG.warning("tool %r was not answered within %.0f s", request.tool, self._pace.call_s)
+            _LOG.warning("tool %r was not answered within %.0f s", request.tool, self._backoff.call_s)
 
-    async def _made(self, request: ToolRequest) -> Answer:
+    async def _answer(self, request: ToolRequest) -> Answer:
         tool = self._tools.get(request.tool)
         if tool is None:
             return {"error": f'the application has no tool "{request.tool}" any more'}
@@ -73,24 +72,24 @@ class RunningRequests:
         context = CallContext(session=self._code, report=progress.report)
         async with asyncio.TaskGroup() as group:
             reporting = group.create_task(progress.run(), name=f"toolplug progress of {request.tool}")
-            made = await answer(tool, request.arguments, context, self._places)
+            result = await answer(tool, request.arguments, context, self._places)
             reporting.cancel()
-        return made
+        return result
 
-    async def _send(self, request: ToolRequest, made: Answer) -> None:
+    async def _send(self, request: ToolRequest, result: Answer) -> None:
         try:
-            await self._session.send(request.id, made)
+            await self._session.send(request.id, result)
         except SessionOver:
             raise
         except HostRefused as error:
             if error.retry_after_s is not None:
                 raise
             _LOG.warning("the answer of tool %r was refused: %s: %s", request.tool, error.code, error)
-            if "result" in made and error.code not in _NOT_AWAITED:
+            if "result" in result and error.code not in _NOT_AWAITED:
                 await self._send(request, {"error": f"the host does not take the result: {error}"})
 
     def _forget(self, request_id: str) -> None:
-        del self._running[request_id]
+        del self._tasks[request_id]
         self._answered[request_id] = None
         if len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)
@@ -103,33 +102,33 @@ _READERS: Mapping[str, Callable[[bytes], ToolRequest | ToolCancelled]] = {
 
 
 class OpenSession:
-    """`host` speaks under the session's token; `tools` is what the application lends now."""
+    """`host` sends the session's token; `tools` are those that the application lends now."""
 
     def __init__(
         self,
         host: HostRequests,
         code: str,
-        introduction: Introduction,
+        registration: RegistrationInfo,
         tools: Mapping[str, Tool],
-        pace: Pace,
+        backoff: Backoff,
         max_running: int,
     ) -> None:
         requests = SessionRequests(host, code)
-        self.lending: Lending = Lending(requests, introduction, tools, pace)
-        self._stream = EventStream(host, requests.stream, _READERS, pace)
-        self._running = RunningRequests(tools, requests, code, pace, max_running)
+        self.tools: ToolSync = ToolSync(requests, registration, tools, backoff)
+        self._stream = EventStream(host, requests.stream, _READERS, backoff)
+        self._running = RunningRequests(tools, requests, code, backoff, max_running)
 
     async def run(self) -> None:
-        """Until cancelled. Raises `HostError` when it is over; every function that runs then is cancelled."""
+        """Run until cancelled. Raises `HostError` when the session is over; functions that still run are cancelled."""
         over: HostError = SessionOver("left", "the application has left its session")
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.lending.run(), name="toolplug lending")
+                group.create_task(self.tools.run(), name="toolplug tool sync")
                 await self._listen(group)
         except* HostError as errors:
             over = _first(errors)
         finally:
-            self.lending.end(over)
+            self.tools.end(over)
         raise over
 
     async def _listen(self, group: asyncio.TaskGroup) -> None:

@@ -1,4 +1,4 @@
-"""What an application asks of its session at the host (CONTRACT.md section 6)."""
+"""The requests that an application makes to its session (CONTRACT.md section 6)."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class Metadata(_Answer):
     revision: int
 
 
-class Introduction(BaseModel):
-    """Who the application is, as every registration says."""
+class RegistrationInfo(BaseModel):
+    """Who the application is; a part of every registration."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
@@ -144,9 +144,9 @@ class SessionRequests:
         """What the host has now."""
         return await self._host.answered("GET", f"{self._path}/metadata", Metadata)
 
-    async def register(self, introduction: Introduction, tools: Sequence[Definition]) -> Registered:
+    async def register(self, registration: RegistrationInfo, tools: Sequence[Definition]) -> Registered:
         """Make these the session's whole set."""
-        body = {**introduction.wire(), "tools": list(tools)}
+        body = {**registration.wire(), "tools": list(tools)}
         return await self._host.answered("POST", f"{self._path}/register-tools", Registered, body)
 
     async def update(self, difference: Difference, reason: str, revision: int) -> Updated:
@@ -155,6 +155,6 @@ class SessionRequests:
         match = {"If-Match": str(revision)}
         return await self._host.answered("POST", f"{self._path}/update-tools", Updated, body, match)
 
-    async def send(self, request_id: str, said: Answer) -> None:
+    async def send(self, request_id: str, answer: Answer) -> None:
         """Answer a request, or report its progress."""
-        await self._host.answered("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **said})
+        await self._host.answered("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **answer})

@@ -1,4 +1,4 @@
-"""A Python function as a tool that an application lends."""
+"""Python functions as tools that an application lends, and the capabilities that it declares."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CapabilityLevel = Literal["basic", "advanced", "enterprise"]
 """In rising order."""
 
 
-class _Told(BaseModel):
+class _Sent(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
     )
@@ -32,7 +32,7 @@ class _Told(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
 
-class Capability(_Told):
+class Capability(_Sent):
     """One thing that the application can do; `resources` are its own words, which the host keeps as they are."""
 
     type: CapabilityType
@@ -40,7 +40,7 @@ class Capability(_Told):
     resources: tuple[JsonValue, ...] = ()
 
 
-class Environment(_Told):
+class Environment(_Sent):
     """Where the application runs; the host keeps it and shows it in the session's metadata."""
 
     version: str = ""

@@ -1,4 +1,4 @@
-"""Keeps the tools that the host has equal to those that the application lends."""
+"""Keeps the host's list of tools equal to those that the application lends."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from toolplug.client.backoff import Pace
-from toolplug.client.session_requests import Definitions, Introduction, SessionRequests, difference
+from toolplug.client.backoff import Backoff
+from toolplug.client.session_requests import Definitions, RegistrationInfo, SessionRequests, difference
 from toolplug.client.tool import Definition, Tool
 from toolplug.errors import HostError, HostRefused, SessionOver
 
 _LOG = logging.getLogger("toolplug.client")
 
 MAX_REASON = 1_000
-"""Characters that a host takes."""
+"""Characters that a host accepts."""
 
 _STALE = frozenset({"revision_mismatch", "not_registered", "tool_exists", "tool_not_found"})
-"""The host has other tools than this client believes."""
+"""Refusals where the host's tools are not those that this client assumes."""
 _UNKNOWN = "unknown"
 _UNFIT = frozenset({"invalid_tool"})
-"""An update is all or nothing; a registration takes the rest and names what it does not take."""
+"""Refusals of a whole update for one tool; a registration takes the other tools and names the refused ones."""
 
 
-class Lending:
-    """`tools` is what the application lends now; whoever changes it says so with `changed`.
+class ToolSync:
+    """Sends changes of `tools`, which the application lends now, after each call of `changed`.
 
-    Several changes at once are one update, with only what differs from what the host has; none where nothing does.
+    Changes within `gather_s` of the backoff are one update. It has only the difference from the host's tools; without
+    a difference nothing is sent.
     """
 
     def __init__(
-        self, session: SessionRequests, introduction: Introduction, tools: Mapping[str, Tool], pace: Pace
+        self, session: SessionRequests, registration: RegistrationInfo, tools: Mapping[str, Tool], backoff: Backoff
     ) -> None:
         self._session = session
-        self._introduction = introduction
+        self._registration = registration
         self._tools = tools
-        self._pace = pace
+        self._backoff = backoff
         self._has: Definitions | None = None
         self._revision = 0
         self._refused: dict[str, tuple[Definition, str]] = {}
         self._reasons: dict[str, None] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._settled: asyncio.Future[None] | None = None
         self._over: HostError | None = None
 
@@ -50,20 +51,20 @@ class Lending:
         return {name: self._refused[name][1] for name, tool in self._tools.items() if self._is_refused(tool)}
 
     async def begin(self, *, joins: bool) -> None:
-        """Lend for the first time; where it `joins`, only what differs from what the host has. Raises `HostError`."""
+        """Send all tools; with `joins`, only the difference from the host's tools. Raises `HostError`."""
         if joins:
             await self._read()
-        await self._bring()
+        await self._push()
 
     def changed(self, reason: str) -> None:
-        """The tools are others now, for this reason."""
+        """Schedule an update for this reason; the tools have changed."""
         self._reasons[reason] = None
         if self._settled is None and self._over is None:
             self._settled = asyncio.get_running_loop().create_future()
-        self._news.set()
+        self._changed.set()
 
     async def settled(self) -> None:
-        """Wait until the host has every change that was made so far. Raises `HostRefused` where it takes none."""
+        """Wait until the host has every change so far. Raises `HostRefused` where it refuses them."""
         if self._over is not None:
             raise self._over
         if self._settled is not None:
@@ -72,21 +73,21 @@ class Lending:
     async def run(self) -> None:
         """Send changes until cancelled. Raises `SessionOver`."""
         while True:
-            await self._news.wait()
-            await asyncio.sleep(self._pace.gather_s)
-            self._news.clear()
-            error = await self._sent()
-            if not self._news.is_set():
+            await self._changed.wait()
+            await asyncio.sleep(self._backoff.gather_s)
+            self._changed.clear()
+            error = await self._push_with_retries()
+            if not self._changed.is_set():
                 self._settle(error)
 
     def end(self, over: HostError) -> None:
-        """No change is sent any more, for this reason."""
+        """Send no more changes; `settled` raises this error."""
         self._over = over
         self._settle(over)
 
-    async def _sent(self) -> HostRefused | None:
+    async def _push_with_retries(self) -> HostRefused | None:
         try:
-            await self._pace.insist(self._bring)
+            await self._backoff.retry(self._push)
         except SessionOver:
             raise
         except HostRefused as refusal:
@@ -102,19 +103,19 @@ class Lending:
             settled.set_result(None)
         else:
             settled.set_exception(error)
-            settled.exception()  # nobody need wait for it
+            settled.exception()  # marks it as retrieved: nothing has to wait for it
 
-    async def _bring(self) -> None:
-        """Make the host's tools the application's: by an update, after a second look, or all anew."""
-        wrong = await self._update()
-        if wrong in _STALE:
+    async def _push(self) -> None:
+        """Send the difference; read the host's tools again where they are stale, and register all where that fails."""
+        refusal = await self._update()
+        if refusal in _STALE:
             await self._read()
-            wrong = await self._update()
-        if wrong is not None:
+            refusal = await self._update()
+        if refusal is not None:
             await self._register()
 
     async def _update(self) -> str | None:
-        """Send the difference; the host's word for why it cannot be, where `_bring` knows a way around."""
+        """Send the difference; return the code of a refusal that `_push` can work around, else None."""
         if self._has is None:
             return _UNKNOWN
         wanted = {name: tool.definition for name, tool in self._tools.items() if not self._is_refused(tool)}
@@ -134,7 +135,7 @@ class Lending:
     async def _register(self) -> None:
         wanted = {name: tool.definition for name, tool in self._tools.items()}
         reasons = tuple(self._reasons)
-        answer = await self._session.register(self._introduction, list(wanted.values()))
+        answer = await self._session.register(self._registration, list(wanted.values()))
         failed = {tool.tool_name: tool.error for tool in answer.failed_tools if tool.tool_name in wanted}
         for name, error in failed.items():
             _LOG.error("the host does not take the tool %r: %s", name, error)
@@ -144,10 +145,10 @@ class Lending:
         self._done(reasons)
 
     async def _read(self) -> None:
-        """Look at what the host has; it is nothing where another application has introduced itself."""
+        """Read the host's tools; they count as none where another application has registered."""
         found = await self._session.metadata()
-        told = {"pluginType": found.plugin_type, "capabilities": found.capabilities, "environment": found.environment}
-        known = found.registered and told == self._introduction.wire()
+        info = {"pluginType": found.plugin_type, "capabilities": found.capabilities, "environment": found.environment}
+        known = found.registered and info == self._registration.wire()
         self._has = {tool.name: tool.definition() for tool in found.tools} if known else None
         self._revision = found.revision
 

@@ -1,4 +1,4 @@
-"""Read a YAML file as plain values with places, and report everything that is wrong with it at once."""
+"""Reading a YAML file as plain values with positions; reports all syntax errors of it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a message may not show: values of secret-looking keys, and texts from the environment or from secret files."""
+"""Masking secrets in messages: values of secret-looking keys and arguments, of the environment and of secret files."""
 
 from __future__ import annotations
 

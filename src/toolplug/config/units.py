@@ -1,4 +1,4 @@
-"""Durations, sizes and rates as people write them: `20s`, `200KiB`, `60/minute`."""
+"""Durations, sizes and rates as people write them (`20s`, `200KiB`, `60/minute`), and the error for a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of a YAML document: plain values, each with the place where it stands."""
+"""The tree of a YAML document: nodes with positions, paths to them, and the values of plain scalars."""
 
 from __future__ import annotations
 

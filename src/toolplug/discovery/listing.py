@@ -1,18 +1,176 @@
-"""What a server listed → the tools that are kept of it, and which are not and why."""
+"""Reading what a server listed into tools, and a discovery record as the lines that the store keeps."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypedDict, TypeVar, cast
 
 import orjson
 
-from toolplug.discovery.record import FoundTool
-from toolplug.discovery.record_bytes import body_of, in_slices, same_object, tool_line
-from toolplug.discovery.sanitise import Cuts, sanitised
-from toolplug.discovery.server_state import Kept, Listing
-from toolplug.errors import InvalidDefinition
+from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, Kept, Listing, ServerName, Status, quarantining
+from toolplug.discovery.sanitise import KIND, Cuts, sanitised
+from toolplug.errors import InvalidDefinition, StoreRefused
+
+# The stored form of a discovery record: one line of JSON about the server, then one line for each tool.
+#
+# Line by line, so that a long list is read in slices; and the lines of an unchanged list need not be read again.
+
+SLICE_S = 0.005
+
+T = TypeVar("T")
+
+
+async def in_slices(items: Iterable[T], *, slice_s: float = SLICE_S) -> list[T]:
+    """All that the iterable gives; after each few milliseconds everybody else has a turn."""
+    clock = asyncio.get_running_loop().time
+    done: list[T] = []
+    began = clock()
+    for item in items:
+        done.append(item)
+        if clock() - began > slice_s:
+            await asyncio.sleep(0)
+            began = clock()
+    return done
+
+
+class _Header(TypedDict):
+    id: str
+    tenant: str | None
+    status: Status
+    last_discovery: str | None
+    error: str | None
+    config_hash: str
+    stale: bool
+    next_retry: str | None
+    left_out: list[str]
+    pins: dict[str, str]
+    found_at: float
+    attempt: str
+    believed_until: float
+    failures: int
+    retry_at: float | None
+
+
+class _ToolLine(TypedDict):
+    name: str
+    description: str
+    digest: str
+    parameters: dict[str, object]
+    output: dict[str, object] | None
+    hints: list[bool | None]
+    cut: list[str]
+
+
+def record_bytes(name: ServerName, kept: Kept) -> bytes:
+    """The record as the store keeps it."""
+    record = kept.record
+    header: _Header = {
+        "id": name.id,
+        "tenant": name.tenant,
+        "status": record.status,
+        "last_discovery": record.last_discovery,
+        "error": record.error,
+        "config_hash": record.config_hash,
+        "stale": record.stale,
+        "next_retry": record.next_retry,
+        "left_out": list(record.left_out),
+        "pins": dict(kept.pins),
+        "found_at": kept.found_at,
+        "attempt": kept.attempt,
+        "believed_until": kept.believed_until,
+        "failures": kept.failures,
+        "retry_at": kept.retry_at,
+    }
+    return orjson.dumps(header) + b"\n" + kept.body
+
+
+def tool_line(tool: FoundTool) -> bytes:
+    """One tool; whether it is in quarantine the pins tell."""
+    definition = tool.definition
+    output = definition.output_schema
+    line = {
+        "name": definition.name,
+        "description": definition.description,
+        "digest": definition.ref.digest,
+        "parameters": orjson.Fragment(definition.parameters.text),
+        "output": None if output is None else orjson.Fragment(output.text),
+        "hints": definition.hints[:3],
+        "cut": tool.cut,
+    }
+    return orjson.dumps(line)
+
+
+def body_of(lines: Iterable[bytes]) -> bytes:
+    """The lines of all tools as one text."""
+    return b"\n".join(lines)
+
+
+async def read_record(value: bytes, last: Kept) -> tuple[ServerName, Kept]:
+    """Whose record these bytes are, and the record. Tools that are as in the `last` one are its objects.
+
+    Raises `StoreRefused` where this toolplug cannot read them.
+    """
+    head, _, body = value.partition(b"\n")
+    try:
+        header = cast("_Header", orjson.loads(head))
+        name = ServerName(header["id"], header["tenant"])
+        pins = MappingProxyType(header["pins"])
+        same = body == last.body
+        tools = last.record.tools if same else tuple(await in_slices(_tools(name.id, body, last)))
+        kept = Kept(
+            record=DiscoveryRecord(
+                status=header["status"],
+                tools=quarantining(tools, pins),
+                last_discovery=header["last_discovery"],
+                error=header["error"],
+                config_hash=header["config_hash"],
+                stale=header["stale"],
+                next_retry=header["next_retry"],
+                left_out=tuple(header["left_out"]),
+            ),
+            body=last.body if same else body,
+            found_at=header["found_at"],
+            pins=pins,
+            attempt=header["attempt"],
+            believed_until=header["believed_until"],
+            failures=header["failures"],
+            retry_at=header["retry_at"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidDefinition) as error:
+        raise StoreRefused(f"a discovery record cannot be read: {error!r}") from error
+    return name, kept
+
+
+def _tools(server: str, body: bytes, last: Kept) -> Iterator[FoundTool]:
+    known = {tool.name: tool for tool in last.record.tools}
+    for line in body.split(b"\n") if body else ():
+        tool = _tool(server, cast("_ToolLine", orjson.loads(line)))
+        yield same_object(tool, known.get(tool.name))
+
+
+def same_object(tool: FoundTool, known: FoundTool | None) -> FoundTool:
+    """The known one, if it says the same: what compares objects then sees no change."""
+    if known is None or known.cut != tool.cut or known.definition.signature != tool.definition.signature:
+        return tool
+    return known
+
+
+def _tool(server: str, line: _ToolLine) -> FoundTool:
+    read_only, idempotent, destructive = line["hints"]
+    definition = ToolDefinition(
+        name=line["name"],
+        description=line["description"],
+        parameters=line["parameters"],
+        output_schema=line["output"],
+        ref=ToolRef(KIND, server, line["name"], line["digest"]),
+        hints=ToolHints(read_only, idempotent, destructive),
+    )
+    return FoundTool(definition, tuple(line["cut"]))
+
 
 MAX_TOOLS = 10_000
 MAX_BODY_BYTES = 16 * 1024 * 1024

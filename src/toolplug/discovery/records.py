@@ -8,9 +8,8 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from toolplug.discovery.record import ServerName
-from toolplug.discovery.record_bytes import read_record, record_bytes
-from toolplug.discovery.server_state import NOTHING, Kept, with_newer_tools
+from toolplug.discovery.listing import read_record, record_bytes
+from toolplug.discovery.record import NOTHING, Kept, ServerName, with_newer_tools
 from toolplug.errors import StoreConflict, StoreError, StoreRefused
 from toolplug.stores.change_log import PAUSE_S, ChangeLog, Following
 from toolplug.stores.store import Record, Store

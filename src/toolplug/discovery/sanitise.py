@@ -1,4 +1,4 @@
-"""A tool as a server sent it → a tool that can be kept and shown, with a report of what was removed."""
+"""Sanitising tools of MCP servers: known keywords and local references only, clean texts, and a report of removals."""
 
 from __future__ import annotations
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
-from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName
+from toolplug.discovery.record import DiscoveryRecord, Kept, KnownServer, ServerName, accepted
 from toolplug.discovery.records import Records
-from toolplug.discovery.server_state import Kept, accepted
 from toolplug.discovery.watched_server import Around, Places, Watched
 from toolplug.execution.live import Unsubscribe
 from toolplug.stores.change_log import PAUSE_S

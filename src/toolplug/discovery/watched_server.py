@@ -1,4 +1,4 @@
-"""One server that is known: when it is asked for its tools, by whom, and what becomes of the answer."""
+"""Scheduling the discovery of one server: when it is listed, how many at once, and the backoff after a failure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from functools import partial
 
 from toolplug.catalog.text import cleaned, counted, in_one_line
 from toolplug.discovery.listing import ListReader
-from toolplug.discovery.record import NO_CHANGE, DiscoveryRecord, KnownServer, ListingFailed, ServerName, changes
-from toolplug.discovery.records import Records
-from toolplug.discovery.server_state import (
+from toolplug.discovery.record import (
+    NO_CHANGE,
+    DiscoveryRecord,
     Kept,
+    KnownServer,
     Listing,
+    ListingFailed,
+    ServerName,
     TooManyNames,
     begun,
+    changes,
     discovering,
     failed,
     succeeded,
     with_newer_tools,
 )
+from toolplug.discovery.records import Records
 
 FIRST_S = 30.0
 LONGEST_S = 3600.0

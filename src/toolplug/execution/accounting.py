@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import ToolRef
-from toolplug.execution.limits import Abandoned, Breaker, Permits, Rate
+from toolplug.execution.limits import AbandonedCallLimit, Breaker, Permits, Rate
 
 
 def timestamp(seconds: float) -> str:
@@ -52,8 +52,8 @@ BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _FASTEST = BUCKETS[0]
 
 
-class CallSeries:
-    """How the calls of one tool ended and how long they took. Never falls; one instance for the life of the ledger."""
+class CallCounters:
+    """How the calls of one tool ended and how long they took. Never falls; lives as long as its `CallAccounting`."""
 
     __slots__ = ("buckets", "ended", "in_flight", "provider", "seconds", "tool_name")
 
@@ -86,41 +86,41 @@ def cumulated(counts: list[int]) -> list[tuple[str, float]]:
     return cumulated
 
 
-Level = tuple[str, ...]
+LevelKey = tuple[str, ...]
 """Where a counter is set: `()` for every tool, `(kind, source)` for a provider, `(kind, source, name)` for a tool."""
 
 
-class Ledger:
+class CallAccounting:
     """The memory of one host, or of one registry that stands alone. Nothing is ever dropped from it while it lives."""
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, str], CallSeries] = {}
-        self._routes: dict[tuple[str, str, str], CallSeries] = {}
+        self._counters: dict[tuple[str, str], CallCounters] = {}
+        self._routes: dict[tuple[str, str, str], CallCounters] = {}
         self._refusals: dict[str, int] = {}
-        self._permits: dict[Level, Permits] = {}
-        self._rates: dict[Level, Rate] = {}
-        self._breakers: dict[Level, Breaker] = {}
-        self._abandoned: dict[Level, Abandoned] = {}
+        self._permits: dict[LevelKey, Permits] = {}
+        self._rates: dict[LevelKey, Rate] = {}
+        self._breakers: dict[LevelKey, Breaker] = {}
+        self._abandoned: dict[LevelKey, AbandonedCallLimit] = {}
 
-    def series(self, provider: str, tool_name: str) -> CallSeries:
+    def counters(self, provider: str, tool_name: str) -> CallCounters:
         """The counters under these two labels."""
-        kept = self._series.get((provider, tool_name))
+        kept = self._counters.get((provider, tool_name))
         if kept is None:
-            kept = self._series[provider, tool_name] = CallSeries(provider, tool_name)
+            kept = self._counters[provider, tool_name] = CallCounters(provider, tool_name)
         return kept
 
-    def every_series(self) -> list[CallSeries]:
+    def all_counters(self) -> list[CallCounters]:
         """All counters, in the order in which they came."""
-        return list(self._series.values())
+        return list(self._counters.values())
 
-    def route(self, provider: str, method: str, path: str) -> CallSeries:
+    def route(self, provider: str, method: str, path: str) -> CallCounters:
         """The counters of one provider route; `path` is its template as declared."""
         kept = self._routes.get((provider, method, path))
         if kept is None:
-            kept = self._routes[provider, method, path] = CallSeries(provider, path)
+            kept = self._routes[provider, method, path] = CallCounters(provider, path)
         return kept
 
-    def every_route(self) -> list[tuple[tuple[str, str, str], CallSeries]]:
+    def every_route(self) -> list[tuple[tuple[str, str, str], CallCounters]]:
         """The counters of all routes, in the order in which they came."""
         return list(self._routes.items())
 
@@ -132,7 +132,7 @@ class Ledger:
         """How often each code was given, in the order in which they came."""
         return list(self._refusals.items())
 
-    def permits(self, level: Level, size: int, queue: int) -> Permits:
+    def permits(self, level: LevelKey, size: int, queue: int) -> Permits:
         """The places of this level, with these numbers from now on."""
         kept = self._permits.get(level)
         if kept is None:
@@ -141,7 +141,7 @@ class Ledger:
             kept.resized(size, queue)
         return kept
 
-    def rate(self, level: Level, count: int, per_s: int) -> Rate:
+    def rate(self, level: LevelKey, count: int, per_s: int) -> Rate:
         """The rate window of this level, with these numbers from now on."""
         kept = self._rates.get(level)
         if kept is None:
@@ -150,7 +150,7 @@ class Ledger:
             kept.resized(count, per_s)
         return kept
 
-    def breaker(self, level: Level, failures: int, open_for_s: float) -> Breaker:
+    def breaker(self, level: LevelKey, failures: int, open_for_s: float) -> Breaker:
         """The breaker of this level, with these numbers from now on."""
         kept = self._breakers.get(level)
         if kept is None:
@@ -159,20 +159,20 @@ class Ledger:
             kept.resized(failures, open_for_s)
         return kept
 
-    def abandoned(self, kind: str, source: str) -> Abandoned:
+    def abandoned(self, kind: str, source: str) -> AbandonedCallLimit:
         """The count of one source's calls that were given up but still run."""
         kept = self._abandoned.get((kind, source))
         if kept is None:
-            kept = self._abandoned[kind, source] = Abandoned(source)
+            kept = self._abandoned[kind, source] = AbandonedCallLimit(source)
         return kept
 
 
-def level_of(ref: ToolRef) -> Level:
+def level_of(ref: ToolRef) -> LevelKey:
     """The level of one tool."""
     return (ref.kind, ref.source, ref.name)
 
 
-def _what(level: Level) -> str:
+def _what(level: LevelKey) -> str:
     return level[-1] if level else "every tool"
 
 
@@ -184,8 +184,8 @@ MAX_SERIES = 2_000
 class CallMetrics(Collector):
     """The metrics of tool calls and provider routes, under a configurable namespace."""
 
-    def __init__(self, ledger: Ledger, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._ledger = ledger
+    def __init__(self, accounting: CallAccounting, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._accounting = accounting
         self._namespace = namespace
 
     def collect(self) -> Iterator[Metric]:
@@ -204,13 +204,13 @@ class CallMetrics(Collector):
         ended = CounterMetricFamily(f"{prefix}_executions", "Tool calls that ended.", labels=[*labels, "status"])
         took = HistogramMetricFamily(f"{prefix}_duration_seconds", "Time from call to answer.", labels=labels)
         running = GaugeMetricFamily(f"{prefix}_in_flight", "Tools that run now, abandoned ones too.", labels=labels)
-        every = self._ledger.every_series()
-        for series in every[:MAX_SERIES]:
-            names = [series.provider, series.tool_name]
-            for status, count in tuple(series.ended.items()):
+        every = self._accounting.all_counters()
+        for counters in every[:MAX_SERIES]:
+            names = [counters.provider, counters.tool_name]
+            for status, count in tuple(counters.ended.items()):
                 ended.add_metric([*names, status], count)
-            took.add_metric(names, cumulated(series.buckets), series.seconds)
-            running.add_metric(names, series.in_flight)
+            took.add_metric(names, cumulated(counters.buckets), counters.seconds)
+            running.add_metric(names, counters.in_flight)
         capped = GaugeMetricFamily(
             f"{prefix}_series_capped", f"Tools past the first {MAX_SERIES}, which have no lines of their own here."
         )
@@ -222,16 +222,16 @@ class CallMetrics(Collector):
         prefix = f"{self._namespace}_builtin_api"
         ended = CounterMetricFamily(f"{prefix}_requests", "Requests of provider routes.", labels=[*labels, "status"])
         took = HistogramMetricFamily(f"{prefix}_duration_seconds", "Time from request to response.", labels=labels)
-        for (provider, method, path), series in self._ledger.every_route():
-            for status, count in tuple(series.ended.items()):
+        for (provider, method, path), counters in self._accounting.every_route():
+            for status, count in tuple(counters.ended.items()):
                 ended.add_metric([provider, method, path, status], count)
-            took.add_metric([provider, method, path], cumulated(series.buckets), series.seconds)
+            took.add_metric([provider, method, path], cumulated(counters.buckets), counters.seconds)
         return iter((ended, took))
 
     def _refusals(self) -> Metric:
         refused = CounterMetricFamily(
             f"{self._namespace}_http_refusals", "Requests that the host refused.", labels=["code"]
         )
-        for code, count in self._ledger.every_refusal():
+        for code, count in self._accounting.every_refusal():
             refused.add_metric([code], count)
         return refused

@@ -10,10 +10,10 @@ from typing import NamedTuple, NotRequired, TypedDict, cast
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
-from toolplug.catalog.plan import Carrier, Plan, Tool
+from toolplug.catalog.plan import Plan, Tool
 from toolplug.errors import ToolError
-from toolplug.execution.accounting import Ledger
 from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.plans import CallServices
 from toolplug.stores.store import Store
 
 MAX_CHARACTERS = 100_000
@@ -76,7 +76,7 @@ class Artifacts:
         return Piece(text[offset:end], end if end < len(text) else None, len(text))
 
 
-def read_result(artifacts: Artifacts, ledger: Ledger, carrier: Carrier) -> Catalog:
+def read_result(artifacts: Artifacts, services: CallServices) -> Catalog:
     """The catalog of one tool, `read_result`, which reads these artifacts."""
     definition = ToolDefinition(
         name=READ_RESULT,
@@ -113,9 +113,9 @@ def read_result(artifacts: Artifacts, ledger: Ledger, carrier: Carrier) -> Catal
         target=target,
         schema=definition.parameters,
         switch=SourceSwitch(),
-        series=ledger.series(SOURCE, READ_RESULT),
-        brake=ledger.abandoned("native", SOURCE),
-        carrier=carrier,
+        counters=services.accounting.counters(SOURCE, READ_RESULT),
+        abandoned=services.accounting.abandoned("native", SOURCE),
+        runner=services.runner,
         timeout_s=READ_TIMEOUT_S,
         max_result_bytes=MAX_CHARACTERS * _UTF8_MAX,
     )

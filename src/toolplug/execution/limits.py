@@ -1,6 +1,6 @@
 """What must admit a call before its provider is reached: breaker, rate, concurrency.
 
-Each remembers by itself and outlives every catalog; the ledger keeps one for each level (tool, toolset, provider,
+Each remembers by itself and outlives every catalog; `CallAccounting` keeps one for each level (tool, toolset, provider,
 global) that sets it. `admit` takes a place, or refuses and takes nothing, as `refusal` would say at that moment; the
 wait in a queue ends with `TimeoutError` at the deadline.
 """
@@ -257,7 +257,7 @@ class Breaker:
         """A breaker counts answers only."""
 
 
-class Abandoned:
+class AbandonedCallLimit:
     """The breaker that every provider has: closed while fewer than 16 of its calls were given up but still run."""
 
     __slots__ = ("limit", "running", "what")

@@ -10,7 +10,7 @@ from weakref import ref
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layers import layered
-from toolplug.catalog.plan import Plan, Series, Tool
+from toolplug.catalog.plan import CallCounters, Plan, Tool
 from toolplug.execution.run import run, unknown_tool
 
 Listener = Callable[[CatalogDiff], None]
@@ -70,7 +70,7 @@ class LiveCatalog:
         "_unknown",
     )
 
-    def __init__(self, unknown: Series, catalog: Catalog = EMPTY_CATALOG) -> None:
+    def __init__(self, unknown: CallCounters, catalog: Catalog = EMPTY_CATALOG) -> None:
         self._unknown = unknown
         self._session: str | None = None
         self._catalog = catalog
@@ -205,7 +205,7 @@ class _View(LiveCatalog):
 
     def __init__(
         self,
-        unknown: Series,
+        unknown: CallCounters,
         sources: tuple[ToolExecutor, ...],
         derive: Callable[[tuple[Catalog, ...]], Catalog],
         session: str | None = None,
@@ -281,7 +281,7 @@ class _View(LiveCatalog):
 class Joint(_View):
     """One executor over several, in order; the first of a name wins. Which ones may change while others follow it."""
 
-    def __init__(self, unknown: Series, *executors: ToolExecutor, session: str | None = None) -> None:
+    def __init__(self, unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> None:
         super().__init__(unknown, executors, _first_wins, session)
 
     def join(self, *executors: ToolExecutor) -> None:
@@ -294,7 +294,7 @@ class Joint(_View):
             self._source_changed(CatalogDiff())
 
 
-def joined(unknown: Series, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
+def joined(unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
     """One executor over several, in order; the first of a name wins.
 
     Where a session is named, calls through it and through views of it are calls of this session, whatever the contexts
@@ -305,7 +305,7 @@ def joined(unknown: Series, *executors: ToolExecutor, session: str | None = None
 
 def _looks_at(plan: Plan, context: CallContext) -> bool:
     """Does anything of the plan look at the context; most tools do not, and are spared a new one."""
-    return plan.wants_context or plan.guarded or context.idempotency_key is not None
+    return plan.wants_context or plan.needs_pipeline or context.idempotency_key is not None
 
 
 def _first_wins(catalogs: tuple[Catalog, ...]) -> Catalog:

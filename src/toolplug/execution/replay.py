@@ -10,14 +10,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from time import perf_counter
 from typing import TypedDict, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.execution.results import denied, limited
-from toolplug.execution.retries import allowed_seconds
 from toolplug.signatures.values import canonical, encoded
 from toolplug.stores.store import Store
 
@@ -82,10 +80,10 @@ class Replays:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
+    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
         """The first result, a refusal, or None: then the key is marked as running. Raises `StoreError`."""
         key, body = _key(context), _body(plan, call, context)
-        lease_s = allowed_seconds(plan, context, perf_counter()) + LEASE_BEYOND_DEADLINE_S
+        lease_s = seconds + LEASE_BEYOND_DEADLINE_S
         mark = _bytes({"body": body, "result": None})
         while True:
             record = await self._store.read(key)

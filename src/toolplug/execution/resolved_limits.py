@@ -1,31 +1,84 @@
 """The limits that an operator may set for every tool, a provider, a toolset or one tool, and what holds in the end.
 
 For timeouts and sizes the most specific level wins; counters do not override: each level that sets one must admit
-(CONTRACT.md section 2).
+(CONTRACT.md section 2). A field of `Limits` says which of the two it is, and that is all that resolving it needs: a new
+limit is its field here and the place where it is applied, which reads it from `limits_of(plan)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolplug.catalog.plan import Limiter, Retry, Setting
+from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import counted
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
-from toolplug.execution.accounting import Ledger, Level
+from toolplug.execution.accounting import CallAccounting, LevelKey
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 60.0
-DEFAULT_DRAIN_S = 30.0
 DEFAULT_RESULT_BYTES = 1024 * 1024
+DEFAULT_DRAIN_S = 30.0
 DEFAULT_BLOCKING = 16
 DEFAULT_ORIGIN = "default"
 
 _WIDER = 2
 """How many levels are wider than a toolset: that of every tool, and the provider's."""
+
+
+class MostSpecific(NamedTuple):
+    """A limit whose most specific setting holds; `default` where no level sets it, `text` as `explain` shows a value.
+
+    One for `repeatable` tools does not hold for others.
+    """
+
+    default: object
+    text: Callable[[Any], str]
+    repeatable: bool = False
+
+
+class EveryLevel(NamedTuple):
+    """A counter of each level that sets it; a call asks those of the lowest `order` first.
+
+    `limiter` gives the counter that a level has under its limits, `text` what `explain` shows.
+    """
+
+    order: int
+    limiter: Callable[[CallAccounting, LevelKey, Limits], Limiter]
+    text: Callable[[Any], str]
+
+
+class PartOf(NamedTuple):
+    """A number of another field's counter; `default` where the level sets none."""
+
+    field: str
+    default: object
+
+
+def _breaker(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
+    assert limits.breaker is not None
+    return accounting.breaker(level, limits.breaker.failures, limits.breaker.open_for)
+
+
+def _rate(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
+    assert limits.rate is not None
+    return accounting.rate(level, limits.rate.count, int(limits.rate.per_s))
+
+
+def _permits(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
+    assert limits.max_concurrency is not None
+    return accounting.permits(level, limits.max_concurrency, limits.queue or 0)
+
+
+def _breaker_text(limit: BreakerLimit) -> str:
+    return f"{counted(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
+
+
+def _yes_or_no(value: bool) -> str:
+    return "true" if value else "false"
 
 
 class BreakerLimit(BaseModel):
@@ -42,158 +95,187 @@ class Limits(BaseModel):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    timeout: Annotated[Duration | None, Field(gt=0, description="how long a call may take, queueing included")] = None
-    max_concurrency: Annotated[int | None, Field(ge=1, description="calls that may run at once")] = None
-    queue: Annotated[int | None, Field(ge=0, description="calls that may wait for a place of max_concurrency")] = None
-    rate: Annotated[RateLimit | None, Field(description="calls that may begin in any window of this length")] = None
-    max_result_bytes: Annotated[Size | None, Field(ge=1, description="longest text that a result may have")] = None
-    retries: Annotated[int | None, Field(ge=0, le=10, description="further attempts, where they are safe")] = None
-    breaker: BreakerLimit | None = None
-    drain: Annotated[Duration | None, Field(description="how long running calls may take to end")] = None
-    artifacts: Annotated[bool | None, Field(description="keep results over max_result_bytes for read_result")] = None
+    timeout: Annotated[
+        Duration | None,
+        Field(gt=0, description="how long a call may take, queueing included"),
+        MostSpecific(DEFAULT_TIMEOUT_S, format_duration),
+    ] = None
+    max_concurrency: Annotated[
+        int | None, Field(ge=1, description="calls that may run at once"), EveryLevel(2, _permits, str)
+    ] = None
+    queue: Annotated[
+        int | None,
+        Field(ge=0, description="calls that may wait for a place of max_concurrency"),
+        PartOf("max_concurrency", 0),
+    ] = None
+    rate: Annotated[
+        RateLimit | None,
+        Field(description="calls that may begin in any window of this length"),
+        EveryLevel(1, _rate, format_rate),
+    ] = None
+    max_result_bytes: Annotated[
+        Size | None,
+        Field(ge=1, description="longest text that a result may have"),
+        MostSpecific(DEFAULT_RESULT_BYTES, format_size),
+    ] = None
+    retries: Annotated[
+        int | None,
+        Field(ge=0, le=10, description="further attempts, where they are safe"),
+        MostSpecific(0, str, repeatable=True),
+    ] = None
+    breaker: Annotated[BreakerLimit | None, EveryLevel(0, _breaker, _breaker_text)] = None
+    drain: Annotated[
+        Duration | None,
+        Field(description="how long running calls may take to end"),
+        MostSpecific(DEFAULT_DRAIN_S, format_duration),
+    ] = None
+    artifacts: Annotated[
+        bool | None,
+        Field(description="keep results over max_result_bytes for read_result"),
+        MostSpecific(False, _yes_or_no),
+    ] = None
 
 
 NO_LIMITS = Limits()
 
 
-class Layer(NamedTuple):
+def _fields(kind: type[T]) -> list[tuple[str, T]]:
+    fields = Limits.model_fields.items()
+    return [(knob, item) for knob, field in fields for item in field.metadata if isinstance(item, kind)]
+
+
+_MOST_SPECIFIC = sorted(_fields(MostSpecific), key=lambda item: item[1].repeatable)
+"""In the order of `explain`: those that depend on the tool last."""
+_EVERY_LEVEL = sorted(_fields(EveryLevel), key=lambda item: item[1].order)
+_PARTS = _fields(PartOf)
+
+
+def default_origin(_knob: str) -> str:
+    """Return where a knob was set that no configuration sets."""
+    return DEFAULT_ORIGIN
+
+
+class LimitLevel(NamedTuple):
     """The limits of one level and where each of its knobs was set."""
 
-    level: Level
-    limits: Limits
-    origin: Callable[[str], str]
+    key: LevelKey
+    limits: Limits = NO_LIMITS
+    origin: Callable[[str], str] = default_origin
+
+    def counter_settings(self) -> Iterator[Setting]:
+        """Yield what `explain` shows of the counters of this level."""
+        for knob, rule in _EVERY_LEVEL:
+            value = getattr(self.limits, knob)
+            if value is None:
+                continue
+            yield Setting(knob, rule.text(value), self.origin(knob))
+            for part, of in _PARTS:
+                number = getattr(self.limits, part)
+                if of.field == knob and number is None:
+                    yield Setting(part, str(of.default), DEFAULT_ORIGIN)
+                elif of.field == knob:
+                    yield Setting(part, str(number), self.origin(part))
 
 
-class Basis(NamedTuple):
+class LimitSources(NamedTuple):
     """What the limits of one tool are drawn from: its levels, the widest first, and what is known of the tool itself.
 
-    `layers` are those for every tool and of its provider, then, where there are any, of a toolset and of the tool.
+    `levels` are those of every tool and of its provider, then, where there are any, of a toolset and of the tool.
+    `author_timeout_s` is the tool author's own: it comes between the provider's setting and that for every tool.
+    `blocking` tools have 16 places a provider where nothing else is set; retries need a `repeatable` tool.
     """
 
-    layers: tuple[Layer, ...]
-    wished_timeout_s: float | None
-    blocking: bool
-    repeatable: bool
+    levels: tuple[LimitLevel, ...]
+    author_timeout_s: float | None = None
+    blocking: bool = False
+    repeatable: bool = False
 
-    def within(self, layer: Layer) -> Basis:
-        """With one level more: narrower than the provider's, wider than the tool's own."""
-        return self._replace(layers=(*self.layers[:_WIDER], layer, *self.layers[_WIDER:]))
+    def within(self, level: LimitLevel) -> LimitSources:
+        """Return them with one level more: narrower than the provider's, wider than the tool's own."""
+        return self._replace(levels=(*self.levels[:_WIDER], level, *self.levels[_WIDER:]))
 
-    def effective(self, ledger: Ledger) -> Effective:
-        """What this comes to."""
-        return effective(
-            self.layers,
-            ledger,
-            wished_timeout_s=self.wished_timeout_s,
-            blocking=self.blocking,
-            repeatable=self.repeatable,
-        )
+    def resolve(self, accounting: CallAccounting) -> ResolvedLimits:
+        """Return what holds for the tool; the counters are those that `accounting` has for each level."""
+        values: dict[str, Any] = {}
+        settings: list[Setting] = []
+        for knob, rule in _MOST_SPECIFIC:
+            value, origin = self._value(knob, rule)
+            values[knob] = value
+            settings.append(Setting(knob, rule.text(value), origin))
+        settings += [setting for level in reversed(self.levels) for setting in level.counter_settings()]
+        limiters = list(self._limiters(accounting))
+        if self.blocking and self.levels[1].limits.max_concurrency is None:
+            key, limits, _ = self.levels[1]
+            limiters.append(accounting.permits(key, DEFAULT_BLOCKING, limits.queue or 0))
+            settings.append(Setting("max_concurrency", str(DEFAULT_BLOCKING), "default for synchronous tools"))
+        return ResolvedLimits(Limits.model_construct(**values), tuple(limiters), tuple(settings), self)
 
-
-class Effective(NamedTuple):
-    """What holds for one tool, with every knob as `explain` shows it."""
-
-    timeout_s: float
-    max_result_bytes: int
-    drain_s: float
-    artifacts: bool
-    retry: Retry | None
-    limiters: tuple[Limiter, ...]
-    settings: tuple[Setting, ...]
-    basis: Basis
-
-
-def effective(
-    layers: Sequence[Layer], ledger: Ledger, *, wished_timeout_s: float | None, blocking: bool, repeatable: bool
-) -> Effective:
-    """What these layers (every tool, provider, toolset, tool: in this order) come to for one tool.
-
-    `wished_timeout_s` is the tool author's own: it stands between the provider's setting and that for every tool.
-    `blocking` tools have 16 places a provider where nothing else is said; retries need a `repeatable` tool.
-    """
-    knobs = _Knobs(layers)
-    timeout = knobs.pick("timeout", DEFAULT_TIMEOUT_S, format_duration)
-    if wished_timeout_s is not None and timeout.layer <= 0:
-        timeout = _Picked(wished_timeout_s, 0)
-        knobs.replace("timeout", format_duration(wished_timeout_s), "the tool's own timeout=")
-    result_bytes = knobs.pick("max_result_bytes", DEFAULT_RESULT_BYTES, format_size)
-    drain = knobs.pick("drain", DEFAULT_DRAIN_S, format_duration)
-    artifacts = knobs.pick("artifacts", False, _yes_or_no)
-    retries = knobs.pick("retries", 0, str)
-    if retries.value and not repeatable:
-        knobs.replace("retries", "0", "the tool is neither read-only nor idempotent")
-    limiters = knobs.limiters(ledger, blocking)
-    return Effective(
-        timeout.value,
-        result_bytes.value,
-        drain.value,
-        artifacts.value,
-        Retry(retries.value) if retries.value and repeatable else None,
-        limiters,
-        tuple(knobs.settings),
-        Basis(tuple(layers), wished_timeout_s, blocking, repeatable),
-    )
-
-
-class _Picked(NamedTuple, Generic[T]):
-    """A value and the index of the layer that set it; -1 where it is the default."""
-
-    value: T
-    layer: int
-
-
-class _Knobs:
-    """Collects what `explain` shows while the knobs are read."""
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self._layers = layers
-        self.settings: list[Setting] = []
-
-    def pick(self, knob: str, default: T, shown: Callable[[T], str]) -> _Picked[T]:
-        """The most specific setting of a knob that overrides."""
-        for index in reversed(range(len(self._layers))):
-            value: T | None = getattr(self._layers[index].limits, knob)
+    def _value(self, knob: str, rule: MostSpecific) -> tuple[object, str]:
+        """Return the value of a knob and where it was set."""
+        for index in reversed(range(len(self.levels))):
+            if index == 0 and knob == "timeout" and self.author_timeout_s is not None:
+                break
+            level = self.levels[index]
+            value = getattr(level.limits, knob)
             if value is not None:
-                self.settings.append(Setting(knob, shown(value), self._layers[index].origin(knob)))
-                return _Picked(value, index)
-        self.settings.append(Setting(knob, shown(default), DEFAULT_ORIGIN))
-        return _Picked(default, -1)
+                if value and rule.repeatable and not self.repeatable:
+                    return rule.default, "the tool is neither read-only nor idempotent"
+                return value, level.origin(knob)
+        if knob == "timeout" and self.author_timeout_s is not None:
+            return self.author_timeout_s, "the tool's own timeout="
+        return rule.default, DEFAULT_ORIGIN
 
-    def replace(self, knob: str, value: str, origin: str) -> None:
-        """Show another value of a knob that has been picked."""
-        self.settings = [Setting(knob, value, origin) if item.knob == knob else item for item in self.settings]
-
-    def limiters(self, ledger: Ledger, blocking: bool) -> tuple[Limiter, ...]:
-        """Every level's breaker, then every rate, then every concurrency limit; the most specific level first.
+    def _limiters(self, accounting: CallAccounting) -> Iterator[Limiter]:
+        """Yield the counters in the order of a call, of each kind the most specific level's first.
 
         So a call that its own tool's limit refuses takes nothing from the limits above.
         """
-        breakers: list[Limiter] = []
-        rates: list[Limiter] = []
-        permits: list[Limiter] = []
-        for layer in reversed(self._layers):
-            limits = layer.limits
-            if limits.breaker is not None:
-                failures, open_for = limits.breaker.failures, limits.breaker.open_for
-                breakers.append(ledger.breaker(layer.level, failures, open_for))
-                self._show("breaker", f"{counted(failures, 'failure')}, open for {format_duration(open_for)}", layer)
-            if limits.rate is not None:
-                rates.append(ledger.rate(layer.level, limits.rate.count, int(limits.rate.per_s)))
-                self._show("rate", format_rate(limits.rate), layer)
-            if limits.max_concurrency is not None:
-                permits.append(ledger.permits(layer.level, limits.max_concurrency, limits.queue or 0))
-                self._show("max_concurrency", str(limits.max_concurrency), layer)
-                self._show("queue", str(limits.queue or 0), layer, "queue" if limits.queue is not None else None)
-        source = self._layers[1]
-        if blocking and source.limits.max_concurrency is None:
-            permits.append(ledger.permits(source.level, DEFAULT_BLOCKING, source.limits.queue or 0))
-            self.settings.append(Setting("max_concurrency", str(DEFAULT_BLOCKING), "default for synchronous tools"))
-        return (*breakers, *rates, *permits)
-
-    def _show(self, knob: str, value: str, layer: Layer, set_by: str | None = "") -> None:
-        origin = DEFAULT_ORIGIN if set_by is None else layer.origin(set_by or knob)
-        self.settings.append(Setting(knob, value, origin))
+        for knob, rule in _EVERY_LEVEL:
+            for level in reversed(self.levels):
+                if getattr(level.limits, knob) is not None:
+                    yield rule.limiter(accounting, level.key, level.limits)
 
 
-def _yes_or_no(value: bool) -> str:
-    return "true" if value else "false"
+class ResolvedLimits(NamedTuple):
+    """What holds for one tool: `values` has every limit that the most specific level decides, set or by default.
+
+    `settings` has every knob as `explain` shows it.
+    """
+
+    values: Limits
+    limiters: tuple[Limiter, ...]
+    settings: tuple[Setting, ...]
+    sources: LimitSources
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds that running calls may take to end when their source is switched off."""
+        return cast("float", self.values.drain)
+
+    def in_plan(self, artifacts: Artifacts | None) -> PlanLimits:
+        """Return the fields of a plan under these limits; `artifacts` keeps results where they say so."""
+        values = self.values
+        return {
+            "timeout_s": cast("float", values.timeout),
+            "max_result_bytes": cast("int", values.max_result_bytes),
+            "limiters": self.limiters,
+            "retry": Retry(values.retries) if values.retries else None,
+            "artifacts": artifacts if values.artifacts else None,
+            "limits": self,
+        }
+
+
+class PlanLimits(TypedDict):
+    """The fields of a plan that limits decide."""
+
+    timeout_s: float
+    max_result_bytes: int
+    limiters: tuple[Limiter, ...]
+    retry: Retry | None
+    artifacts: Artifacts | None
+    limits: ResolvedLimits
+
+
+def limits_of(plan: Plan) -> ResolvedLimits | None:
+    """Return the limits that a plan was built with; None for one that no configuration has a say in."""
+    return plan.limits if isinstance(plan.limits, ResolvedLimits) else None

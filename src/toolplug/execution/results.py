@@ -200,11 +200,11 @@ def ended(call: ToolCall, status: ToolStatus, output: str) -> ToolResult:
     return ToolResult(call.id, call.name, output, status)
 
 
-def cut(result: ToolResult, limit: int, handle: str | None = None) -> ToolResult:
-    """The result with at most `limit` bytes of its text, cut at a character; says what is missing and where it is."""
-    whole = result.output.encode()
-    if len(whole) <= limit:
-        return result
+def cut(result: ToolResult, whole: bytes, limit: int, handle: str | None = None) -> ToolResult:
+    """The result with at most `limit` bytes of its text, cut at a character; says what is missing and where it is.
+
+    `whole` is its text, encoded, and longer than `limit`.
+    """
     head = whole[:limit].decode("utf-8", "ignore")
     kept = len(head.encode())
     missing = f"[cut: {len(whole) - kept} of {len(whole)} bytes are missing"

@@ -13,46 +13,10 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, wait_expone
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Limiter, Plan, Retry
-from toolplug.execution.results import cut, failed, gone, limited, succeeded, timed_out
-from toolplug.execution.task_runner import Job
+from toolplug.execution.results import failed, gone, limited, succeeded, timed_out
+from toolplug.execution.task_runner import RunningCall
 
 _SUCCESS = ToolStatus.SUCCESS
-
-ASCII_SAFE = 4
-"""A text of n characters has at most 4n bytes."""
-
-
-def begin(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> ToolResult | Running:
-    """Take the first step: the result where the tool ended there, else what `finished` waits for.
-
-    `call` is the caller's, `inner` the one that the target gets. The deadline counts from `began`.
-    """
-    seconds = plan.timeout_s
-    if context.deadline is not None:
-        seconds = allowed_seconds(plan, context, began)
-        if began + seconds <= perf_counter():
-            return timed_out(call, seconds)
-    if plan.brake.running >= plan.brake.limit:
-        return limited(call, plan.brake.refusal())
-    if plan.wants_context:
-        deadline = asyncio.get_running_loop().time() + seconds - (perf_counter() - began)
-        context = context._replace(deadline=deadline)
-    switch, series = plan.switch, plan.series
-    switch.running += 1
-    series.in_flight += 1
-    try:
-        outcome = plan.carrier.start(plan.target, inner, context)
-    except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: HAZARDS.md
-        series.in_flight -= 1
-        switch.leave()
-        return sized(plan, failed(call, error, plan))
-    if type(outcome) is Job:
-        return Running(plan, outcome, began + seconds, seconds)
-    series.in_flight -= 1
-    switch.leave()
-    if type(outcome) is str and len(outcome) * ASCII_SAFE <= plan.max_result_bytes and outcome.isascii():
-        return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
-    return sized(plan, succeeded(call, outcome, plan))
 
 
 def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
@@ -64,64 +28,83 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
     return max(min(most, left + perf_counter() - began), 0.0)
 
 
-async def finished(call: ToolCall, running: Running) -> ToolResult:
-    """Wait for the tool's end or the deadline. Only the caller's own cancellation escapes."""
-    job = running.job
+def begin(
+    plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float, seconds: float
+) -> ToolResult | StartedCall:
+    """Take the first step: the result where the tool ended there, else what `finished` waits for.
+
+    `call` is the caller's, `inner` the one that the target gets. The call may take `seconds` from `began` on.
+    """
+    if plan.wants_context:
+        deadline = asyncio.get_running_loop().time() + seconds - (perf_counter() - began)
+        context = context._replace(deadline=deadline)
+    switch, counters = plan.switch, plan.counters
+    switch.running += 1
+    counters.in_flight += 1
     try:
-        in_time = await job.wait(running.until - perf_counter())
+        outcome = plan.runner.start(plan.target, inner, context)
+    except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: HAZARDS.md
+        counters.in_flight -= 1
+        switch.leave()
+        return failed(call, error, plan)
+    if type(outcome) is RunningCall:
+        return StartedCall(plan, outcome, began + seconds)
+    counters.in_flight -= 1
+    switch.leave()
+    if type(outcome) is str and outcome.isascii():
+        return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
+    return succeeded(call, outcome, plan)
+
+
+async def finished(call: ToolCall, started: StartedCall) -> ToolResult | None:
+    """Wait for the tool's end: its result, or None at the deadline. Only the caller's own cancellation escapes."""
+    running = started.running
+    try:
+        in_time = await running.wait(started.until - perf_counter())
     except (asyncio.CancelledError, GeneratorExit):
-        running.abandon()
+        started.abandon()
         raise
     if not in_time:
-        running.abandon()
-        return timed_out(call, running.seconds)
-    plan = running.plan
-    return sized(plan, succeeded(call, job.value, plan) if job.error is None else failed(call, job.error, plan))
+        started.abandon()
+        return None
+    plan, error = started.plan, running.error
+    return succeeded(call, running.value, plan) if error is None else failed(call, error, plan)
 
 
-class Running:
+class StartedCall:
     """A tool that has been started and not ended: gives everything back when it does, whoever still waits."""
 
-    __slots__ = ("_abandoned", "_then", "job", "plan", "seconds", "until")
+    __slots__ = ("_abandoned", "_then", "plan", "running", "until")
 
-    def __init__(self, plan: Plan, job: Job, until: float, seconds: float) -> None:
+    def __init__(self, plan: Plan, running: RunningCall, until: float) -> None:
         self.plan: Plan = plan
-        self.job: Job = job
+        self.running: RunningCall = running
         self.until: float = until
-        self.seconds: float = seconds
         self._abandoned = False
         self._then: Callable[[], None] | None = None
-        job.when_done(self._ended)
+        running.when_done(self._ended)
 
     def then(self, release: Callable[[], None]) -> None:
         """Call back once when the tool itself has ended; at once if it has."""
-        if self.job.done:
+        if self.running.done:
             release()
         else:
             self._then = release
 
     def abandon(self) -> None:
         """Its caller has been answered without it."""
-        if not self.job.done and not self._abandoned:
+        if not self.running.done and not self._abandoned:
             self._abandoned = True
-            self.plan.brake.abandon()
+            self.plan.abandoned.abandon()
 
     def _ended(self) -> None:
         plan = self.plan
-        plan.series.in_flight -= 1
+        plan.counters.in_flight -= 1
         plan.switch.leave()
         if self._abandoned:
-            plan.brake.running -= 1
+            plan.abandoned.running -= 1
         if self._then is not None:
             self._then()
-
-
-def sized(plan: Plan, result: ToolResult) -> ToolResult:
-    """The result within its plan's limit; one that is over it is cut, or kept whole by `guarded` beforehand."""
-    size = len(result.output)
-    if size * ASCII_SAFE <= plan.max_result_bytes or plan.artifacts is not None:
-        return result
-    return cut(result, plan.max_result_bytes)
 
 
 FIRST_PAUSE_S = 0.05
@@ -130,95 +113,123 @@ LAST_PAUSE_S = 5.0
 _backoff = wait_exponential_jitter(multiplier=FIRST_PAUSE_S, max=LAST_PAUSE_S, jitter=FIRST_PAUSE_S)
 
 
-class Tries:
-    """One call on its way to the target. `reached` is true from the first attempt on."""
+class PipelineCall:
+    """One call on its way through the pipeline: the caller's `call`, and the `inner` one that the target gets.
 
-    __slots__ = ("_began", "_call", "_context", "_held", "_inner", "_plan", "_running", "_seconds", "_until", "reached")
+    It may take `seconds` from `began` on. `reached` is true from the first attempt on, `ended` where the last attempt
+    has ended in time.
+    """
 
-    def __init__(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> None:
+    __slots__ = (
+        "_began",
+        "_held",
+        "_started",
+        "_until",
+        "call",
+        "context",
+        "ended",
+        "inner",
+        "plan",
+        "reached",
+        "seconds",
+    )
+
+    def __init__(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float, seconds: float
+    ) -> None:
+        self.plan: Plan = plan
+        self.call: ToolCall = call
+        self.inner: ToolCall = inner
+        self.context: CallContext = context
+        self.seconds: float = seconds
         self.reached: bool = False
-        self._plan = plan
-        self._call = call
-        self._inner = inner
-        self._context = context
+        self.ended: bool = False
         self._began = began
-        self._seconds = allowed_seconds(plan, context, began)
-        self._until = began + self._seconds
+        self._until = began + seconds
         self._held: list[Limiter] = []
-        self._running: Running | None = None
+        self._started: StartedCall | None = None
 
-    async def made(self) -> ToolResult:
-        """Admitted by every limiter, then tried: the refusal, or the result of the last attempt."""
-        status: str = ToolStatus.CANCELLED
-        try:
-            result = await self._refused()
-            if result is None:
-                retry = self._plan.retry
-                result = await (self._attempt(self._inner) if retry is None else self._again(retry))
-            status = result.status
-            return result
-        finally:
-            self._answered(status)
+    def late_in(self, seconds: float) -> bool:
+        """Is the time over so many seconds from now."""
+        return perf_counter() + seconds >= self._until
 
-    async def _refused(self) -> ToolResult | None:
-        """Ask the breaker of abandoned calls and then each limiter, in order; keep what admits."""
-        plan = self._plan
-        if plan.brake.running >= plan.brake.limit:
-            return limited(self._call, plan.brake.refusal())
+    async def refused(self) -> ToolResult | None:
+        """Ask the limit of abandoned calls and then each limiter, in order; keep what admits."""
+        plan = self.plan
+        if plan.abandoned.running >= plan.abandoned.limit:
+            return limited(self.call, plan.abandoned.refusal())
         for limiter in plan.limiters:
             deadline = asyncio.get_running_loop().time() + self._until - perf_counter()
             try:
                 refusal = await limiter.admit(deadline)
             except TimeoutError:
-                return timed_out(self._call, self._seconds)
+                return timed_out(self.call, self.seconds)
             if refusal is not None:
-                return limited(self._call, refusal)
+                return limited(self.call, refusal)
             self._held.append(limiter)
         return None
 
-    async def _attempt(self, inner: ToolCall) -> ToolResult:
-        """One attempt, unless the time is over or the source was closed while the call waited."""
-        if perf_counter() >= self._until:
-            return timed_out(self._call, self._seconds)
-        if not self._plan.switch.open:
-            return gone(self._call)
+    async def attempt(self, inner: ToolCall, context: CallContext) -> ToolResult:
+        """Make one attempt, unless the time is over or the source was closed while the call waited."""
+        self.ended = False
+        if self.late_in(0.0):
+            return timed_out(self.call, self.seconds)
+        if not self.plan.switch.open:
+            return gone(self.call)
         self.reached = True
-        outcome = begin(self._plan, self._call, inner, self._context, self._began)
-        if isinstance(outcome, Running):
-            self._running = outcome
-            return await finished(self._call, outcome)
-        return outcome
+        outcome = begin(self.plan, self.call, inner, context, self._began, self.seconds)
+        if isinstance(outcome, StartedCall):
+            self._started = outcome
+            outcome = await finished(self.call, outcome)
+        self.ended = outcome is not None
+        return timed_out(self.call, self.seconds) if outcome is None else outcome
 
-    async def _again(self, retry: Retry) -> ToolResult:
-        """Up to `retry.attempts` more after the first, while a pause before the next ends before the deadline.
-
-        All of them carry one idempotency key, the caller's or a new one, so that the provider can tell a repetition.
-        """
-        if self._context.idempotency_key is None:
-            self._context = self._context._replace(idempotency_key=token_urlsafe(16))
-
-        async def attempt() -> ToolResult:
-            return await self._attempt(self._inner._replace(arguments=copy.deepcopy(self._inner.arguments)))
-
-        def last(state: RetryCallState) -> bool:
-            late = perf_counter() + state.upcoming_sleep >= self._until
-            return state.attempt_number > retry.attempts or late or not self._plan.switch.open
-
-        retrying = AsyncRetrying(retry=retry_if_result(_may_follow), wait=_pause, stop=last, retry_error_callback=_made)
-        return cast("ToolResult", await retrying(attempt))  # tenacity's callback may be of any type
-
-    def _answered(self, status: str) -> None:
-        """The caller has its answer; the places go back now, or when the tool itself ends."""
+    def answered(self, status: str) -> None:
+        """Give the places back, the caller having its answer: now, or when the tool itself ends."""
         for limiter in self._held:
             limiter.answered(status)
-        if self._running is None:
+        if self._started is None:
             self._release()
         else:
-            self._running.then(self._release)
+            self._started.then(self._release)
 
     def _release(self) -> None:
         for limiter in self._held:
             limiter.ended()
+
+
+async def run_with_retries(it: PipelineCall) -> ToolResult:
+    """Return the refusal of a limiter, or the result of the last attempt."""
+    status: str = ToolStatus.CANCELLED
+    try:
+        result = await it.refused()
+        if result is None:
+            retry = it.plan.retry
+            result = await (it.attempt(it.inner, it.context) if retry is None else _again(it, retry))
+        status = result.status
+        return result
+    finally:
+        it.answered(status)
+
+
+async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
+    """Make up to `retry.attempts` more after the first, while a pause before the next ends before the deadline.
+
+    All of them carry one idempotency key, the caller's or a new one, so that the provider can tell a repetition.
+    """
+    context = it.context
+    if context.idempotency_key is None:
+        context = context._replace(idempotency_key=token_urlsafe(16))
+
+    async def attempt() -> ToolResult:
+        return await it.attempt(it.inner._replace(arguments=copy.deepcopy(it.inner.arguments)), context)
+
+    def last(state: RetryCallState) -> bool:
+        late = it.late_in(state.upcoming_sleep)
+        return state.attempt_number > retry.attempts or late or not it.plan.switch.open
+
+    retrying = AsyncRetrying(retry=retry_if_result(_may_follow), wait=_pause, stop=last, retry_error_callback=_result)
+    return cast("ToolResult", await retrying(attempt))  # tenacity's callback may be of any type
 
 
 def _may_follow(result: ToolResult) -> bool:
@@ -226,12 +237,12 @@ def _may_follow(result: ToolResult) -> bool:
     return asked or result.status is ToolStatus.PANIC
 
 
-def _made(state: RetryCallState) -> ToolResult:
+def _result(state: RetryCallState) -> ToolResult:
     outcome = state.outcome
     assert outcome is not None, "there is an outcome after an attempt"
     return cast("ToolResult", outcome.result())  # tenacity does not carry the type
 
 
 def _pause(state: RetryCallState) -> float:
-    wished = _made(state).retry_after_s if state.outcome is not None and not state.outcome.failed else None
+    wished = _result(state).retry_after_s if state.outcome is not None and not state.outcome.failed else None
     return _backoff(state) if wished is None else wished

@@ -2,8 +2,8 @@
 
     switch → gates → decode → validate → hooks → replay → breaker, rate, concurrency → target → encode, size → count
 
-Order and texts are CONTRACT.md section 3. What every call needs stands here and in `attempt`; a plan with more around
-it (hooks, limiters, retries, artifacts), and a call with an idempotency key, goes through `guarded` on the way.
+Order and texts are CONTRACT.md section 3. A plan with more around the target (hooks, limiters, retries, artifacts), and
+a call with an idempotency key, go through `run_pipeline`; any other call goes straight to the target.
 """
 
 from __future__ import annotations
@@ -18,74 +18,91 @@ from toolplug.catalog.plan import Plan, Replay
 from toolplug.catalog.schema import compiled
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.results import cut, denied, ended, failed, gone, readable, unavailable
-from toolplug.execution.retries import Running, Tries, begin, finished, sized
+from toolplug.execution.results import cut, denied, ended, failed, gone, limited, readable, timed_out, unavailable
+from toolplug.execution.retries import (
+    PipelineCall,
+    StartedCall,
+    allowed_seconds,
+    begin,
+    finished,
+    run_with_retries,
+)
 from toolplug.signatures.values import decoded
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
 
 
-async def guarded(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float) -> ToolResult:
+ASCII_SAFE = 4
+"""A text of n characters has at most 4n bytes."""
+
+
+async def run_pipeline(it: PipelineCall) -> ToolResult:
     """Hooks, then approval, then replay, then limiters, then the target with its retries; the hooks hear the result."""
-    result = await _vetoed(plan, call, inner, context)
+    plan, context = it.plan, it.context
+    result = await _vetoed(it)
     if result is None and plan.approval is not None:
-        result = await plan.approval.ask(plan, call, context)
-    if result is None:
-        tries = Tries(plan, call, inner, context, began)
-        if plan.replay is None or context.idempotency_key is None:
-            result = await _kept(plan, tries, context)
-        else:
-            result = await _replayed(plan.replay, plan, call, inner, context, tries)
+        result = await plan.approval.ask(plan, it.call, context)
+    if result is None and plan.replay is not None and context.idempotency_key is not None:
+        result = await _replayed(plan.replay, it)
+    elif result is None:
+        result = await _tried(it)
     for observer in plan.observers:
-        await observer.after(inner, context, result)
+        await observer.after(it.inner, context, result)
     return result
 
 
-async def _vetoed(plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ToolResult | None:
-    for observer in plan.observers:
-        reason = await observer.before(inner, context)
+async def _vetoed(it: PipelineCall) -> ToolResult | None:
+    for observer in it.plan.observers:
+        reason = await observer.before(it.inner, it.context)
         if reason is not None:
-            return denied(call, "hook", reason)
+            return denied(it.call, "hook", reason)
     return None
 
 
-async def _replayed(
-    replay: Replay, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tries: Tries
-) -> ToolResult:
+async def _replayed(replay: Replay, it: PipelineCall) -> ToolResult:
     """The first result under the key, or this call's own, which is remembered if the tool was reached.
 
     A call that is cancelled while its tool runs leaves its mark to expire: the tool may still have its effect.
     """
+    plan, call, context = it.plan, it.call, it.context
     try:
-        first = await replay.begin(plan, inner, context)
+        first = await replay.begin(plan, it.inner, context, it.seconds)
     except StoreError as error:
         _LOG.error("the store of idempotent replays fails: %s", error)
         return unavailable(call, "its store cannot answer", code="store_unavailable")
     if first is not None:
         return first._replace(call_id=call.id, name=call.name)
     try:
-        result = await _kept(plan, tries, context)
+        result = await _tried(it)
     except (asyncio.CancelledError, Exception):
-        if not tries.reached:
+        if not it.reached:
             await replay.finish(plan, context, None)
         raise
-    reached = tries.reached and result.status not in _NOT_REACHED
+    reached = it.reached and result.status not in _NOT_REACHED
     await replay.finish(plan, context, result if reached else None)
     return result
 
 
-async def _kept(plan: Plan, tries: Tries, context: CallContext) -> ToolResult:
-    """The call's result; one over its limit is kept whole and given as its head and a handle."""
-    result = await tries.made()
-    if plan.artifacts is None or len(result.output.encode()) <= plan.max_result_bytes:
+async def _tried(it: PipelineCall) -> ToolResult:
+    result = await run_with_retries(it)
+    return await _within_size(it.plan, result, it.context) if it.ended else result
+
+
+async def _within_size(plan: Plan, result: ToolResult, context: CallContext) -> ToolResult:
+    """Return a tool's result; of one over its limit its head, and a handle where the plan keeps such results whole."""
+    if len(result.output) * ASCII_SAFE <= plan.max_result_bytes:
         return result
-    try:
-        handle = await plan.artifacts.keep(result.output, context)
-    except StoreError as error:
-        _LOG.error("the store of artifacts fails: %s", error)
-        handle = None
-    return cut(result, plan.max_result_bytes, handle)
+    whole = result.output.encode()
+    if len(whole) <= plan.max_result_bytes:
+        return result
+    handle = None
+    if plan.artifacts is not None:
+        try:
+            handle = await plan.artifacts.keep(result.output, context)
+        except StoreError as error:
+            _LOG.error("the store of artifacts fails: %s", error)
+    return cut(result, whole, plan.max_result_bytes, handle)
 
 
 MAX_DEPTH = 16
@@ -104,21 +121,28 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         if result is None:
             inner = _prepared(plan, call)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = sized(plan, failed(call, error, plan))
+        result = await _within_size(plan, failed(call, error, plan), context)
     if result is None:
         try:
-            if plan.guarded or context.idempotency_key is not None:
-                result = await guarded(plan, call, inner, context, began)
+            seconds = plan.timeout_s if context.deadline is None else allowed_seconds(plan, context, began)
+            if plan.needs_pipeline or context.idempotency_key is not None:
+                result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds))
+            elif context.deadline is not None and began + seconds <= perf_counter():
+                result = timed_out(call, seconds)
+            elif plan.abandoned.running >= plan.abandoned.limit:
+                result = limited(call, plan.abandoned.refusal())
             else:
-                outcome = begin(plan, call, inner, context, began)
-                result = await finished(call, outcome) if isinstance(outcome, Running) else outcome
+                outcome = begin(plan, call, inner, context, began, seconds)
+                result = await finished(call, outcome) if isinstance(outcome, StartedCall) else outcome
+                if result is None or len(result.output) * ASCII_SAFE > plan.max_result_bytes:
+                    result = timed_out(call, seconds) if result is None else await _within_size(plan, result, context)
         except (asyncio.CancelledError, GeneratorExit):
-            plan.series.record(ToolStatus.CANCELLED, perf_counter() - began)
+            plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  what stands around the target may fail too
             result = failed(call, error, plan)
     status = result.status
-    plan.series.record(status, perf_counter() - began)
+    plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.trace)
     return result

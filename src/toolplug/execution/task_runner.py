@@ -2,16 +2,16 @@
 
 A call takes its first step at once, in the caller's turn of the loop, but under the identity of a parked task and in a
 context of its own. If it ends there, it has cost no task and no turn. If it suspends, the parked task carries it on
-and the caller waits for a `Job`. So the caller can be answered at the deadline whatever the tool does, and the tool's
-cancel scopes, timeouts and context variables (asyncio's and anyio's alike) never touch the caller.
+and the caller waits for a `RunningCall`. So the caller can be answered at the deadline whatever the tool does, and the
+tool's cancel scopes, timeouts and context variables (asyncio's and anyio's alike) never touch the caller.
 
-    caller's task ──start──▶ first step as `lane.task` ──ended──▶ value
+    caller's task ──start──▶ first step as `worker.task` ──ended──▶ value
                                       │ suspended
                                       ▼
-                             lane.task carries it on ──▶ Job.finish ──▶ caller wakes
+                             worker.task carries it on ──▶ RunningCall.finish ──▶ caller wakes
 
 A tool may keep a reference to its task beyond its end (a timer that will cancel it, a cancel scope that it never
-left). Such a lane is not used again: whatever holds a task's reference can only reach the call that it belonged to.
+left). Such a worker is not used again: whatever holds a task's reference can only reach the call that it belonged to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from toolplug.catalog.call import CallContext, ToolCall, current_frame
 from toolplug.catalog.plan import Target
 
 
-class Job:
+class RunningCall:
     """A tool that had not ended when its first step was over.
 
     It ends exactly once. Its caller may stop waiting earlier, at the deadline or when it is cancelled itself; then the
@@ -101,7 +101,7 @@ def _expire(waiter: asyncio.Future[bool]) -> None:
         waiter.set_result(False)
 
 
-Running = Coroutine[Any, Any, object] | Generator[Any, Any, object]
+Suspended = Coroutine[Any, Any, object] | Generator[Any, Any, object]
 
 ENDED = object()
 """What `FirstSteps.take` gives for a coroutine that ended in its first step."""
@@ -127,7 +127,7 @@ class FirstSteps:
         self.take: Callable[[object], object] = self._generator.send
         self.take(None)
 
-    def rest(self) -> Running:
+    def rest(self) -> Suspended:
         """The coroutine that has suspended, to be driven on; it returns its result."""
         self.kept = True
         return self._generator
@@ -149,18 +149,18 @@ def _one_after_another(steps: FirstSteps) -> Generator[Any, Any, object]:
 _generator = cast("Callable[[FirstSteps], Generator[Any, Any, object]]", types.coroutine(_one_after_another))
 
 
-class Carried:
+class DrivenCoroutine:
     """An awaitable that drives a coroutine in the coroutine's own context, from what it yielded last."""
 
     __slots__ = ("_context", "_coroutine", "_yielded", "closed")
 
-    def __init__(self, coroutine: Running, context: Context, yielded: object = UNSTARTED) -> None:
+    def __init__(self, coroutine: Suspended, context: Context, yielded: object = UNSTARTED) -> None:
         self._coroutine = coroutine
         self._context = context
         self._yielded = yielded
         self.closed: bool = False
 
-    def cancelled(self) -> Carried:
+    def cancelled(self) -> DrivenCoroutine:
         """The same call, cancelled while its task had not yet taken it over."""
         waits_for = self._yielded
         if not (isinstance(waits_for, asyncio.Future) and waits_for.cancel()):
@@ -193,7 +193,7 @@ class Carried:
             return end.value
 
 
-class Lanes:
+class TaskRunner:
     """The parked tasks of one event loop; opened and closed with the executor that uses them, and used on that loop.
 
     Never more are parked than calls run, or one: at rest there is exactly one.
@@ -201,27 +201,27 @@ class Lanes:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._parked: list[_Lane] = []
-        self._carrying: set[_Lane] = set()
+        self._parked: list[_Worker] = []
+        self._carrying: set[_Worker] = set()
         self._references = 0
 
     async def open(self) -> None:
         """Park the first task on the running loop."""
         self._loop = asyncio.get_running_loop()
-        lane = _Lane(self, self._loop)
+        worker = _Worker(self, self._loop)
         await asyncio.sleep(0)
-        self._references = lane.references()
+        self._references = worker.references()
 
     async def aclose(self) -> None:
         """Let the parked tasks go. A call that still runs keeps its own until it ends."""
         self._loop = None
         parked, self._parked = self._parked, []
-        for lane in parked:
-            lane.leave()
-        await asyncio.gather(*(lane.task for lane in parked), return_exceptions=True)
+        for worker in parked:
+            worker.leave()
+        await asyncio.gather(*(worker.task for worker in parked), return_exceptions=True)
 
     def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object:
-        """Take the first step: the target's value when it ended there, else its `Job`. Its errors are raised.
+        """Take the first step: the target's value when it ended there, else its `RunningCall`. Its errors are raised.
 
         The target runs in a copy of the current context, in which the tenant is the caller's.
         """
@@ -231,12 +231,12 @@ class Lanes:
         own = copy_context()
         own.run(_set_frame, (context.principal.tenant, _frame()[1] + 1))
         parked = self._parked
-        lane = parked.pop() if parked else None
-        if lane is None or lane.park.done() or getrefcount(lane.task) > self._references:
-            lane = self._another(lane)
-            if lane is None:
-                return self._carried_by(_Lane(self, loop), Carried(_whole(target, call, context), own))
-        task, steps = lane.task, lane.steps
+        worker = parked.pop() if parked else None
+        if worker is None or worker.park.done() or getrefcount(worker.task) > self._references:
+            worker = self._another(worker)
+            if worker is None:
+                return self._carried_by(_Worker(self, loop), DrivenCoroutine(_whole(target, call, context), own))
+        task, steps = worker.task, worker.steps
         caller = current_task(loop)
         if caller is not None:
             _leave_task(loop, caller)
@@ -244,42 +244,42 @@ class Lanes:
         try:
             yielded = own.run(steps.take, own.run(target, call, context))
         except BaseException:
-            lane.steps = FirstSteps()
-            self._put_back(lane)
+            worker.steps = FirstSteps()
+            self._put_back(worker)
             raise
         finally:
             _leave_task(loop, task)
             if caller is not None:
                 _enter_task(loop, caller)
         if yielded is ENDED:
-            self._put_back(lane)
+            self._put_back(worker)
             value, steps.value = steps.value, None
             return value
-        lane.steps = FirstSteps()
-        return self._carried_by(lane, Carried(steps.rest(), own, yielded))
+        worker.steps = FirstSteps()
+        return self._carried_by(worker, DrivenCoroutine(steps.rest(), own, yielded))
 
-    def _another(self, lane: _Lane | None) -> _Lane | None:
-        """This lane, or the next parked one, whose task nobody else holds or has cancelled."""
-        while lane is not None and (lane.park.done() or getrefcount(lane.task) > self._references):
-            lane.leave()
-            lane = self._parked.pop() if self._parked else None
-        return lane
+    def _another(self, worker: _Worker | None) -> _Worker | None:
+        """This worker, or the next parked one, whose task nobody else holds or has cancelled."""
+        while worker is not None and (worker.park.done() or getrefcount(worker.task) > self._references):
+            worker.leave()
+            worker = self._parked.pop() if self._parked else None
+        return worker
 
-    def _carried_by(self, lane: _Lane, call: Carried) -> Job:
-        self._carrying.add(lane)
-        return lane.carry(call)
+    def _carried_by(self, worker: _Worker, call: DrivenCoroutine) -> RunningCall:
+        self._carrying.add(worker)
+        return worker.carry(call)
 
-    def gone(self, lane: _Lane) -> None:
-        """The lane takes no more calls."""
-        self._carrying.discard(lane)
-        if lane in self._parked:
-            self._parked.remove(lane)
+    def gone(self, worker: _Worker) -> None:
+        """The worker takes no more calls."""
+        self._carrying.discard(worker)
+        if worker in self._parked:
+            self._parked.remove(worker)
         self._trim()
 
-    def free(self, lane: _Lane) -> None:
-        """The lane carries nothing (any more): it is parked, or told to leave."""
-        self._carrying.discard(lane)
-        self._put_back(lane)
+    def free(self, worker: _Worker) -> None:
+        """The worker carries nothing (any more): it is parked, or told to leave."""
+        self._carrying.discard(worker)
+        self._put_back(worker)
         self._trim()
 
     def _trim(self) -> None:
@@ -288,34 +288,34 @@ class Lanes:
         while len(self._parked) > kept:
             self._parked.pop(0).leave()
 
-    def _put_back(self, lane: _Lane) -> None:
+    def _put_back(self, worker: _Worker) -> None:
         if self._loop is None:
-            lane.leave()
+            worker.leave()
         else:
-            self._parked.append(lane)
+            self._parked.append(worker)
 
 
-class _Lane:
+class _Worker:
     """One task, and the call that it carries while it carries one."""
 
-    __slots__ = ("_call", "_job", "_lanes", "_loop", "park", "steps", "task")
+    __slots__ = ("_call", "_loop", "_runner", "_running", "park", "steps", "task")
 
-    def __init__(self, lanes: Lanes, loop: asyncio.AbstractEventLoop) -> None:
-        self._lanes = lanes
+    def __init__(self, runner: TaskRunner, loop: asyncio.AbstractEventLoop) -> None:
+        self._runner = runner
         self._loop = loop
         self.park: asyncio.Future[None] = loop.create_future()
         self.steps: FirstSteps = FirstSteps()
-        self._call: Carried | None = None
-        self._job: Job | None = None
-        self.task: asyncio.Task[None] = loop.create_task(self._main(), name="toolplug-lane", context=Context())
+        self._call: DrivenCoroutine | None = None
+        self._running: RunningCall | None = None
+        self.task: asyncio.Task[None] = loop.create_task(self._main(), name="toolplug-call-worker", context=Context())
         self.task.add_done_callback(self._gone)
 
-    def carry(self, call: Carried) -> Job:
+    def carry(self, call: DrivenCoroutine) -> RunningCall:
         """Hand a call to this task."""
         self._call = call
-        job = self._job = Job(self._loop, self.task.cancel)
+        running = self._running = RunningCall(self._loop, self.task.cancel)
         self.leave()
-        return job
+        return running
 
     def leave(self) -> None:
         """End the parking: for the call that was handed over, else for good."""
@@ -329,10 +329,10 @@ class _Lane:
     async def _main(self) -> None:
         while True:
             if self._call is None:
-                self._lanes.free(self)
+                self._runner.free(self)
             cancelled = await self._called()
-            call, job = self._call, self._job
-            if call is None or job is None:
+            call, running = self._call, self._running
+            if call is None or running is None:
                 return
             value, error = None, None
             try:
@@ -341,14 +341,14 @@ class _Lane:
                 if call.closed:
                     raise
                 error = raised
-            self._call = self._job = None
+            self._call = self._running = None
             if self.task.cancelling():
-                self._lanes.gone(self)
-                job.finish(value, error)
+                self._runner.gone(self)
+                running.finish(value, error)
                 return
             self.park = self._loop.create_future()
-            job.finish(value, error)
-            del call, job, value, error
+            running.finish(value, error)
+            del call, running, value, error
 
     async def _called(self) -> bool:
         """Wait for a call; True when the task was cancelled before it could take the call over."""
@@ -362,14 +362,14 @@ class _Lane:
 
     def _gone(self, task: asyncio.Task[None]) -> None:
         """The task has ended; a call that it still holds was cancelled before its first step."""
-        call, job = self._call, self._job
-        self._call = self._job = None
-        self._lanes.gone(self)
-        if call is not None and job is not None:
+        call, running = self._call, self._running
+        self._call = self._running = None
+        self._runner.gone(self)
+        if call is not None and running is not None:
             try:
                 call.close()
             finally:
-                job.finish(None, asyncio.CancelledError())
+                running.finish(None, asyncio.CancelledError())
 
 
 async def _whole(target: Target, call: ToolCall, context: CallContext) -> object:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.plan import Target
-from toolplug.execution.task_runner import Job
+from toolplug.execution.task_runner import RunningCall
 
 # A daemon thread for one piece of the host's own work that blocks.
 #
@@ -55,7 +55,7 @@ def _work(outcome: Future[T], call: Callable[[], T]) -> None:
 
 IDLE_S = 30.0
 
-_Work = tuple[Job, Context, Callable[[], object], asyncio.AbstractEventLoop]
+_Work = tuple[RunningCall, Context, Callable[[], object], asyncio.AbstractEventLoop]
 
 
 class DaemonThreads:
@@ -69,7 +69,7 @@ class DaemonThreads:
         self._threads: set[threading.Thread] = set()
         self._closed = False
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> Job:
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> RunningCall:
         """Run the target in a thread, in a copy of the current context, in which the tenant is the caller's.
 
         Raises `RuntimeError` when the provider is closed, or when the process can have no more threads.
@@ -79,7 +79,7 @@ class DaemonThreads:
         loop = asyncio.get_running_loop()
         own = copy_context()
         own.run(enter_frame, context.principal.tenant)
-        job = Job(loop, None)
+        running = RunningCall(loop, None)
         with self._lock:
             grows = self._idle == 0
             if not grows:
@@ -88,8 +88,8 @@ class DaemonThreads:
             thread = threading.Thread(target=self._main, name=f"toolplug-{self._name}", daemon=True)
             thread.start()
             self._threads.add(thread)
-        self._work.put((job, own, partial(target, call, context), loop))
-        return job
+        self._work.put((running, own, partial(target, call, context), loop))
+        return running
 
     def close(self) -> None:
         """Let the threads end as soon as their work has; a hung tool keeps its own until the process ends."""
@@ -114,7 +114,7 @@ class DaemonThreads:
         self._threads.discard(threading.current_thread())
 
     def _perform(
-        self, job: Job, context: Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop
+        self, running: RunningCall, context: Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop
     ) -> None:
         value, error = None, None
         try:
@@ -124,6 +124,6 @@ class DaemonThreads:
         with self._lock:
             self._idle += 1  # before its caller hears of the end: whoever calls again at once needs no other thread
         try:
-            loop.call_soon_threadsafe(job.finish, value, error)
+            loop.call_soon_threadsafe(running.finish, value, error)
         except RuntimeError:  # the loop was closed while the tool ran: nobody waits any more
             return

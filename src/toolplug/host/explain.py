@@ -1,4 +1,4 @@
-"""Why a tool can be called, or cannot: every gate in the order of a call, with what decided (CONTRACT.md section 3)."""
+"""Explaining why a tool can be called or not: every gate in order, and the nearest names of an unknown tool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
 from toolplug.discovery.sanitise import KIND as OF_SERVER
 from toolplug.errors import AccessError
-from toolplug.execution.policies import CALL_SCOPE
+from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import only_installed

@@ -1,4 +1,4 @@
-"""What one gate on the way of a call says to a caller."""
+"""The gates of `explain`: for each, whether it lets a caller's call pass, and what decided."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _GATES = {"max_concurrency": "concurrency"}
 
 def limit_gates(plan: Plan) -> Iterator[GateVerdict]:
     """The breaker of abandoned calls, then each level's counters, in the order in which a call meets them."""
-    running, limit = plan.brake.running, plan.brake.limit
+    running, limit = plan.abandoned.running, plan.abandoned.limit
     refusal = f"{running} calls were given up and still run" if running >= limit else None
     yield verdict("breaker", refusal, DEFAULT_ORIGIN, f"{running} of at most {limit} calls given up and still running")
     # Settings of one knob stand in the order of its limiters: the most specific level first.

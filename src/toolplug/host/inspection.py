@@ -1,4 +1,4 @@
-"""A host that starts what it can, for looking at a configuration that would not start."""
+"""Inspecting a configuration: hosts that start only what they can, and the findings of `toolplug doctor`."""
 
 from __future__ import annotations
 

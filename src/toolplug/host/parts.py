@@ -1,25 +1,25 @@
-"""Everything that runs under one entered host: opened in order, closed in the reverse one."""
+"""Everything that runs under one entered host: opened in order, closed in reverse, each part with what it needs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import NamedTuple, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.plan import Approval, Tool
+from toolplug.catalog.plan import Tool
 from toolplug.discovery.service import Discovery
-from toolplug.execution.accounting import Ledger
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.live import ToolExecutor
+from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
 from toolplug.execution.replay import Replays
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.gates import EquippedGate
 from toolplug.host.reload import wanted_providers
@@ -28,13 +28,13 @@ from toolplug.host.servers.mcp_servers import ServerDesk
 from toolplug.host.servers.running import CodedMcp, RunningServers, ServerMetrics
 from toolplug.host.servers.sdk import Connections, mcp_speaker
 from toolplug.host.tool_infos import ToolInfos
-from toolplug.host.toolsets.service import ToolsetDesk, toolsets_around
+from toolplug.host.toolsets.service import ToolsetDesk
 from toolplug.host.views import Views
 from toolplug.mcp.mcp_sessions import Serving
-from toolplug.providers.planning import KIND, Surroundings
-from toolplug.providers.registry import UNKNOWN, FunctionRegistry, Setup, TemporaryRoot, stored_sites
+from toolplug.providers.planning import KIND
+from toolplug.providers.registry import FunctionRegistry, Setup, TemporaryRoot, stored_sites
 from toolplug.providers.site import Services
-from toolplug.sessions.plans import Planner, SessionPolicy
+from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.sessions.session import Session
@@ -85,10 +85,10 @@ class Saved(NamedTuple):
         return None if toolset is None else EquippedGate(toolset, self.stays)
 
 
-def saved_setup(configuration: Configuration, store: Store, ledger: Ledger, catalog_of: CatalogOf) -> Saved:
+def saved_setup(configuration: Configuration, store: Store, services: CallServices, catalog_of: CatalogOf) -> Saved:
     """Saved toolsets that are not entered yet; `catalog_of` is asked by calls and requests only."""
     stays = Stays(configuration)
-    equipment = Equipment(ledger.series(UNKNOWN, UNKNOWN), stays)
+    equipment = Equipment(services.unknown, stays)
     return Saved(stays, equipment, SavedToolsets(store, equipment, catalog_of))
 
 
@@ -142,9 +142,8 @@ class Neighbours:
 @asynccontextmanager
 async def server_desk(
     configuration: Configuration,
-    registry: FunctionRegistry,
+    services: CallServices,
     store: Store,
-    approvals: Approval,
     coded: Sequence[CodedMcp],
     *,
     serving: bool,
@@ -154,54 +153,53 @@ async def server_desk(
     Unless it is `serving`, nothing is discovered but what is asked for.
     """
     described = {item.server.name.id: item.server for item in coded if item.server is not None}
-    around = replace(toolsets_around(registry, lambda: desk.configuration), approvals=approvals)
     async with Discovery(store) as discovery:
-        running = RunningServers(around, discovery, Connections(lambda: desk.configuration).connect, serving=serving)
+        running = RunningServers(services, discovery, Connections(lambda: desk.configuration).connect, serving=serving)
         desk = ServerDesk(configuration, store, running, described)
         async with desk:
             yield desk
 
 
-def session_planner(configuration: Configuration, around: Surroundings, registry: FunctionRegistry) -> Planner:
-    """Makes the plans of session tools under this configuration; host-wide hooks are those of the registry."""
-    settings = configuration.settings
-    return Planner(
-        around.ledger,
-        around.lanes,
-        replay=around.replay,
-        approvals=around.approvals,
-        artifacts=around.artifacts,
-        hooks=lambda: registry.hooks,
-        limits=settings.limits,
-        limits_origin=lambda knob: configuration.origin("limits", knob),
-        policy=SessionPolicy(policy=settings.sessions.policy, origin=configuration.origin("sessions", "policy")),
-    )
+def session_planner(configuration: Configuration, services: CallServices) -> Planner:
+    """Makes the plans of session tools under this configuration."""
+    policy = ToolPolicy(configuration.settings.sessions.policy, configuration.origin("sessions", "policy"))
+    return Planner(services, policy)
+
+
+@dataclass(slots=True, eq=False)
+class CurrentConfiguration:
+    """Gives the configuration that holds now; a reload replaces it."""
+
+    configuration: Configuration
+
+    def __call__(self) -> Configuration:
+        return self.configuration
+
+
+def call_services(
+    store: Store, approvals: Approvals, artifacts: Artifacts, current: CurrentConfiguration, hooks: Hooks
+) -> CallServices:
+    """Return what every call of the host needs."""
+
+    def limits() -> LimitLevel:
+        now = current()
+        return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
+
+    return CallServices(replay=Replays(store), approvals=approvals, artifacts=artifacts, hooks=hooks, limits=limits)
 
 
 def registry_setup(
-    configuration: Configuration,
-    store: Store,
-    approvals: Approvals,
-    ledger: Ledger,
-    services: Services,
-    session_ttl: Callable[[], float],
+    configuration: Configuration, store: Store, services: CallServices, artifacts: Artifacts, offered: Services
 ) -> Setup:
-    """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none.
-
-    `session_ttl()` is how long sessions live now: as long a result that was too long is kept (CONTRACT.md section 3).
-    """
+    """The setup of one entered host. Providers keep files beside the store's own, or for its life where it has none."""
     settings = configuration.settings
-    lanes = Lanes()
-    artifacts = Artifacts(store, session_ttl)
-    around = Surroundings(ledger=ledger, lanes=lanes, replay=Replays(store), artifacts=artifacts, approvals=approvals)
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
     return Setup(
-        around=around,
-        lanes=lanes,
-        site_for=stored_sites(lambda: store, root, configuration.folder, services),
+        services=services,
+        site_for=stored_sites(lambda: store, root, configuration.folder, offered),
         namespace=settings.metrics.namespace,
-        tail=cache(lambda: read_result(artifacts, ledger, lanes)),
+        tail=cache(lambda: read_result(artifacts, services)),
         resources=(root,) if isinstance(root, TemporaryRoot) else (),
     )
 
@@ -218,9 +216,10 @@ class Serves(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Parts:
-    """The parts of one entered host; `life` closes them all. `configuration` is the newest that holds."""
+    """The parts of one entered host; `life` closes them all."""
 
-    configuration: Configuration
+    current: CurrentConfiguration
+    services: CallServices
     registry: FunctionRegistry
     metrics: CollectorRegistry
     store: Store
@@ -248,28 +247,26 @@ class Parts:
         settings = configuration.settings
         async with AsyncExitStack() as life:
             store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
-            metrics, approvals, ledger = CollectorRegistry(), Approvals(store), Ledger()
-            saved = saved_setup(configuration, store, ledger, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
-            setup = registry_setup(
-                configuration,
-                store,
-                approvals,
-                ledger,
-                saved.services,
-                lambda: parts.configuration.settings.sessions.ttl,
-            )
+            metrics, approvals, current = CollectorRegistry(), Approvals(store), CurrentConfiguration(configuration)
+            # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
+            artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
+            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks)
+            saved = saved_setup(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
+            setup = registry_setup(configuration, store, services, artifacts, saved.services)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, setup=setup))
             await registry.apply(wanted_providers(configuration, {}))
             servers = await life.enter_async_context(
-                server_desk(configuration, registry, store, approvals, coded_mcp, serving=serves.servers)
+                server_desk(configuration, services, store, coded_mcp, serving=serves.servers)
             )
-            toolsets = await life.enter_async_context(_desk(configuration, registry, servers, store, coded, coded_mcp))
+            toolsets = await life.enter_async_context(
+                _desk(configuration, services, registry, servers, store, coded, coded_mcp)
+            )
             views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
             neighbours = Neighbours(
                 registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)
             )
-            planner = session_planner(configuration, setup.around, registry)
+            planner = session_planner(configuration, services)
             sessions = await life.enter_async_context(
                 Sessions(
                     store,
@@ -289,7 +286,8 @@ class Parts:
             responses = ResponsesDesk(store, settings.responses, toolsets.tools.end)
             life.push_async_callback(responses.aclose)
             parts = cls(
-                configuration=configuration,
+                current=current,
+                services=services,
                 registry=registry,
                 metrics=metrics,
                 store=store,
@@ -308,13 +306,18 @@ class Parts:
         queued.resume(sessions.live)
         return parts
 
+    @property
+    def configuration(self) -> Configuration:
+        """The newest that holds."""
+        return self.current()
+
     def configure(self, configuration: Configuration) -> None:
         """Hold everything but the providers to a configuration that was read again."""
-        self.configuration = configuration
+        self.current.configuration = configuration
         self.servers.configure(configuration)
         self.toolsets.configure(configuration)
         self.saved.stays.configure(configuration)
-        planner = session_planner(configuration, self.registry.around, self.registry)
+        planner = session_planner(configuration, self.services)
         self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
         self.responses.configure(configuration.settings.responses)
 
@@ -352,6 +355,7 @@ async def listed(executor: ToolExecutor) -> Catalog:
 
 def _desk(
     configuration: Configuration,
+    services: CallServices,
     registry: FunctionRegistry,
     servers: ServerDesk,
     store: Store,
@@ -359,7 +363,7 @@ def _desk(
     coded_mcp: Sequence[CodedMcp],
 ) -> ToolsetDesk:
     """The toolsets of the configuration and of code; entered, also the store's. Raises `ConfigError`."""
-    desk = ToolsetDesk(configuration, registry, servers, store)
+    desk = ToolsetDesk(configuration, registry, servers, store, services)
     desk.configure(configuration)
     of_servers = {item.id: item for item in coded_mcp}
     for toolset in coded.coded.values():

@@ -1,4 +1,4 @@
-"""What a running host changes when its configuration is read again or a provider is switched, and what it cannot."""
+"""Reloading a host: what changes in place, what needs a restart, and the difference that `toolplug diff` shows."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import NamedTuple
 from toolplug.catalog.catalog import Catalog, CatalogDiff, merged
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ConfigError, Problem, ProviderError
-from toolplug.execution.accounting import Ledger
 from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.policies import TenantsGate
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.plans import CallServices, TenantsGate
 from toolplug.execution.threads import DaemonThreads
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import HostSettings
 from toolplug.providers.entry import ProviderEntry, Wanted
 from toolplug.providers.lifecycle import called
-from toolplug.providers.planning import Surroundings, planned_tools
+from toolplug.providers.planning import planned_tools
 
 # What a reload with another file would do, without doing it: for `toolplug diff`.
 #
@@ -79,22 +77,22 @@ def _running(configuration: Configuration) -> dict[str, Wanted]:
 
 def _catalogs(providers: Mapping[str, Wanted], unknown: dict[str, None]) -> dict[str, Catalog]:
     """The tools of each provider that tells them before it runs; the keys of the others are noted."""
-    around = Surroundings(ledger=Ledger(), lanes=Lanes())
+    services = CallServices()
     found: dict[str, Catalog] = {}
     for key, wanted in providers.items():
         try:
-            found[key] = Catalog(_tools(wanted, around))
+            found[key] = Catalog(_tools(wanted, services))
         except ProviderError:
             unknown[key] = None
     return found
 
 
-def _tools(wanted: Wanted, around: Surroundings) -> list[Tool]:
+def _tools(wanted: Wanted, services: CallServices) -> list[Tool]:
     entry: ProviderEntry = wanted.entry
     if wanted.build is None:
         return []
     provider = called(entry, "its constructor", wanted.build)
-    return planned_tools(entry, provider, around, SourceSwitch(), DaemonThreads(entry.key))
+    return planned_tools(entry, provider, services, SourceSwitch(), DaemonThreads(entry.key))
 
 
 def _replanned(was: Catalog, will: Catalog, tools: CatalogDiff) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The Responses API of a host: what asks the model's server, loaded when it is first needed, and the conversations."""
+"""The Responses API of a host: the model's backend, loaded on first use, and conversations as toolset sessions."""
 
 from __future__ import annotations
 

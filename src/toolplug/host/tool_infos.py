@@ -17,7 +17,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import DiscoveryRecord
-from toolplug.execution.policies import DEFAULT_POLICY
+from toolplug.execution.plans import DEFAULT_POLICY
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import ServerDesk
 from toolplug.providers.planning import KIND as NATIVE

@@ -1,4 +1,4 @@
-"""Whose catalog: which tools a caller sees, as an executor that follows every change (CONTRACT.md section 5)."""
+"""A caller's catalog: the executor for a principal, agent, session and request filter (CONTRACT.md section 5)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Kept
 from toolplug.catalog.layers import layered
-from toolplug.catalog.plan import Series
+from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.live import LiveCatalog, ToolExecutor, joined
-from toolplug.execution.policies import CALL_SCOPE, ScopeGate
-from toolplug.providers.registry import UNKNOWN, FunctionRegistry
+from toolplug.execution.plans import CALL_SCOPE, UNKNOWN, ScopeGate
+from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.first_use import FirstUse
@@ -212,8 +212,8 @@ class Views:
             return tools.view(lambda catalog: catalog.visible_to(principal))
         return tools.view(lambda catalog: self._refused(catalog).visible_to(principal))
 
-    def _unknown(self) -> Series:
-        return self._registry.ledger.series(UNKNOWN, UNKNOWN)
+    def _unknown(self) -> CallCounters:
+        return self._registry.accounting.counters(UNKNOWN, UNKNOWN)
 
 
 def _refused(catalog: Catalog) -> Catalog:

@@ -179,7 +179,7 @@ class _HostApp:
     def _note(self, state: HostState, problem: HttpProblem, method: str) -> None:
         if self._host.entered:
             note_refusal(
-                self._host.registry.ledger,
+                self._host.registry.accounting,
                 problem,
                 principal=state["principal"],
                 target=f"{method} {state['template']}",

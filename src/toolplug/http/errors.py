@@ -32,7 +32,7 @@ from toolplug.errors import (
     SessionRefused,
     StoreUnavailable,
 )
-from toolplug.execution.accounting import Ledger, audit
+from toolplug.execution.accounting import CallAccounting, audit
 
 _LOG = logging.getLogger("toolplug.http")
 
@@ -138,10 +138,12 @@ _REFUSED = frozenset({401, 403, 413, 421, 431})
 _UNDECIDED = "auth_unavailable"
 
 
-def note_refusal(ledger: Ledger, problem: HttpProblem, *, principal: Principal, target: str, request_id: str) -> None:
+def note_refusal(
+    accounting: CallAccounting, problem: HttpProblem, *, principal: Principal, target: str, request_id: str
+) -> None:
     """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
     if problem.status in _REFUSED or problem.code == _UNDECIDED:
-        ledger.refused(problem.code)
+        accounting.refused(problem.code)
         audit("http.request", problem.code, principal, target, request_id)
 
 

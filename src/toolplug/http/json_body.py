@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope
 
 from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import own_text, right_shape
+from toolplug.config.wording import own_text, right_shape
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest
 

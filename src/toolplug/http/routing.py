@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolplug.execution.policies import CALL_SCOPE
+from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
 

@@ -1,4 +1,4 @@
-"""What a server writes to its standard error: read always, kept only as its last lines."""
+"""Bounded reading of a child's output: lines of a maximum length, the tail of stderr, a rate-limited log."""
 
 from __future__ import annotations
 

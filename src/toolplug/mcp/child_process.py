@@ -1,4 +1,4 @@
-"""A server that runs as our own child: its life, its three pipes, and its end with all that it started.
+"""An MCP server as a child process: start, three pipes, and the end of it and of everything that it started.
 
     stdin   `write`, one whole line at a time        stdout  `lines`, bounded        stderr  `LastWords`
 

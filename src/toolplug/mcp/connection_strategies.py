@@ -1,4 +1,4 @@
-"""One connection to a server: opened when it is first needed, kept, and opened again when it is needed after its end.
+"""Connections to an MCP server: one that is kept and reopened, or one for each call, with restarts after a backoff.
 
 call ──▶ open? ──yes──▶ connection.call
           │ no

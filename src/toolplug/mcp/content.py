@@ -1,4 +1,4 @@
-"""The result of a call as the protocol has it."""
+"""MCP content for clients: results of calls, pages of tools, and progress that rises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one connection lists: read before the first call goes over it, and again whenever the server says so."""
+"""Listing the tools of one connection: before its first call, and again after `list_changed`, at most once a second."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from toolplug.discovery.listing import ListReader
-from toolplug.discovery.record import DiscoveryRecord, FoundTool
-from toolplug.discovery.server_state import Kept
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, Kept
 from toolplug.mcp.connection import BadAnswer, ConnectionFailed, ServerConnection, ServerRefused
 
 SOON_S = 0.3

@@ -1,4 +1,4 @@
-"""The protocol's own sessions, which clients of 2025-11-25 and before open with a handshake."""
+"""MCP sessions of clients of 2025-11-25 and earlier, and what a host keeps for MCP clients while it is entered."""
 
 from __future__ import annotations
 

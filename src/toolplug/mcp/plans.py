@@ -1,4 +1,4 @@
-"""The plans of a server's tools: what stands around a call that goes to it."""
+"""Plans of an MCP server's tools, and the conversion of its answers into results."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import cast
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Approval, Gate, Plan, Series, Setting, Target, Tool
+from toolplug.catalog.plan import CallCounters, Gate, Target, Tool
 from toolplug.catalog.schema import Schema, compiled
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND
 from toolplug.errors import ToolError
-from toolplug.execution.accounting import Ledger, Level
-from toolplug.execution.policies import NO_RULE, CurrentHooks, Policy, TenantsGate, ToolRule
-from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, Effective, Layer, effective
+from toolplug.execution.accounting import CallAccounting, LevelKey
+from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, TenantsGate, ToolPolicy
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import Line, Reach
 from toolplug.mcp.server import Server
-from toolplug.toolsets.declared import Around
 
 UNFIT = "structured content that does not fit the tool's output schema"
 
@@ -64,24 +63,20 @@ ADDED = "_added"
 class Planner:
     """Makes the tools of one server, as it is configured. Needs approvals where a policy is to ask."""
 
-    def __init__(self, server: Server, around: Around, labels: Labels) -> None:
+    def __init__(self, server: Server, services: CallServices, labels: Labels) -> None:
         self._server = server
-        self._around = around
+        self._services = services
         self._labels = labels
         self._level = _level(server.name)
-        self._layers = (around.limits(), Layer(self._level, server.limits, partial(server.origin, "limits")))
-        self._observers = (CurrentHooks(around.hooks),)
+        self._builder = PlanBuilder(services, LimitLevel(self._level, server.limits, partial(server.origin, "limits")))
         self._own: tuple[Gate, ...] = ()
         if server.name.tenant is not None:
             self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
-        self._held: dict[bool, Effective] = {}
 
     @property
     def drain_s(self) -> float:
         """How long running calls may take to end when the server is switched off."""
-        return next(
-            (layer.limits.drain for layer in reversed(self._layers) if layer.limits.drain is not None), DEFAULT_DRAIN_S
-        )
+        return self._builder.drain_s
 
     def catalog(self, found: Iterable[FoundTool], reach: Reach, before: Catalog = EMPTY_CATALOG) -> Catalog:
         """These tools, without those of the policy `disable`; quarantined ones are away.
@@ -107,71 +102,39 @@ class Planner:
         return tool._replace(plan=replace(tool.plan, approval=None))
 
     def _tool(self, definition: ToolDefinition, target: Target, reach: Reach) -> Tool:
-        server, around, name = self._server, self._around, definition.ref.name
+        server, services, name = self._server, self._services, definition.ref.name
         rule, policy = server.rule(name), server.policy_of(name)
-        hints = definition.hints
-        held = self._limits(name, rule, repeatable=bool(hints.read_only or hints.idempotent))
-        plan = Plan(
-            ref=definition.ref,
-            target=target,
-            schema=definition.parameters,
-            switch=reach.switch,
-            series=self._labels.series(name),
-            brake=around.ledger.abandoned(*self._level),
-            carrier=around.carrier,
-            timeout_s=held.timeout_s,
-            max_result_bytes=held.max_result_bytes,
-            gates=(*self._own, *rule.gates(policy, partial(server.origin_of, name))),
-            limiters=held.limiters,
-            retry=held.retry,
-            approval=self._approval(policy),
-            replay=around.replay,
-            artifacts=around.artifacts if held.artifacts else None,
-            observers=self._observers,
-            settings=(Setting("policy", policy, server.origin_of(name, "policy")), *held.settings),
-            basis=held.basis,
+        if policy == "ask" and services.approvals is None:
+            raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is nobody to ask")
+        own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))
+        abandoned = services.accounting.abandoned(*self._level)
+        plan = self._builder.build(
+            definition,
+            PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
+            ToolPolicy(policy, server.origin_of(name, "policy")),
+            None if rule.limits == NO_LIMITS else own,
+            gates=(*self._own, *rule.gates(partial(server.origin_of, name))),
         )
         return Tool(definition, plan)
-
-    def _approval(self, policy: Policy) -> Approval | None:
-        if policy != "ask":
-            return None
-        if self._around.approvals is None:
-            raise ValueError(f"the policy of server {self._server.name.id!r} is ask, and there is nobody to ask")
-        return self._around.approvals
-
-    def _limits(self, name: str, rule: ToolRule, *, repeatable: bool) -> Effective:
-        """What holds for a tool; worked out once for all that no rule speaks of."""
-        if rule.limits != NO_RULE.limits:
-            own = Layer((*self._level, name), rule.limits, partial(self._server.origin, "tools", name, "limits"))
-            return self._effective((*self._layers, own), repeatable)
-        held = self._held.get(repeatable)
-        if held is None:
-            held = self._held[repeatable] = self._effective(self._layers, repeatable)
-        return held
-
-    def _effective(self, layers: tuple[Layer, ...], repeatable: bool) -> Effective:
-        ledger = self._around.ledger
-        return effective(layers, ledger, wished_timeout_s=None, blocking=False, repeatable=repeatable)
 
 
 class Labels:
     """The counters of one server's tools; those that come late share one, and so do all of added servers."""
 
-    def __init__(self, ledger: Ledger, server: ServerName) -> None:
-        self._ledger = ledger
+    def __init__(self, accounting: CallAccounting, server: ServerName) -> None:
+        self._accounting = accounting
         self._added = server.tenant is not None
         self._provider = f"{KIND}:{ADDED if self._added else server.id}"
         self._names: set[str] = set()
 
-    def series(self, name: str) -> Series:
+    def counters(self, name: str) -> CallCounters:
         """The counters of the tool of this name."""
         if self._added:
-            return self._ledger.series(self._provider, ADDED)
+            return self._accounting.counters(self._provider, ADDED)
         if name not in self._names and len(self._names) >= MAX_LABELS:
             name = OTHER
         self._names.add(name)
-        return self._ledger.series(self._provider, name)
+        return self._accounting.counters(self._provider, name)
 
 
 def calling(line: Line, definition: ToolDefinition) -> Target:
@@ -206,6 +169,6 @@ async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
     raise SourceAway("its definition has changed and waits for somebody to accept it", code="quarantined")
 
 
-def _level(name: ServerName) -> Level:
+def _level(name: ServerName) -> LevelKey:
     """Where the counters of a server stand: two tenants may call theirs alike."""
     return (KIND, name.id) if name.tenant is None else (f"{KIND} of {name.tenant}", name.id)

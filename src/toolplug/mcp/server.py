@@ -1,4 +1,4 @@
-"""An MCP server as it is configured: how it is reached, and the rules around its tools."""
+"""The configuration of one MCP server: how it is reached, and the rules for its tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from toolplug.discovery.record import ServerName
-from toolplug.execution.policies import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
+from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
 from toolplug.signatures.values import canonical
 

@@ -1,4 +1,4 @@
-"""What a transport needs of the protocol: reading messages, and answering them.
+"""The server side of MCP as a transport sees it: reading messages, answering them, and the caller behind them.
 
 `sdk` is the one implementation; nothing else imports the SDK, so a host that no client asks pays nothing for it.
 """

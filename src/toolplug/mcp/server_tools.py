@@ -1,4 +1,4 @@
-"""The tools of one MCP server as executors: one for everybody, one for each session, one for callers without any.
+"""The tools of one MCP server as executors: shared, for each session, and for callers without a session.
 
 DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── Link: one connection for everybody
                                      ├─ `lone` ── LoneLine: one for each call
@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.plan import Series
+from toolplug.catalog.plan import CallCounters
 from toolplug.discovery.record import DiscoveryRecord, FoundTool, ListingFailed
 from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.execution.plans import CallServices
 from toolplug.mcp.connection import BadAnswer, Connect, ConnectionFailed, OnChange, ServerConnection, ServerRefused
 from toolplug.mcp.connection_strategies import Endings, Link, LoneLine, Reach
 from toolplug.mcp.listing import Heard, OwnListing, Pause
 from toolplug.mcp.plans import Labels, Planner, over
 from toolplug.mcp.server import Server
-from toolplug.toolsets.declared import Around
 
 # A server's tools for one session, over a connection that nobody else has.
 #
@@ -47,7 +47,7 @@ class SessionTools(Joint):
 
     def __init__(
         self,
-        unknown: Series,
+        unknown: CallCounters,
         connect: Connect,
         endings: Endings,
         known: Known,
@@ -143,7 +143,7 @@ class ServerTools:
     def __init__(
         self,
         server: Server,
-        around: Around,
+        services: CallServices,
         connect: Connect,
         *,
         on_change: OnChange,
@@ -151,13 +151,13 @@ class ServerTools:
         pause: Pause = asyncio.sleep,
     ) -> None:
         self._server = server
-        self._around = around
+        self._services = services
         self._connect = connect
         self._on_change = on_change
         self._first = first
         self._pause = pause
-        self._labels = Labels(around.ledger, server.name)
-        self._planner = Planner(server, around, self._labels)
+        self._labels = Labels(services.accounting, server.name)
+        self._planner = Planner(server, services, self._labels)
         self._found: tuple[FoundTool, ...] = ()
         self._listed_once = False
         self._link: Link | None = None
@@ -166,7 +166,7 @@ class ServerTools:
         self._sessions: set[SessionTools] = set()
         self._endings = Endings()
         self._closed = False
-        self.live: LiveCatalog = LiveCatalog(around.unknown)
+        self.live: LiveCatalog = LiveCatalog(services.unknown)
         self.lone: LiveCatalog = self.live.view(self._over_lone_line)
         self._open()
 
@@ -196,7 +196,7 @@ class ServerTools:
         old connection ends when its calls have, and new calls go to a new one.
         """
         before, self._server = self._server, server
-        self._planner = Planner(server, self._around, self._labels)
+        self._planner = Planner(server, self._services, self._labels)
         if self._closed:
             return
         if not server.enabled or server.transport != before.transport:
@@ -208,7 +208,7 @@ class ServerTools:
     def per_session(self) -> SessionTools:
         """An executor whose server is nobody else's; starts nothing before its first call. Whoever asks closes it."""
         session = SessionTools(
-            self._around.unknown,
+            self._services.unknown,
             self._connect,
             self._endings,
             self._known(),

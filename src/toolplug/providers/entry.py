@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from toolplug.errors import Problem, ProviderError
-from toolplug.execution.policies import ToolRule
+from toolplug.execution.plans import ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.providers.provider import FunctionProvider
 

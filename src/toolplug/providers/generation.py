@@ -12,12 +12,13 @@ from prometheus_client.registry import Collector
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import ProviderError
 from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.plans import CallServices
 from toolplug.execution.threads import DaemonThreads
 from toolplug.providers.authoring import BoundRoute, bound_routes
 from toolplug.providers.entry import ProviderEntry, ProviderState, Wanted
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called, owner
-from toolplug.providers.planning import Surroundings, drain_seconds, planned_tools
+from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.provider import FunctionProvider, forget_start, is_started
 from toolplug.providers.site import Site
 
@@ -56,7 +57,7 @@ class Generation:
         await _closed(self.entry, self.provider)
 
 
-async def opened(wanted: Wanted, around: Surroundings, site_for: Callable[[ProviderEntry], Site]) -> Generation:
+async def opened(wanted: Wanted, services: CallServices, site_for: Callable[[ProviderEntry], Site]) -> Generation:
     """Build and start one provider. Raises `ProviderError`; what had been started is closed again by then."""
     entry, build = wanted.entry, wanted.build
     if build is None:
@@ -73,7 +74,7 @@ async def opened(wanted: Wanted, around: Surroundings, site_for: Callable[[Provi
         return Generation(
             entry=entry,
             provider=provider,
-            catalog=Catalog(planned_tools(entry, provider, around, switch, threads)),
+            catalog=Catalog(planned_tools(entry, provider, services, switch, threads)),
             routes=called(entry, "routes()", lambda: tuple(bound_routes(provider))),
             collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
             switch=switch,

@@ -15,8 +15,8 @@ import pluggy
 from pluggy import HookImpl
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
-from toolplug.catalog.plan import Carrier, Observer, Switch
-from toolplug.execution.task_runner import Job
+from toolplug.catalog.plan import CallRunner, Observer, Switch
+from toolplug.execution.task_runner import RunningCall
 from toolplug.providers.generation import Generation
 from toolplug.providers.hooks import PROJECT, HookSpecs
 
@@ -26,14 +26,14 @@ HOOK_S = 5.0
 
 
 class HookCalls(NamedTuple):
-    """One provider's hooks as an observer of calls; either may be missing. They run in lanes, apart from the caller.
+    """One provider's hooks as an observer of calls; either may be missing. They run in tasks apart from the caller.
 
     While one runs it counts as a call of its provider, so that the provider is not closed under it.
     """
 
     key: str
     switch: Switch
-    lanes: Carrier
+    runner: CallRunner
     before_call: HookImpl | None
     after_call: HookImpl | None
 
@@ -67,10 +67,10 @@ class HookCalls(NamedTuple):
             return await value if inspect.isawaitable(value) else value
 
         try:
-            outcome = self.lanes.start(target, call, context)
+            outcome = self.runner.start(target, call, context)
         except BaseException as error:  # noqa: BLE001  a hook that exits must not take the host with it
             return self._failed(name, type(error).__name__)
-        if not isinstance(outcome, Job):
+        if not isinstance(outcome, RunningCall):
             return outcome
         if not await outcome.wait(HOOK_S):
             return self._failed(name, f"no end after {HOOK_S:g} s")
@@ -87,7 +87,7 @@ def hears_calls(provider: object) -> bool:
     return hasattr(provider, "before_call") or hasattr(provider, "after_call")
 
 
-def observers(generations: Sequence[Generation], lanes: Carrier) -> tuple[Observer, ...]:
+def observers(generations: Sequence[Generation], runner: CallRunner) -> tuple[Observer, ...]:
     """The host-wide hooks of these providers, first to last; none where nobody has any.
 
     pluggy knows who implements them and which arguments each takes; it is not asked to call them, since one that
@@ -100,4 +100,4 @@ def observers(generations: Sequence[Generation], lanes: Carrier) -> tuple[Observ
     before = {hook.plugin_name: hook for hook in reversed(manager.hook.before_call.get_hookimpls())}
     after = {hook.plugin_name: hook for hook in reversed(manager.hook.after_call.get_hookimpls())}
     switches = {generation.entry.key: generation.switch for generation in generations}
-    return tuple(HookCalls(key, switches[key], lanes, before.get(key), after.get(key)) for key in {**before, **after})
+    return tuple(HookCalls(key, switches[key], runner, before.get(key), after.get(key)) for key in {**before, **after})

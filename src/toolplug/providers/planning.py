@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
-from toolplug.catalog.plan import Approval, Artifacts, Carrier, Plan, Replay, Setting, Tool
+from toolplug.catalog.plan import CallRunner, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.execution.accounting import Ledger, level_of
+from toolplug.execution.accounting import level_of
 from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.policies import DEFAULT_POLICY, NO_RULE, ToolRule
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, Layer, effective
+from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolPolicy, ToolRule
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import called, owner
@@ -25,25 +24,14 @@ _LOG = logging.getLogger("toolplug.providers")
 KIND = "native"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the tools of one registry share."""
-
-    ledger: Ledger
-    lanes: Carrier
-    replay: Replay | None = None
-    artifacts: Artifacts | None = None
-    approvals: Approval | None = None
-
-
 def planned_tools(
-    entry: ProviderEntry, provider: FunctionProvider, around: Surroundings, switch: SourceSwitch, threads: Carrier
+    entry: ProviderEntry, provider: FunctionProvider, services: CallServices, switch: SourceSwitch, threads: CallRunner
 ) -> list[Tool]:
     """The tools that this provider lists, in its own order. Raises `ProviderError` for a bad one, by its name."""
     bound = called(entry, "tools()", lambda: _bound(provider))
     names = [tool.definition.name for tool in bound]
     _check(entry, names)
-    planner = _Planner(entry, around, switch, threads, provider.accepts_idempotency_key)
+    planner = _Planner(entry, services, switch, threads, provider.accepts_idempotency_key)
     # The inherited one asks tools() again for each name, to find what it has just given.
     own_can_execute = type(provider).can_execute is not FunctionProvider.can_execute
     listed: list[Tool] = []
@@ -63,8 +51,7 @@ def planned_tools(
 
 def drain_seconds(entry: ProviderEntry) -> float:
     """How long the calls of this provider may run on after it was switched off."""
-    layers = _layers(entry)
-    return effective(layers, Ledger(), wished_timeout_s=None, blocking=False, repeatable=False).drain_s
+    return _builder(entry, CallServices()).drain_s
 
 
 def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
@@ -111,67 +98,56 @@ def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
 
 
 class _Planner:
-    """Makes the plans of one provider's tools."""
+    """Makes the tools of one provider."""
 
     def __init__(
         self,
         entry: ProviderEntry,
-        around: Surroundings,
+        services: CallServices,
         switch: SourceSwitch,
-        threads: Carrier,
+        threads: CallRunner,
         accepts_key: bool,
     ) -> None:
         self._entry = entry
         self._accepts_key = accepts_key
-        self._around = around
+        self._accounting = services.accounting
         self._switch = switch
         self._threads = threads
-        self._layers = _layers(entry)
+        self._builder = _builder(entry, services)
 
     def tool(self, bound: BoundTool, rule: ToolRule) -> Tool:
         """The tool of a bound method under its rule."""
-        entry, around = self._entry, self._around
+        entry, accounting = self._entry, self._accounting
         definition = bound.definition.owned_by(KIND, entry.key)
         ref = definition.ref
-        at = ("tools", ref.name)
-        own = Layer(level_of(ref), rule.limits, partial(entry.origin, *at, "limits"))
-        held = effective(
-            (*self._layers, own),
-            around.ledger,
-            wished_timeout_s=definition.timeout_s,
-            blocking=bound.blocking,
-            repeatable=self._accepts_key or bool(definition.hints.read_only or definition.hints.idempotent),
-        )
-        policy = Setting(
-            "policy", rule.policy or DEFAULT_POLICY, entry.origin(*at, "policy") if rule.policy else DEFAULT_ORIGIN
-        )
-        plan = Plan(
-            ref=ref,
-            target=bound.target,
-            schema=definition.parameters,
-            switch=self._switch,
-            series=around.ledger.series(entry.key, ref.name),
-            brake=around.ledger.abandoned(KIND, entry.key),
-            carrier=self._threads if bound.blocking else around.lanes,
-            timeout_s=held.timeout_s,
-            max_result_bytes=held.max_result_bytes,
+        origin = partial(entry.origin, "tools", ref.name)
+        own = LimitLevel(level_of(ref), rule.limits, partial(origin, "limits"))
+        plan = self._builder.build(
+            definition,
+            PlanSource(
+                bound.target,
+                self._switch,
+                accounting.counters(entry.key, ref.name),
+                accounting.abandoned(KIND, entry.key),
+            ),
+            ToolPolicy() if rule.policy is None else ToolPolicy(rule.policy, origin("policy")),
+            None if rule.limits == NO_LIMITS else own,
+            author_timeout_s=definition.timeout_s,
+            blocking=self._threads if bound.blocking else None,
+            repeatable=self._accepts_key,
+            gates=rule.gates(origin),
             convert=bound.convert,
             wants_context=bound.wants_context,
             copies=bound.copies,
-            gates=rule.gates(rule.policy or DEFAULT_POLICY, partial(entry.origin, *at)),
-            limiters=held.limiters,
-            retry=held.retry,
-            approval=around.approvals if rule.policy == "ask" else None,
-            replay=around.replay,
-            artifacts=around.artifacts if held.artifacts else None,
-            settings=(policy, *held.settings),
-            basis=held.basis,
         )
         return Tool(definition, plan)
 
 
-def _layers(entry: ProviderEntry) -> tuple[Layer, Layer]:
-    return (
-        Layer((), entry.host_limits, partial(entry.host_origin, "limits")),
-        Layer((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),
+def _builder(entry: ProviderEntry, services: CallServices) -> PlanBuilder:
+    """The registry puts the hooks into the plans: it knows when there are none."""
+    return PlanBuilder(
+        services,
+        LimitLevel((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),
+        host=LimitLevel((), entry.host_limits, partial(entry.host_origin, "limits")),
+        hooked=False,
     )

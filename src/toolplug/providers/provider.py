@@ -65,16 +65,16 @@ LONGEST_S = 24 * 3600.0
 async def in_own_thread(target: Target, call: ToolCall, context: CallContext) -> object:
     """Wait for the target in a daemon thread that ends with it; raises `TimeoutError` at the context's deadline."""
     threads = DaemonThreads(call.name)
-    job = threads.start(target, call, context)
+    running = threads.start(target, call, context)
     threads.close()
     seconds = LONGEST_S
     if context.deadline is not None:
         seconds = context.deadline - asyncio.get_running_loop().time()
-    if not await job.wait(seconds):
+    if not await running.wait(seconds):
         raise TimeoutError
-    if job.error is not None:
-        raise job.error
-    return job.value
+    if running.error is not None:
+        raise running.error
+    return running.value
 
 
 _STARTED = "_toolplug_started"

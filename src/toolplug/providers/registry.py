@@ -19,14 +19,13 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.catalog.plan import Observer
 from toolplug.errors import ConfigError, Problem, ProviderError
-from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallMetrics, Ledger
+from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.plans import CallServices
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.providers.entry import ProviderEntry, ProviderRecord, ProviderState, Wanted, failed_record, recorded
 from toolplug.providers.generation import Generation, opened
 from toolplug.providers.hook_calls import hears_calls, observers
-from toolplug.providers.planning import Surroundings
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.route_table import MountedRoute, mounted, route_problems
 from toolplug.providers.site import ProviderStore, Services, Site, no_services
@@ -105,8 +104,6 @@ class TemporaryRoot:
 
 _LOG = logging.getLogger("toolplug.providers")
 
-UNKNOWN = "_unknown"
-
 
 class Slot(NamedTuple):
     """One entry and what became of it; `generation` is None while it does not run."""
@@ -124,8 +121,7 @@ class Setup:
     `resources` are opened and closed with the registry.
     """
 
-    around: Surroundings
-    lanes: Lanes
+    services: CallServices
     site_for: SiteFor
     namespace: str = DEFAULT_NAMESPACE
     tail: Callable[[], Catalog] = Catalog
@@ -149,11 +145,11 @@ class FunctionRegistry(LiveCatalog):
     ) -> None:
         self._setup = setup if setup is not None else _standing_alone()
         self._life = AsyncExitStack()
-        super().__init__(self._setup.around.ledger.series(UNKNOWN, UNKNOWN))
+        super().__init__(self._setup.services.unknown)
         self._instances = [_given(key, provider) for key, provider in providers.items()]
         self._metrics = metrics
         self._collectors = (
-            CallMetrics(self._setup.around.ledger, self._setup.namespace),
+            CallMetrics(self._setup.services.accounting, self._setup.namespace),
             ProviderCollectors(self._collected, self._setup.namespace),
         )
         self._slots: tuple[Slot, ...] = ()
@@ -167,8 +163,8 @@ class FunctionRegistry(LiveCatalog):
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as life:
-            await self._setup.lanes.open()
-            life.push_async_callback(self._setup.lanes.aclose)
+            await self._setup.services.runner.open()
+            life.push_async_callback(self._setup.services.runner.aclose)
             for resource in self._setup.resources:
                 await life.enter_async_context(resource)
             life.push_async_callback(self._end)
@@ -198,14 +194,9 @@ class FunctionRegistry(LiveCatalog):
         return self._routes
 
     @property
-    def ledger(self) -> Ledger:
+    def accounting(self) -> CallAccounting:
         """What this registry counts."""
-        return self._setup.around.ledger
-
-    @property
-    def around(self) -> Surroundings:
-        """What its tools share: others that make tools for the same host take it, too."""
-        return self._setup.around
+        return self._setup.services.accounting
 
     @property
     def hooks(self) -> tuple[Observer, ...]:
@@ -267,7 +258,7 @@ class FunctionRegistry(LiveCatalog):
         if same is not None and same.entry == entry:
             return same
         try:
-            generation = await opened(wanted, self._setup.around, self._setup.site_for)
+            generation = await opened(wanted, self._setup.services, self._setup.site_for)
         except ProviderError as error:
             if entry.required:
                 return entry.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
@@ -286,7 +277,7 @@ class FunctionRegistry(LiveCatalog):
     def _list(self) -> None:
         """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        hooks = self._hooks = observers(generations, self._setup.lanes)
+        hooks = self._hooks = observers(generations, self._setup.services.runner)
         self._own = {item.entry.key: _observed(item.catalog, hooks) for item in generations}
         parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
@@ -344,11 +335,10 @@ async def _all_closed(generations: Sequence[Generation]) -> None:
 
 
 def _standing_alone() -> Setup:
-    """The setup of a registry without a host: its own ledger, records in memory, files in a temporary directory."""
-    lanes, store, root = Lanes(), MemoryStore(), TemporaryRoot()
+    """The setup of a registry without a host: its own accounting, records in memory, files in a temporary directory."""
+    store, root = MemoryStore(), TemporaryRoot()
     return Setup(
-        around=Surroundings(ledger=Ledger(), lanes=lanes),
-        lanes=lanes,
+        services=CallServices(),
         site_for=stored_sites(lambda: store, root),
         resources=(store, root),
     )

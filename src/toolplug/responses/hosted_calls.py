@@ -1,4 +1,4 @@
-"""The calls of a response that are made here."""
+"""Running the hosted calls of a response side by side, also those that earlier responses left unfinished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model is offered in one turn: the client's own functions, then the caller's catalog."""
+"""The tools offered to the model in one turn: the client's functions and the caller's catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items as the messages of a Chat Completions request."""
+"""The Chat Completions request for a turn: the items so far as messages, and the request's settings."""
 
 from __future__ import annotations
 

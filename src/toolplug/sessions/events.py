@@ -1,4 +1,4 @@
-"""What a session's events say, as JSON."""
+"""The events of a session: ids, JSON data, entries of the log, and frames on the wire."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ from weakref import ref
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Series, Target, Tool
-from toolplug.execution.limits import Abandoned, SourceSwitch
+from toolplug.catalog.plan import CallCounters, Target, Tool
+from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
+from toolplug.execution.plans import PlanSource
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import SOURCE
 from toolplug.sessions.shared import Shared
@@ -17,7 +18,7 @@ from toolplug.sessions.shared import Shared
 class LentTools(Joint):
     """What a plugin has registered; the default tools, where there are any, until it registers."""
 
-    def __init__(self, unknown: Series, default: ToolExecutor | None) -> None:
+    def __init__(self, unknown: CallCounters, default: ToolExecutor | None) -> None:
         self._own = LiveCatalog(unknown)
         super().__init__(unknown, self._own if default is None else default)
 
@@ -43,9 +44,9 @@ class Lending:
     def __init__(self, code: str, shared: Shared, target: Target) -> None:
         self._code = code
         self._shared = shared
-        self._target = target
         self._switch = SourceSwitch()
-        self._brake = Abandoned(SOURCE)
+        self._abandoned = AbandonedCallLimit(SOURCE)
+        self._target = target
         self._kept: ref[LentTools] | None = None
 
     def executor(self, state: SessionState, *, reachable: bool) -> LentTools:
@@ -53,7 +54,7 @@ class Lending:
         lent = self._lent()
         if lent is None:
             lent = LentTools(
-                self._shared.planner.ledger.series("_unknown", "_unknown"),
+                self._shared.planner.services.unknown,
                 None if state.registered else self._shared.neighbours.default_tools(state.tenant),
             )
             self._kept = ref(lent)
@@ -91,4 +92,6 @@ class Lending:
         kept = known.get(definition.name)
         if kept is not None and kept.definition is definition:
             return kept
-        return self._shared.planner.tool(definition, self._target, self._switch, self._brake)
+        planner = self._shared.planner
+        counters = planner.services.accounting.counters(SOURCE, SOURCE)
+        return planner.tool(definition, PlanSource(self._target, self._switch, counters, self._abandoned))

@@ -1,4 +1,4 @@
-"""How long a session lives: its time to live after the plugin's last sign, across processes and restarts."""
+"""When a session expires: its TTL after the plugin's last sign, and the plugin's presence within its grace time."""
 
 from __future__ import annotations
 

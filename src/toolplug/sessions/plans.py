@@ -1,106 +1,33 @@
-"""The plans of session tools: what stands around a call that goes to an application elsewhere."""
+"""The plans of session tools: calls that go to an application elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import (
-    Approval,
-    Artifacts,
-    Brake,
-    Carrier,
-    Gate,
-    Plan,
-    Replay,
-    Setting,
-    Switch,
-    Target,
-    Tool,
-)
-from toolplug.execution.accounting import Ledger
-from toolplug.execution.policies import CurrentHooks, Hooks, Policy, PolicyGate
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits, effective
+from toolplug.catalog.plan import Tool
+from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
+from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.sessions.session_tool import KIND, SOURCE
 
 DEADLINE_S = 30.0
 LONGEST_S = 300.0
 """How long a request may wait for its answer: where its caller says nothing, and at most (CONTRACT.md section 6)."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPolicy:
-    """What holds for every session tool; `origin` is the line that says so. Asking needs approvals."""
-
-    policy: Policy = "allow"
-    origin: str = DEFAULT_ORIGIN
-
-
-ALLOWED = SessionPolicy()
-
-
-def _default_origin(_knob: str) -> str:
-    return DEFAULT_ORIGIN
+ALLOWED = ToolPolicy()
 
 
 class Planner:
-    """Makes the tools of sessions out of their definitions.
+    """Makes the tools of sessions out of their definitions, under the policy that holds for all of them.
 
-    Where it `hides` them, no session lists any. `limits` are the host's for every tool, `limits_origin` the line of
-    each of its knobs; `hooks` gives the host-wide ones as they are at a call.
+    Where it `hides` them, no session lists any.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        carrier: Carrier,
-        *,
-        replay: Replay | None = None,
-        approvals: Approval | None = None,
-        artifacts: Artifacts | None = None,
-        hooks: Hooks = tuple,
-        limits: Limits = NO_LIMITS,
-        limits_origin: Callable[[str], str] = _default_origin,
-        policy: SessionPolicy = ALLOWED,
-    ) -> None:
-        self.ledger: Ledger = ledger
+    def __init__(self, services: CallServices, policy: ToolPolicy = ALLOWED) -> None:
+        self.services: CallServices = services
         self.hides: bool = policy.policy == "disable"
-        self._carrier = carrier
-        self._replay = replay
-        self._approval = approvals if policy.policy == "ask" else None
-        self._artifacts = artifacts
-        self._observers = (CurrentHooks(hooks),)
-        self._gates: tuple[Gate, ...] = (PolicyGate(policy.origin),) if policy.policy == "deny" else ()
-        self._policy = Setting("policy", policy.policy, policy.origin)
-        layers = (Layer((), limits, limits_origin), Layer((KIND, SOURCE), NO_LIMITS, _default_origin))
-        self._once, self._repeatable = (
-            effective(layers, ledger, wished_timeout_s=DEADLINE_S, blocking=False, repeatable=repeatable)
-            for repeatable in (False, True)
-        )
+        self._policy = policy
+        self._builder = PlanBuilder(services, LimitLevel((KIND, SOURCE)))
 
-    def tool(self, definition: ToolDefinition, target: Target, switch: Switch, brake: Brake) -> Tool:
-        """The tool of one session whose relay is the target."""
-        hints = definition.hints
-        held = self._repeatable if hints.read_only or hints.idempotent else self._once
-        plan = Plan(
-            ref=definition.ref,
-            target=target,
-            schema=definition.parameters,
-            switch=switch,
-            series=self.ledger.series(SOURCE, SOURCE),
-            brake=brake,
-            carrier=self._carrier,
-            timeout_s=held.timeout_s,
-            longest_s=max(LONGEST_S, held.timeout_s),
-            max_result_bytes=held.max_result_bytes,
-            gates=self._gates,
-            limiters=held.limiters,
-            retry=held.retry,
-            approval=self._approval,
-            replay=self._replay,
-            artifacts=self._artifacts if held.artifacts else None,
-            observers=self._observers,
-            settings=(self._policy, *held.settings),
-        )
+    def tool(self, definition: ToolDefinition, source: PlanSource) -> Tool:
+        """The tool of one session, whose relay is the target of the source."""
+        plan = self._builder.build(definition, source, self._policy, author_timeout_s=DEADLINE_S, longest_s=LONGEST_S)
         return Tool(definition, plan)

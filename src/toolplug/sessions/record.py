@@ -1,4 +1,4 @@
-"""What is kept of a session, and how it stands in the store."""
+"""The stored record of a session, session codes and plugin tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sessions of one host: created, found, loaded again after a restart, ended."""
+"""The sessions of one host: created, found, loaded again after a restart, ended, and their metrics."""
 
 from __future__ import annotations
 

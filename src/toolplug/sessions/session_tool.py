@@ -1,4 +1,4 @@
-"""One tool of a session: checked, cleaned, and kept once however many sessions have it."""
+"""The tools of a session: checked definitions, the set of them as a value, capabilities and what tools require."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sessions of one host share."""
+"""Services, limits and counters that the sessions of one host share, and their background work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from toolplug.errors import StoreError
-from toolplug.execution.accounting import CallSeries
+from toolplug.execution.accounting import CallCounters
 from toolplug.execution.live import LiveCatalog, ToolExecutor
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.session_tool import ToolPool
@@ -104,7 +104,7 @@ class SessionCounters:
     changes: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     events: Counter[str] = field(default_factory=Counter[str])
     resyncs: Counter[str] = field(default_factory=Counter[str])
-    relayed: CallSeries = field(default_factory=lambda: CallSeries("_session", "relay"))
+    relayed: CallCounters = field(default_factory=lambda: CallCounters("_session", "relay"))
 
 
 _KEPT_EXECUTORS = 1_000

@@ -1,4 +1,4 @@
-"""One session's log, followed once and told to every reader.
+"""A session's event stream: the log is followed once and fanned out to readers, each with a bounded queue.
 
 The log is read from the store, so that every reader hears each event once and in order, whichever process wrote it.
 """

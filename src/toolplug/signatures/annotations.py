@@ -1,4 +1,4 @@
-"""What names mean in the annotations of a function or method: where it or its class is made, and in its module.
+"""Resolving annotations in the scope where a function or its class is made, and functions as attributes of a class.
 
 names of the class body, then of the classes and the function around it, then of the module, then built-in ones
 """

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from toolplug.config.masking import masked
-from toolplug.config.problems import own_text
+from toolplug.config.wording import own_text
 from toolplug.errors import InvalidArguments
 
 Arguments = Mapping[str, object]

@@ -1,4 +1,4 @@
-"""The parameters of a method as a pydantic model and as the JSON Schema that a model API reads."""
+"""The parameters of a function as a pydantic model and as a terse JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a signature says: the schema of the arguments, how they are converted, which parameter gets the context."""
+"""Reading a function's signature: schema of its arguments, their conversion, docstring, and the context parameter."""
 
 from __future__ import annotations
 

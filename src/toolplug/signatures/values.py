@@ -1,4 +1,4 @@
-"""Arguments on their way in, results on their way out: what is JSON and what is not."""
+"""JSON values on their way in and out: what is JSON, and what is not."""
 
 from __future__ import annotations
 

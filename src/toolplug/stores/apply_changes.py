@@ -1,4 +1,4 @@
-"""What a batch of changes does to the records that it names: the one place where revisions and positions are given.
+"""Changes of records, and what a batch of them does: the one place where revisions and positions are assigned.
 
 Pure, so that every store decides alike: a store reads the heads, settles, and writes the settlement in one transaction.
 """

@@ -1,4 +1,4 @@
-"""The SQLite file: made, checked and opened. Synchronous, for the thread that will own the connection.
+"""The SQLite file: created, checked and opened on a thread of its own, and what its errors mean.
 
 A file that this toolplug cannot keep is found through connections that cannot write, so that it stays as it is.
 """

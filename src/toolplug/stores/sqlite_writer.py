@@ -1,4 +1,4 @@
-"""Group commit: the changes that wait while one transaction is written share the next."""
+"""Group commit for SQLite: changes that wait while one transaction is written share the next."""
 
 from __future__ import annotations
 

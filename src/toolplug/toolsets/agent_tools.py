@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
-from toolplug.toolsets.declared import Around, limited
+from toolplug.execution.plans import CallServices, limited
 from toolplug.toolsets.registered import Allowlists, Toolsets
 from toolplug.toolsets.session_toolset import LonePart, OnDemandPart, SessionPart
 from toolplug.toolsets.toolset import OnDemand, PerSession, Shared, Toolset
@@ -42,8 +42,8 @@ class AgentTools:
     have the same catalog. `some_wait`: is there any toolset that lists nothing before its factory has run.
     """
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, services: CallServices) -> None:
+        self._services = services
         self._toolsets = Toolsets()
         self._allowlists = Allowlists()
         self._shared: dict[Toolset, LiveCatalog] = {}
@@ -87,7 +87,7 @@ class AgentTools:
                 toolset.used()
         joint = joints.get(choice)
         if joint is None:
-            joint = joints[choice] = Joint(self._around.unknown, *self._parts(choice, session))
+            joint = joints[choice] = Joint(self._services.unknown, *self._parts(choice, session))
         return joint
 
     def part(self, toolset: Toolset, session: Hashable = None) -> LiveCatalog:
@@ -169,7 +169,7 @@ class AgentTools:
         if joint is None:
             if len(self._together) >= _MOST_TOGETHER:
                 self._together = {}
-            joint = self._together[parts] = Joint(self._around.unknown, *parts).view(_flat)
+            joint = self._together[parts] = Joint(self._services.unknown, *parts).view(_flat)
         return joint
 
     def _shared_part(self, toolset: Toolset, executor: ToolExecutor) -> LiveCatalog:
@@ -179,17 +179,17 @@ class AgentTools:
         return part
 
     def _under_prefix(self, toolset: Toolset, executor: ToolExecutor) -> LiveCatalog:
-        return Joint(self._around.unknown, executor).view(lambda catalog: self._of_toolset(catalog, toolset))
+        return Joint(self._services.unknown, executor).view(lambda catalog: self._of_toolset(catalog, toolset))
 
     def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
         if toolset.limits is not None:
-            catalog = limited(catalog, toolset.limits, self._around.ledger, self._around.artifacts)
+            catalog = limited(catalog, toolset.limits, self._services)
         return catalog.prefixed(toolset.prefix)
 
     def _lone_part(self, toolset: Toolset, source: PerSession) -> LiveCatalog:
         part = self._lone.get(toolset)
         if part is None:
-            part = self._lone[toolset] = LonePart(toolset, source, self._around)
+            part = self._lone[toolset] = LonePart(toolset, source, self._services)
         return part.live
 
     def _session_part(
@@ -199,9 +199,9 @@ class AgentTools:
         part = parts.get(toolset)
         if part is None:
             if isinstance(source, OnDemand):
-                part = OnDemandPart(toolset, source, self._around, self._of_toolset)
+                part = OnDemandPart(toolset, source, self._services, self._of_toolset)
             else:
-                part = SessionPart(toolset, source, self._around)
+                part = SessionPart(toolset, source, self._services)
             parts[toolset] = part
         return part
 

@@ -1,4 +1,4 @@
-"""Every toolset that is registered, and by whom: the configuration, the host's code, or a tenant over HTTP."""
+"""Registered toolsets and the allowlists of agents, by origin: configuration, code, or a tenant over HTTP."""
 
 from __future__ import annotations
 

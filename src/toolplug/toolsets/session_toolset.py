@@ -1,4 +1,4 @@
-"""One session's share of a toolset whose factory runs once for each session."""
+"""Toolsets with an executor for each session, for each call, or on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
-from toolplug.toolsets.declared import Around, declared
+from toolplug.execution.plans import CallServices
+from toolplug.toolsets.declared import declared
 from toolplug.toolsets.opened import NotOpened, Opened
 from toolplug.toolsets.toolset import OnDemand, PerSession, Toolset
 
@@ -20,11 +21,11 @@ class OnDemandPart:
     """Lists what the session's own executor lists; `live` is that under the toolset's prefix, by `reshape`."""
 
     def __init__(
-        self, toolset: Toolset, source: OnDemand, around: Around, reshape: Callable[[Catalog, Toolset], Catalog]
+        self, toolset: Toolset, source: OnDemand, services: CallServices, reshape: Callable[[Catalog, Toolset], Catalog]
     ) -> None:
         self._name = toolset.id
         self._executor = source.make()
-        self._joint = Joint(around.unknown, self._executor)
+        self._joint = Joint(services.unknown, self._executor)
         self.live: LiveCatalog = self._joint.view(lambda catalog: reshape(catalog, toolset))
 
     async def aclose(self) -> None:
@@ -42,14 +43,14 @@ class LonePart:
     Without declared tools it lists nothing. `live` is the toolset under its prefix.
     """
 
-    def __init__(self, toolset: Toolset, source: PerSession, around: Around) -> None:
+    def __init__(self, toolset: Toolset, source: PerSession, services: CallServices) -> None:
         self._toolset = toolset
         self._source = source
         self._switch = SourceSwitch()
         listed = EMPTY_CATALOG.prefixed(toolset.prefix)
         if source.tools is not None:
-            listed = declared(toolset, source.tools, around, self._switch, self._opened_once)
-        self.live: LiveCatalog = LiveCatalog(around.unknown, listed)
+            listed = declared(toolset, source.tools, services, self._switch, self._opened_once)
+        self.live: LiveCatalog = LiveCatalog(services.unknown, listed)
 
     def retire(self) -> None:
         """Take no more calls; those that run go on."""
@@ -70,17 +71,17 @@ class SessionPart:
     `live` is the toolset under its prefix. A factory that fails is not run again for this session.
     """
 
-    def __init__(self, toolset: Toolset, source: PerSession, around: Around) -> None:
+    def __init__(self, toolset: Toolset, source: PerSession, services: CallServices) -> None:
         self._opened = Opened(toolset.id, source.factory)
         self._switch = SourceSwitch()
-        self._joint = Joint(around.unknown)
+        self._joint = Joint(services.unknown)
         self.waits: bool = source.tools is None
         if source.tools is None:
-            self._declared = LiveCatalog(around.unknown)
+            self._declared = LiveCatalog(services.unknown)
             self.live: LiveCatalog = self._joint.view(lambda catalog: catalog.prefixed(toolset.prefix))
         else:
-            tools = declared(toolset, source.tools, around, self._switch, self._kept_open)
-            self.live = self._declared = LiveCatalog(around.unknown, tools)
+            tools = declared(toolset, source.tools, services, self._switch, self._kept_open)
+            self.live = self._declared = LiveCatalog(services.unknown, tools)
 
     async def open(self) -> None:
         """Run the factory of a toolset that declares no tools, so that they are listed; does nothing where it fails."""

@@ -12,7 +12,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.resolved_limits import Layer
+from toolplug.execution.resolved_limits import LimitLevel
 
 TOOLSET_ID = r"^[a-z][a-z0-9_-]{0,63}$"
 
@@ -80,7 +80,7 @@ class Toolset:
     id: str
     prefix: str
     source: Source
-    limits: Layer | None = None
+    limits: LimitLevel | None = None
     used: Callable[[], None] = _nothing
     shown: str = FROM_CODE
     origin: str = FROM_CODE

@@ -12,7 +12,7 @@ from tests.mcp.client import hostile
 
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import Connect, ServerConnection
-from toolplug.mcp.sdk.connecting import connector
+from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server import Command
 
 Opened = Callable[..., AbstractAsyncContextManager[ServerConnection]]

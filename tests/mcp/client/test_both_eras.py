@@ -15,7 +15,7 @@ from tests.mcp.client.conftest import nobody
 from toolplug.mcp.connection import Answer, Connect, ServerConnection
 from toolplug.mcp.server import Command, Endpoint
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 SOON_S = 20.0
 ERAS = ["2025-11-25", "2026-07-28"]

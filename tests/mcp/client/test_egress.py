@@ -12,10 +12,10 @@ from tests.mcp.client.serving import serving
 
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import ConnectionFailed
-from toolplug.mcp.sdk.connecting import connector
+from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server import Endpoint
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 
 class Names:

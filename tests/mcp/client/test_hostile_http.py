@@ -15,7 +15,7 @@ from tests.mcp.client.serving import dying, serving
 from toolplug.mcp.connection import Answer, BadAnswer, Connect, ConnectionFailed, ServerRefused
 from toolplug.mcp.server import Endpoint
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 SOON_S = 20.0
 

@@ -14,7 +14,7 @@ from tests.mcp.client.hostile import FRAME
 from toolplug.catalog.text import counted
 from toolplug.mcp.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 SOON_S = 20.0
 """For a machine under load; what is shown is that a thing happens at all."""

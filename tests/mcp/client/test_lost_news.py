@@ -12,7 +12,7 @@ from tests.mcp.client.serving import serving
 from toolplug.mcp.connection import Connect
 from toolplug.mcp.server import Endpoint
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 SOON_S = 30.0
 ERAS = ("2025-11-25", "2026-07-28")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from toolplug.mcp.sdk.event_filter import Patience
+from toolplug.mcp.sdk.fault_isolation import Patience
 
 pytestmark = pytest.mark.anyio
 

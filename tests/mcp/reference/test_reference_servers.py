@@ -15,6 +15,7 @@ from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, open_ho
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.mcp,
     pytest.mark.timeout(400),  # the first run on a machine fetches them
     pytest.mark.requirement("I5-5-reference-servers"),
 ]

@@ -12,18 +12,17 @@ from typing import Self
 from toolplug import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.call import Report
 from toolplug.discovery.listing import ListReader
-from toolplug.discovery.record import DiscoveryRecord, ServerName
-from toolplug.discovery.server_state import NOTHING
-from toolplug.execution.accounting import Ledger
+from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Layer, Limits
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
+from toolplug.execution.task_runner import TaskRunner
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange
 from toolplug.mcp.server import Command, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.memory import MemoryStore
-from toolplug.toolsets.declared import Around
 
 ME = Principal(subject="me", scopes=frozenset({"tools:call"}))
 TIME = Server(name=ServerName("time"), transport=Command(command="time"))
@@ -137,17 +136,16 @@ class Desk:
     async def __aenter__(self) -> Self:
         self.script = ScriptedServer()
         self.connect: Connect = self.script.connect
-        self.store, self.ledger, self.lanes = MemoryStore(), Ledger(), Lanes()
+        self.store, self.accounting, self.runner = MemoryStore(), CallAccounting(), TaskRunner()
         self.life = AsyncExitStack()
         await self.life.enter_async_context(self.store)
-        await self.lanes.open()
-        self.life.push_async_callback(self.lanes.aclose)
+        await self.runner.open()
+        self.life.push_async_callback(self.runner.aclose)
         self.approvals = Approvals(self.store)
-        self.around = Around(
-            unknown=self.ledger.series("_unknown", "_unknown"),
-            ledger=self.ledger,
-            carrier=self.lanes,
-            limits=lambda: Layer((), self.limits, lambda knob: DEFAULT_ORIGIN),
+        self.services = CallServices(
+            accounting=self.accounting,
+            runner=self.runner,
+            limits=lambda: LimitLevel((), self.limits),
             approvals=self.approvals,
         )
         self.changes = 0
@@ -165,7 +163,7 @@ class Desk:
         """The server's tools, shown a record of these definitions; closed with the desk."""
         tools = ServerTools(
             server,
-            self.around,
+            self.services,
             self.connect,
             on_change=self._changed,
             first=self.first.append,

@@ -182,14 +182,17 @@ async def test_a_deadline_cancels_the_request(desk: Desk) -> None:
 async def test_calls_are_counted_under_the_server(desk: Desk) -> None:
     tools = await desk.tools()
     await run(tools.live)
-    series = desk.ledger.series("mcp:time", "now")
-    assert (series.ended, series.in_flight) == ({"success": 1}, 0)
+    counters = desk.accounting.counters("mcp:time", "now")
+    assert (counters.ended, counters.in_flight) == ({"success": 1}, 0)
 
 
 async def test_a_server_that_calls_its_tools_otherwise_all_the_time_gets_no_metrics_without_end(desk: Desk) -> None:
     tools = await desk.tools(TIME, *[tool(f"tool_{n}") for n in range(MAX_LABELS)])
     tools.show(await record(tool("one_more"), tool("another")))
-    assert len([series for series in desk.ledger.every_series() if series.provider == "mcp:time"]) == MAX_LABELS + 1
+    assert (
+        len([counters for counters in desk.accounting.all_counters() if counters.provider == "mcp:time"])
+        == MAX_LABELS + 1
+    )
     await run(tools.live, "one_more")
     await run(tools.live, "another")
-    assert desk.ledger.series("mcp:time", OTHER).ended == {"success": 2}
+    assert desk.accounting.counters("mcp:time", OTHER).ended == {"success": 2}

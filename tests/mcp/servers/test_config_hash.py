@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolplug.discovery.record import ServerName
-from toolplug.execution.policies import ToolRule
+from toolplug.execution.plans import ToolRule
 from toolplug.execution.resolved_limits import Limits
 from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Server, config_hash
 

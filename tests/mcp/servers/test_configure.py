@@ -10,7 +10,7 @@ from tests.mcp.servers.scripted import ME, TIME, Desk, record, run, settled, too
 
 from toolplug import CallContext, ToolCall
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.execution.policies import ToolRule
+from toolplug.execution.plans import ToolRule
 from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.run import run as run_plan
 from toolplug.mcp.server import Command

@@ -10,11 +10,10 @@ from tests.mcp.servers.scripted import ME, TIME, Desk, record, run, settled, too
 
 from toolplug import Principal
 from toolplug.discovery.record import ServerName
-from toolplug.execution.policies import ToolRule
-from toolplug.execution.resolved_limits import Layer, Limits
+from toolplug.execution.plans import ToolRule, limited
+from toolplug.execution.resolved_limits import LimitLevel, Limits
 from toolplug.mcp.server import Server
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.toolsets.declared import limited
 
 pytestmark = pytest.mark.anyio
 
@@ -54,8 +53,8 @@ async def test_a_server_that_asks_needs_a_ticket_for_each_call(desk: Desk) -> No
 
 
 async def test_a_server_that_asks_is_not_run_where_nobody_can_be_asked(desk: Desk) -> None:
-    around = replace(desk.around, approvals=None)
-    tools = ServerTools(ruled("ask"), around, desk.script.connect, on_change=lambda: None, first=lambda listed: None)
+    services = replace(desk.services, approvals=None)
+    tools = ServerTools(ruled("ask"), services, desk.script.connect, on_change=lambda: None, first=lambda listed: None)
     with pytest.raises(ValueError, match="there is nobody to ask"):
         tools.show(await record(tool()))
     await tools.aclose()
@@ -82,7 +81,7 @@ async def test_a_tenants_own_server_is_nobody_elses_through_any_of_its_executors
 async def test_the_name_of_a_tenants_server_stands_in_no_metric(desk: Desk) -> None:
     tools = await desk.tools(replace(TIME, name=ServerName("secret", "t1")))
     await run(tools.live, principal=Principal(tenant="t1"))
-    counted = [(series.provider, series.tool_name) for series in desk.ledger.every_series() if series.ended]
+    counted = [(counters.provider, counters.tool_name) for counters in desk.accounting.all_counters() if counters.ended]
     assert counted == [("mcp:_added", "_added")]
 
 
@@ -115,9 +114,9 @@ async def test_limits_of_the_host_the_server_and_the_tool_must_all_admit(desk: D
 
 async def test_the_limits_of_a_toolset_come_between_those_of_server_and_tool(desk: Desk) -> None:
     tools = await desk.tools(ruled(now={"limits": {"timeout": "5s"}}), tool("now"), tool("then"))
-    layer = Layer(("toolset", "clock"), Limits.model_validate({"timeout": "6s"}), lambda knob: "here")
-    around = limited(tools.live.catalog, layer, desk.ledger, None)
-    assert [tool.plan.timeout_s for tool in around.values()] == [5, 6]
+    level = LimitLevel(("toolset", "clock"), Limits.model_validate({"timeout": "6s"}), lambda knob: "here")
+    catalog = limited(tools.live.catalog, level, desk.services)
+    assert [tool.plan.timeout_s for tool in catalog.values()] == [5, 6]
 
 
 async def test_only_tools_that_may_be_repeated_are_tried_again(desk: Desk) -> None:
@@ -137,7 +136,7 @@ async def test_a_rule_for_a_tool_that_the_server_does_not_have_can_be_found(desk
 
 async def test_nothing_is_said_of_rules_before_the_server_has_listed_anything(desk: Desk) -> None:
     tools = ServerTools(
-        ruled(now={}), desk.around, desk.script.connect, on_change=lambda: None, first=lambda listed: None
+        ruled(now={}), desk.services, desk.script.connect, on_change=lambda: None, first=lambda listed: None
     )
     assert tools.unmatched_rules == ()
     assert list(tools.live.catalog) == []

@@ -16,11 +16,11 @@ from tests.mcp.servers import sdk_server
 from tests.mcp.servers.scripted import TIME, Desk, record, run
 
 from toolplug.execution.egress import Egress
-from toolplug.mcp.sdk.connecting import connector
+from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server import Command, Endpoint, Transport
 from toolplug.mcp.server_tools import ServerTools
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
 COMMAND = Command(command=sys.executable, args=(str(sdk_server.__file__), "stdio"))
 """Starts a server of its own for each connection."""

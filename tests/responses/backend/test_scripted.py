@@ -13,7 +13,7 @@ from tests.responses.backend.script import Call, CutOff, Ended, Garbled, Gate, H
 from tests.responses.backend.scripted import ScriptedBackend
 from tests.responses.serving import serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I6-5-scripted")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I6-5-scripted")]
 
 ASK = {"model": "any", "messages": [{"role": "user", "content": "Hello"}]}
 

@@ -14,120 +14,23 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from toolplug.config.masking import looks_secret, named_arguments, password_in
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import own_text, right_shape
+from toolplug.config.wording import own_text, right_shape
 from toolplug.config.yaml_tree import Value, shown_path
 from toolplug.errors import ConfigError, Problem
 
+SERVERS = "mcpServers"
 MAX_ID = 64
 
-_OTHER = re.compile(r"[^a-z0-9_]+")
-_INSTEAD = "server"
-
-
-def legal_ids(names: Iterable[str]) -> Mapping[str, str]:
-    """An id for each name: the name itself where it is one, and no id twice."""
-    found: dict[str, str] = {}
-    taken: set[str] = set()
-    for name in names:
-        wanted = _legal(name)
-        made, number = wanted, 1
-        while made in taken:
-            number += 1
-            ending = f"-{number}"
-            made = wanted[: MAX_ID - len(ending)] + ending
-        taken.add(made)
-        found[name] = made
-    return found
-
-
-def _legal(name: str) -> str:
-    plain = _OTHER.sub("-", name.lower()).strip("-_")
-    if not plain:
-        return _INSTEAD
-    return (plain if plain[0].isalpha() else f"{_INSTEAD}-{plain}")[:MAX_ID]
-
-
-_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_REFERENCE = re.compile(rf"\$\{{{_NAME}(?::-[^}}]*)?\}}")
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _FOREIGN = re.compile(r"\$\{(?P<kind>env|input):(?P<name>[^}]+)\}")
-"""How editors write a variable of the environment, and what they ask the user for."""
+"""How editors write a variable of the environment, and a value that they ask the user for."""
 _SCHEME = re.compile(r"(?P<scheme>Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
-_SHAPES = re.compile(r"(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}.*")
-"""How the keys of well-known services begin."""
-_ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
-
-
-class Variables:
-    """The environment variables that the imported servers need. No value of one is ever written or shown."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._uses: dict[str, str] = {}
-
-    @property
-    def uses(self) -> Mapping[str, str]:
-        """What each is for, by name: those whose value stood in the file, or was asked for."""
-        return self._uses
-
-    def referring(self, server: str, kind: str, name: str, value: str) -> str:
-        """The value as it goes into the configuration: with a reference in place of what looks like a secret.
-
-        `kind` is where it stands (`env`, `header` …), `name` its own name there.
-        """
-        for found in _FOREIGN.finditer(value):
-            if found["kind"] == "input":
-                variable = _variable(found["name"])
-                self._values.setdefault(variable, found[0])
-                self._uses.setdefault(variable, f"{kind} {name} of {server}")
-        text = _own_references(value)
-        if _REFERENCE.search(text):
-            return _escaped(text)
-        if not text or not (looks_secret((name,)) or _SHAPES.fullmatch(text)):
-            return _escaped(text)
-        scheme = _SCHEME.fullmatch(text)
-        secret = scheme["secret"] if scheme else text
-        variable = self._named(server, kind, name, secret)
-        self._uses.setdefault(variable, f"{kind} {name} of {server}")
-        return f"{scheme['scheme']} ${{{variable}}}" if scheme else f"${{{variable}}}"
-
-    def plain(self, text: str) -> str:
-        """A text that is no secret, as it goes into the configuration."""
-        return _escaped(_own_references(text))
-
-    def _named(self, server: str, kind: str, name: str, secret: str) -> str:
-        """The variable's own name under `env`; with the server's before it elsewhere, and where two would meet."""
-        wanted = _variable(name) if kind == "env" else _variable(f"{server}_{name}")
-        number = 1
-        while self._values.setdefault(wanted, secret) != secret:
-            wanted = _variable(f"{server}_{name}" if number == 1 else f"{server}_{name}_{number}")
-            number += 1
-        return wanted
-
-
-def _own_references(text: str) -> str:
-    return _FOREIGN.sub(lambda found: f"${{{_variable(found['name'])}}}", text)
-
-
-def _variable(text: str) -> str:
-    name = _ILLEGAL.sub("_", text).strip("_").upper()
-    return name if name and not name[0].isdigit() else f"_{name}"
-
-
-def _escaped(text: str) -> str:
-    """Every `${` that begins no reference as the configuration writes it literally."""
-    parts: list[str] = []
-    end = 0
-    for found in _REFERENCE.finditer(text):
-        parts += [text[end : found.start()].replace("${", "$${"), found[0]]
-        end = found.end()
-    return "".join([*parts, text[end:].replace("${", "$${")])
-
-
-SERVERS = "mcpServers"
+_KEY = re.compile(r"(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}.*")
+"""The keys of well-known services, by their first characters."""
 
 
 def _text_of_scalar(value: object) -> object:
-    """Numbers and truth values as those clients hand them to a process."""
+    """Convert numbers and booleans as those clients do for a process."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
@@ -137,7 +40,7 @@ _Text = Annotated[str, BeforeValidator(_text_of_scalar)]
 
 
 class ClaudeServer(BaseModel):
-    """One server of the file. What other programs keep beside these keys is ignored, and told."""
+    """One server of the file. Keys of other programs are ignored, and reported."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -152,27 +55,26 @@ class ClaudeServer(BaseModel):
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The keys that mean nothing here."""
+        """The keys without a meaning here."""
         return tuple(self.model_extra or ())
 
 
 class Reading(NamedTuple):
-    """The servers that can be had, by the file's own names, and what is wrong with the others."""
+    """The valid servers by their names in the file, and the problems of the others."""
 
     servers: Mapping[str, ClaudeServer]
     problems: tuple[Problem, ...]
 
 
 def read_claude_file(file: Path) -> Reading:
-    """Read the file. Raises `ConfigError` where it is no such file, and `OSError`."""
-    entries = _entries(file)
+    """Read the file. Raises `OSError`, and `ConfigError` for a file of another kind."""
     servers: dict[str, ClaudeServer] = {}
     problems: list[Problem] = []
-    for name, value in entries.items():
+    for name, value in _entries(file).items():
         try:
             server = ClaudeServer.model_validate(value)
         except ValidationError as error:
-            problems.extend(_wrong(error, str(file), name))
+            problems.extend(_problems(error, str(file), name))
             continue
         if (server.command is None) == (server.url is None):
             both = "has both 'command' and 'url'; keep one" if server.url else "has neither 'command' nor 'url'"
@@ -200,7 +102,7 @@ def _entries(file: Path) -> Mapping[str, object]:
     return cast("dict[str, object]", found)  # as above
 
 
-def _wrong(error: ValidationError, file: str, name: str) -> Iterator[Problem]:
+def _problems(error: ValidationError, file: str, name: str) -> Iterator[Problem]:
     for item in error.errors(include_url=False, include_input=False):
         shape = right_shape(item)
         yield _problem(file, (name, *item["loc"]), own_text(item) if shape is None else f"should be {shape}")
@@ -210,11 +112,30 @@ def _problem(file: str, path: tuple[str | int, ...], message: str) -> Problem:
     return Problem(code="invalid_server", message=message, file=file, path=shown_path((SERVERS, *path)))
 
 
-_FORMER = "sse"
+def legal_ids(names: Iterable[str]) -> Mapping[str, str]:
+    """A different id for each name: the name itself where it is a valid id."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        unique = wanted = _legal_id(name)
+        number = 1
+        while unique in taken:
+            number += 1
+            unique = f"{wanted[: MAX_ID - len(str(number)) - 1]}-{number}"
+        taken.add(unique)
+        found[name] = unique
+    return found
+
+
+def _legal_id(name: str) -> str:
+    plain = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")
+    if not plain:
+        return "server"
+    return (plain if plain[0].isalpha() else f"server-{plain}")[:MAX_ID]
 
 
 def server_entry(server: ClaudeServer, name: str, variables: Variables) -> Mapping[str, Value]:
-    """The entry under this id, with its secrets left to the environment."""
+    """The entry of the configuration under this id; its secrets become references to environment variables."""
     entry: dict[str, Value] = {}
     if server.command is not None:
         entry["command"] = variables.referring(name, "command", "", server.command)
@@ -230,10 +151,10 @@ def server_entry(server: ClaudeServer, name: str, variables: Variables) -> Mappi
 
 
 def remarks(server: ClaudeServer) -> Iterator[str]:
-    """What the entry cannot say."""
+    """Notes for the user on what the entry leaves out."""
     if server.ignored:
         yield f"left out: {', '.join(server.ignored)}"
-    if server.type == _FORMER:
+    if server.type == "sse":
         yield "its transport is the former one, sse; Streamable HTTP is spoken here, which is often at another path"
 
 
@@ -248,20 +169,79 @@ def _arguments(args: Sequence[str], server: str, variables: Variables) -> Iterat
 
 
 def _url(url: str, server: str, variables: Variables) -> str:
-    """The URL, where a password, or a parameter of its query, may be a key."""
+    """Replace the secrets of a URL: its password, and parameters of its query."""
     place, mark, query = url.partition("?")
-    shown_place = _address(place, server, variables, kind="url", name="")
+    address = _address(place, server, variables, kind="url", name="")
     pairs = [pair.partition("=") for pair in query.split("&")]
-    shown = [
+    parameters = [
         f"{key}{equals}{variables.referring(server, 'parameter', unquote(key), value)}" for key, equals, value in pairs
     ]
-    return f"{shown_place}{mark}{'&'.join(shown)}"
+    return f"{address}{mark}{'&'.join(parameters)}"
 
 
 def _address(text: str, server: str, variables: Variables, *, kind: str, name: str) -> str:
-    """The text, of which only the password goes where it is an address that has one."""
+    """Replace the password of an address; of any other text the whole, if it looks like a secret."""
     address = password_in(text)
     if address is None:
         return variables.referring(server, kind, name, text)
     password = variables.referring(server, kind, "password", address.password)
     return f"{variables.plain(address.before)}{password}{variables.plain(address.after)}"
+
+
+class Variables:
+    """The environment variables that the imported servers need. Their values are never written or shown."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+        self._uses: dict[str, str] = {}
+
+    @property
+    def uses(self) -> Mapping[str, str]:
+        """The use of each variable by name: of those whose value was in the file, or that the editor asks for."""
+        return self._uses
+
+    def referring(self, server: str, kind: str, name: str, value: str) -> str:
+        """The value for the configuration: a reference to a variable replaces what looks like a secret.
+
+        `kind` is the place of the value (`env`, `header` …), `name` its name there.
+        """
+        for found in _FOREIGN.finditer(value):
+            if found["kind"] == "input":
+                variable = _variable(found["name"])
+                self._values.setdefault(variable, found[0])
+                self._uses.setdefault(variable, f"{kind} {name} of {server}")
+        text = _own_references(value)
+        if not text or _REFERENCE.search(text) or not (looks_secret((name,)) or _KEY.fullmatch(text)):
+            return _escaped(text)
+        scheme = _SCHEME.fullmatch(text)
+        secret = scheme["secret"] if scheme else text
+        variable = self._add(server, kind, name, secret)
+        self._uses.setdefault(variable, f"{kind} {name} of {server}")
+        return f"{scheme['scheme']} ${{{variable}}}" if scheme else f"${{{variable}}}"
+
+    def plain(self, text: str) -> str:
+        """A text without secrets, for the configuration."""
+        return _escaped(_own_references(text))
+
+    def _add(self, server: str, kind: str, name: str, secret: str) -> str:
+        """Name a variable: `name` under `env`; elsewhere, and where the name is taken, with the server before it."""
+        wanted = _variable(name) if kind == "env" else _variable(f"{server}_{name}")
+        number = 1
+        while self._values.setdefault(wanted, secret) != secret:
+            wanted = _variable(f"{server}_{name}" if number == 1 else f"{server}_{name}_{number}")
+            number += 1
+        return wanted
+
+
+def _own_references(text: str) -> str:
+    return _FOREIGN.sub(lambda found: f"${{{_variable(found['name'])}}}", text)
+
+
+def _variable(text: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper()
+    return name if name and not name[0].isdigit() else f"_{name}"
+
+
+def _escaped(text: str) -> str:
+    """Escape each `${` that begins no reference, so that the configuration reads it literally."""
+    return re.sub(rf"({_REFERENCE.pattern})|\$\{{", lambda found: found[1] or "$${", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,20 +17,20 @@ from toolplug.errors import Problem
 from toolplug.host.file.server_entries import SECTION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """The entries to add, the ids that stand there already and stay as they are, and what there is to say.
+    """The entries to add to a configuration, by id.
 
-    `notes` are by id; `variables` say what each environment variable is for whose value stood in the file; `problems`
-    are the servers that cannot be had.
+    `kept`: ids that the configuration has already, which stay as they are. `notes`: for the user, by id. `variables`:
+    the environment variables to set, each with its use. `problems`: of the servers that are not valid.
     """
 
     config: Path
     entries: Mapping[str, Mapping[str, Value]]
-    kept: tuple[str, ...]
-    notes: Mapping[str, tuple[str, ...]]
+    kept: Sequence[str]
+    notes: Mapping[str, Sequence[str]]
     variables: Mapping[str, str]
-    problems: tuple[Problem, ...]
+    problems: Sequence[Problem]
 
     @property
     def text(self) -> str:
@@ -38,53 +38,41 @@ class ImportPlan:
         return section_text(self.entries) if self.entries else ""
 
     def write(self) -> None:
-        """Add the entries to the configuration. Raises `ConfigError` and `OSError`; then it is as it was."""
+        """Add the entries to the configuration. Raises `ConfigError` and `OSError`, and has then changed nothing."""
         if not self.entries:
             return
         file = self.config.resolve()
         data = file.read_bytes()
         changed = with_servers(data, parse_document(data, file=str(self.config)), self.entries)
-        beside = file.with_name(f".{file.name}.new")
+        new = file.with_name(f".{file.name}.new")
         try:
-            beside.write_bytes(changed)
-            beside.chmod(file.stat().st_mode & 0o777)
-            beside.replace(file)
+            new.write_bytes(changed)
+            new.chmod(file.stat().st_mode & 0o777)
+            new.replace(file)
         finally:
-            beside.unlink(missing_ok=True)
+            new.unlink(missing_ok=True)
 
 
 def plan_import(file: Path, config: Path) -> ImportPlan:
-    """Read both files. Raises `ConfigError` where either cannot be read, and `OSError`."""
+    """Read both files. Raises `OSError`, and `ConfigError` where either is not valid."""
     reading = read_claude_file(file)
     section = read_document(config).value.get(SECTION)
-    there = set(section) if isinstance(section, dict) else set[str]()
+    present = set(section) if isinstance(section, dict) else set[str]()
     variables = Variables()
     entries: dict[str, Mapping[str, Value]] = {}
-    notes: dict[str, tuple[str, ...]] = {}
+    notes: dict[str, Sequence[str]] = {}
     ids = legal_ids(reading.servers)
     for name, server in reading.servers.items():
-        made = ids[name]
-        if made not in there:
-            entries[made] = server_entry(server, made, variables)
-            notes[made] = tuple(_notes(name, made, remarks(server)))
-    return ImportPlan(
-        config=config,
-        entries=entries,
-        kept=tuple(made for made in ids.values() if made in there),
-        notes=notes,
-        variables=variables.uses,
-        problems=reading.problems,
-    )
-
-
-def _notes(name: str, made: str, said: Iterator[str]) -> Iterator[str]:
-    if name != made:
-        yield f"called {name!r} in the file"
-    yield from said
+        key = ids[name]
+        if key not in present:
+            entries[key] = server_entry(server, key, variables)
+            notes[key] = [*([f"called {name!r} in the file"] if name != key else ()), *remarks(server)]
+    kept = [key for key in ids.values() if key in present]
+    return ImportPlan(config, entries, kept, notes, variables.uses, reading.problems)
 
 
 def print_import(plan: ImportPlan, *, written: bool) -> None:
-    """Show it to people: on stdout what was done, or the lines that would be added, with the rest on stderr."""
+    """Print it for people: what was done on stdout, or the lines to add on stdout and the rest on stderr."""
     if not written and plan.entries:
         typer.echo(plan.text)
     for line in _lines(plan, "added" if written else "to add"):
@@ -94,13 +82,13 @@ def print_import(plan: ImportPlan, *, written: bool) -> None:
 
 
 def import_fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:
-    """The same as JSON values."""
+    """Convert it to JSON values."""
     return {
         "file": str(plan.config),
         "written": written,
         "servers": plan.entries,
-        "kept": list(plan.kept),
-        "notes": {name: list(notes) for name, notes in plan.notes.items() if notes},
+        "kept": plan.kept,
+        "notes": {name: notes for name, notes in plan.notes.items() if notes},
         "variables": plan.variables,
         "yaml": plan.text,
     }

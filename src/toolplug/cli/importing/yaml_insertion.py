@@ -13,49 +13,17 @@ from toolplug.host.file.server_entries import SECTION
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./+-]*")
 _FORMER_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
-"""Truth values of YAML 1.1."""
+"""Booleans of YAML 1.1."""
 _UNPRINTABLE = re.compile(r"[\x7f-\x84\x86-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-
-
-def block_text(entries: Mapping[str, Mapping[str, Value]], indent: int) -> Iterator[str]:
-    """The lines of these entries, without line ends: a key a line, lists in one line."""
-    outer, middle, inner = (" " * (indent + 2 * level) for level in range(3))
-    for name, entry in entries.items():
-        yield f"{outer}{scalar_text(name)}:"
-        for key, value in entry.items():
-            if isinstance(value, dict):
-                yield f"{middle}{scalar_text(key)}:"
-                yield from (f"{inner}{scalar_text(part)}: {flow_text(item)}" for part, item in value.items())
-            else:
-                yield f"{middle}{scalar_text(key)}: {flow_text(value)}"
-
-
-def flow_text(value: Value | Mapping[str, Value]) -> str:
-    """The value in one line."""
-    if isinstance(value, list):
-        return f"[{', '.join(flow_text(item) for item in value)}]"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{scalar_text(key)}: {flow_text(item)}' for key, item in value.items())}}}"
-    return scalar_text(value)
-
-
-def scalar_text(value: ScalarValue) -> str:
-    """The scalar: text without quotes only where nobody takes it for anything else."""
-    if not isinstance(value, str):
-        return json.dumps(value)
-    if _PLAIN.fullmatch(value) and resolve_scalar(value) == value and value.lower() not in _FORMER_WORDS:
-        return value
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
-
-
 _LINES = re.compile(r"[^\r\n\x85\u2028\u2029]*(?:\r\n|[\r\n\x85\u2028\u2029]|\Z)")
 _STEP = 2
 
 
 def with_servers(data: bytes, document: Document, entries: Mapping[str, Mapping[str, Value]]) -> bytes:
-    """The text of the document with these entries, none of which it has, under `mcp_servers`.
+    """Add entries to `mcp_servers` in the text of the document, which has none of them.
 
-    Raises `ConfigError` where the section is written in a way that only its author can add to.
+    The rest of the text stays as it is, byte for byte. Raises `ConfigError` for a section that cannot be extended so,
+    such as an alias.
     """
     text = decode_source(data, file=document.file)
     mark = "\ufeff" if data.startswith("\ufeff".encode()) else ""
@@ -66,34 +34,34 @@ def with_servers(data: bytes, document: Document, entries: Mapping[str, Mapping[
     added: dict[str, Value] = {name: dict(entry) for name, entry in entries.items()}
     wanted[SECTION] = {**section, **added} if isinstance(section, dict) else added
     if not _reads_as(changed, document.file, wanted):
-        raise ConfigError([_by_hand(document)])
+        raise ConfigError([_problem(document)])
     return changed
 
 
 def section_text(entries: Mapping[str, Mapping[str, Value]]) -> str:
-    """The entries as a section of their own."""
+    """The whole section with these entries only."""
     return "\n".join([f"{SECTION}:", *block_text(entries, _STEP)])
 
 
 def _inserted(lines: list[str], document: Document, entries: Mapping[str, Mapping[str, Value]]) -> str:
     root = document.root
-    there = root.entries.get(SECTION)
-    if there is None:
+    present = root.entries.get(SECTION)
+    if present is None:
         if _is_flow(lines, root.mark):
             return _into_flow(lines, root, {SECTION: {name: dict(entry) for name, entry in entries.items()}})
         return _after(lines, len(lines), [*_blank(lines), *_lines(section_text(entries), root.mark.column - 1)])
-    node = there.node
+    node = present.node
     if isinstance(node, MappingNode) and _is_flow(lines, node.mark):
         return _into_flow(lines, node, {name: dict(entry) for name, entry in entries.items()})
-    indent = there.key_mark.column - 1 + _STEP
+    indent = present.key_mark.column - 1 + _STEP
     if isinstance(node, MappingNode):
         indent = next((entry.key_mark.column - 1 for entry in node.entries.values()), indent)
-    end = _end(lines, document, there.key_mark.line, indent)
+    end = _end(lines, document, present.key_mark.line, indent)
     return _after(lines, end, list(block_text(entries, indent)))
 
 
 def _end(lines: Sequence[str], document: Document, start: int, indent: int) -> int:
-    """After how many lines the section is over: comments that stand as deep as its entries belong to it."""
+    """The number of the section's last line. Comments that are indented as its entries belong to it."""
     later = [entry.key_mark.line for entry in document.root.entries.values() if entry.key_mark.line > start]
     end = min(later) - 1 if later else len(lines)
     while end > start and _is_outside(lines[end - 1], indent):
@@ -107,7 +75,7 @@ def _is_outside(line: str, indent: int) -> bool:
 
 
 def _after(lines: Sequence[str], count: int, new: Sequence[str]) -> str:
-    """The lines with new ones after the first `count`, ended as the others are."""
+    """Insert new lines after the first `count`, with the line ends of the others."""
     ending = "\r\n" if any(line.endswith("\r\n") for line in lines) else "\n"
     before = "".join(lines[:count])
     if before and not before.endswith(("\n", "\r")):
@@ -128,7 +96,7 @@ def _is_flow(lines: Sequence[str], mark: Mark) -> bool:
 
 
 def _into_flow(lines: list[str], node: MappingNode, entries: dict[str, Value]) -> str:
-    """The lines with the entries right after the opening brace of the mapping."""
+    """Insert the entries after the opening brace of the mapping."""
     at, column = node.mark.line - 1, node.mark.column
     inner = flow_text(entries)[1:-1] + (", " if node.entries else "")
     return "".join([*lines[:at], lines[at][:column], inner, lines[at][column:], *lines[at + 1 :]])
@@ -141,7 +109,7 @@ def _reads_as(data: bytes, file: str, wanted: Mapping[str, Value]) -> bool:
         return False
 
 
-def _by_hand(document: Document) -> Problem:
+def _problem(document: Document) -> Problem:
     return document.problem(
         (SECTION,),
         code="cannot_add",
@@ -149,3 +117,37 @@ def _by_hand(document: Document) -> Problem:
         hint="--dry-run prints the lines to add by hand",
         at_key=True,
     )
+
+
+def block_text(entries: Mapping[str, Mapping[str, Value]], indent: int) -> Iterator[str]:
+    """The lines of these entries in block style, without line ends. Lists are in one line."""
+    outer, middle, inner = (" " * (indent + 2 * level) for level in range(3))
+    for name, entry in entries.items():
+        yield f"{outer}{scalar_text(name)}:"
+        for key, value in entry.items():
+            if isinstance(value, dict):
+                yield f"{middle}{scalar_text(key)}:"
+                yield from (f"{inner}{scalar_text(part)}: {flow_text(item)}" for part, item in value.items())
+            else:
+                yield f"{middle}{scalar_text(key)}: {flow_text(value)}"
+
+
+def flow_text(value: Value | Mapping[str, Value]) -> str:
+    """The value in flow style."""
+    if isinstance(value, list):
+        return f"[{', '.join(flow_text(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{scalar_text(key)}: {flow_text(item)}' for key, item in value.items())}}}"
+    return scalar_text(value)
+
+
+def scalar_text(value: ScalarValue) -> str:
+    """The scalar, quoted unless every YAML version reads the plain text as the same string.
+
+    `yaml.safe_dump` gives another text: single quotes, and none for strings that only YAML 1.2 reads as numbers.
+    """
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if _PLAIN.fullmatch(value) and resolve_scalar(value) == value and value.lower() not in _FORMER_WORDS:
+        return value
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))

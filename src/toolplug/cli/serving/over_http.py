@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.serving.reload import Reloading, Watched, changes, provider_packages, replace_process, starts_again
+from toolplug.cli.serving.reload import Reloading, Watched, can_restart, changes, provider_packages, replace_process
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.errors import ConfigError, Problem
 from toolplug.execution.watchdog import Watchdog
@@ -28,114 +28,23 @@ from toolplug.http.request_checks import MAX_HEADER_BYTES, is_loopback
 from toolplug.providers.lifecycle import CLOSE_S
 
 STUCK_S = 2.0
-
-
-class Connection(Protocol):
-    """What is known of a connection."""
-
-    @property
-    def transport(self) -> asyncio.Transport: ...
-
-
-@asynccontextmanager
-async def broken_off(connections: Collection[Connection]) -> AsyncGenerator[None]:
-    """Break off each connection that has something to take and takes nothing for `STUCK_S`, while this is open."""
-    breaking = asyncio.create_task(_break_off(connections), name="toolplug-stuck-connections")
-    try:
-        yield
-    finally:
-        breaking.cancel()
-
-
-async def _break_off(connections: Collection[Connection]) -> None:
-    before: dict[Connection, int] = {}
-    while True:
-        waiting = {connection: connection.transport.get_write_buffer_size() for connection in connections}
-        for connection, size in waiting.items():
-            if 0 < before.get(connection, 0) <= size:
-                connection.transport.abort()
-        before = waiting
-        await asyncio.sleep(STUCK_S)
-
-
-_LOCAL = "localhost"
-
-
-def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:
-    """Raise `ConfigError` where everybody who can reach the address could call every tool."""
-    if has_auth or insecure_no_auth or address == _LOCAL or is_loopback(address):
-        return
-    message = f"{address!r} is reachable from other machines, and the configuration has no auth"
-    hint = "add auth (toolplug keys new makes a key), or say --insecure-no-auth"
-    raise ConfigError([Problem(code="auth_required", message=message, path="auth", hint=hint)])
-
-
-def bound(address: str, port: int) -> socket.socket:
-    """A socket that is bound and does not listen yet. Raises `ConfigError`."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _refused(address, port, error) from None
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(where)
-    except OSError as error:
-        made.close()
-        raise _refused(address, port, error) from None
-    return made
-
-
-def port_of(listening: socket.socket) -> int:
-    """The port of a bound socket."""
-    port: int = listening.getsockname()[1]
-    return port
-
-
-def url_of(listening: socket.socket) -> str:
-    """The address of a bound socket as a URL."""
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _refused(address: str, port: int, error: OSError) -> ConfigError:
-    message = f"cannot listen on {address} port {port}: {error.strerror or error}"
-    hint = "give another --host or --port; --port 0 takes a free one"
-    return ConfigError([Problem(code="cannot_listen", message=message, hint=hint)])
-
-
-THRESHOLDS = (10_000, 20, 50)
-"""For `gc.set_threshold`: what Python allows between two full collections, times about 140.
-
-A full collection looks at everything that is kept, sessions and their tools and streams too, and nothing runs
-meanwhile: 0.1 s with a thousand sessions. Our own objects are freed without it.
-"""
-
-
-@contextmanager
-def rarely_collected() -> Generator[None]:
-    """Never look again at what stands by now, and seldom at what comes."""
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
-
-
+"""A connection that takes none of its pending bytes for this long while the server shuts down is closed."""
 SLACK_S = 2.0
-"""For what stands between the drain of the calls and the end of the process."""
+"""From the drain of the calls to the end of the process."""
 ANSWERS_S = 1
-"""For answers that are on their way when no call needs any time."""
+"""For answers that are being sent when no provider needs time to drain."""
+THRESHOLDS = (10_000, 20, 50)
+"""For `gc.set_threshold`: about 140 times Python's own interval between two full collections.
+
+A full collection visits every object that is alive, sessions, their tools and streams included, and stops the loop
+meanwhile: for 0.1 s with a thousand sessions. Our own objects are freed without it.
+"""
 
 _LOG = logging.getLogger("toolplug.cli.serve")
 
 
 def serve(files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_no_auth: bool) -> int:
-    """Serve until a signal ends it; the exit code. Raises `ConfigError` before anything listens."""
+    """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens."""
     host = open_host(files)
     config = _uvicorn_config(create_app(host, insecure_no_auth=insecure_no_auth))
     service = Service(host, files.file.resolve(), config)
@@ -156,16 +65,16 @@ class Service:
         self._drain_s = 0.0
 
     async def run(self, address: str, port: int, *, watch: bool, insecure_no_auth: bool) -> int:
-        """Start the providers, listen, serve until a signal, drain."""
+        """Start the providers, listen, serve until a signal, drain, and return the exit code."""
         async with AsyncExitStack() as life:
             self._server.take_signals_back = life.enter_context(
                 signals(stop=self._stop, reload=self._reloading.want, within_s=self._longest_end_s)
             )
-            if not await self._started(life):
+            if not await self._start(life):
                 return 0
             has_auth = self._host.settings.auth is not None
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
-            listening = life.enter_context(bound(address, port))
+            listening = life.enter_context(bind(address, port))
             port = port_of(listening)
             self._note_drain()
             life.enter_context(rarely_collected())
@@ -181,8 +90,8 @@ class Service:
             replace_process(port)
         return 0
 
-    async def _started(self, life: AsyncExitStack) -> bool:
-        """Enter the host; False where a signal broke the start off."""
+    async def _start(self, life: AsyncExitStack) -> bool:
+        """Enter the host; False where a signal ended the start."""
         try:
             async with asyncio.timeout(None) as self._starting:
                 await life.enter_async_context(self._host)
@@ -204,7 +113,7 @@ class Service:
             self._host.stop()
 
     def _note_drain(self) -> None:
-        """How long the most patient provider waits for its calls, for whoever ends the service."""
+        """Note the longest drain time of the running providers, for the end of the service."""
         running = self._host.registry.running().values()
         self._drain_s = max((generation.drain_s for generation in running), default=0.0)
 
@@ -212,45 +121,45 @@ class Service:
         return self._drain_s + CLOSE_S + SLACK_S
 
     def _owners(self) -> dict[str, str]:
-        """The provider of each package whose code may be met on the loop."""
+        """The provider of each package, for the watchdog's warnings about a blocked loop."""
         return {package: key for key, package in provider_packages(self._host.registry).items()}
 
     async def _watch(self) -> None:
-        """Follow the file and the code: a changed file is read again, changed code needs a new process."""
+        """Watch the file and the code: reload a changed file, restart the process for changed code."""
         async for changed in changes(self._file, lambda: provider_packages(self._host.registry).values()):
             if changed is Watched.FILE:
                 self._reloading.want()
-            elif await starts_again(self._file):
+            elif await can_restart(self._file):
                 _LOG.info("the code of a provider has changed: starting again")
                 self._restarting = True
                 self._stop()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own, and with the line that says where it listens."""
+    """uvicorn without its own signal handlers; prints the address where it listens."""
 
     take_signals_back: Callable[[], None]
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: a library that a provider loads may take the signals at any time."""
+        """Take the signals back ten times a second: a library that a provider loads may take them at any time."""
         self.take_signals_back()
         return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave the signals to `signals`."""
+        """Install no handlers; `signals` has them."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Listen, then print where."""
         await super().startup(sockets)
         for listening in sockets or ():
             sys.stderr.write(f"toolplug listening on {url_of(listening)}\n")
         sys.stderr.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for the calls that run, not for clients that take no answer."""
-        async with broken_off(self.server_state.connections):
+        """Wait for running calls, but not for clients that do not read their answers."""
+        async with close_stuck(self.server_state.connections):
             await super().shutdown(sockets)
 
 
@@ -264,3 +173,88 @@ def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
         ws="none",
         h11_max_incomplete_event_size=2 * MAX_HEADER_BYTES,
     )
+
+
+def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:
+    """Raise `ConfigError` where anyone on the network could call every tool."""
+    if has_auth or insecure_no_auth or address == "localhost" or is_loopback(address):
+        return
+    message = f"{address!r} is reachable from other machines, and the configuration has no auth"
+    hint = "add auth (toolplug keys new makes a key), or say --insecure-no-auth"
+    raise ConfigError([Problem(code="auth_required", message=message, path="auth", hint=hint)])
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """Bind a socket, which does not listen yet. Raises `ConfigError`."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _bind_error(address, port, error) from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+    except OSError as error:
+        listening.close()
+        raise _bind_error(address, port, error) from None
+    return listening
+
+
+def port_of(listening: socket.socket) -> int:
+    """The port of a bound socket."""
+    port: int = listening.getsockname()[1]
+    return port
+
+
+def url_of(listening: socket.socket) -> str:
+    """The address of a bound socket as a URL."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _bind_error(address: str, port: int, error: OSError) -> ConfigError:
+    message = f"cannot listen on {address} port {port}: {error.strerror or error}"
+    hint = "give another --host or --port; --port 0 takes a free one"
+    return ConfigError([Problem(code="cannot_listen", message=message, hint=hint)])
+
+
+class Connection(Protocol):
+    """A connection of uvicorn."""
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+
+@asynccontextmanager
+async def close_stuck(connections: Collection[Connection]) -> AsyncGenerator[None]:
+    """Close each connection that takes none of its pending bytes for `STUCK_S`, while this context is open."""
+    breaking = asyncio.create_task(_close_stuck(connections), name="toolplug-stuck-connections")
+    try:
+        yield
+    finally:
+        breaking.cancel()
+
+
+async def _close_stuck(connections: Collection[Connection]) -> None:
+    before: dict[Connection, int] = {}
+    while True:
+        waiting = {connection: connection.transport.get_write_buffer_size() for connection in connections}
+        for connection, size in waiting.items():
+            if 0 < before.get(connection, 0) <= size:
+                connection.transport.abort()
+        before = waiting
+        await asyncio.sleep(STUCK_S)
+
+
+@contextmanager
+def rarely_collected() -> Generator[None]:
+    """Exclude the objects that exist now from garbage collection, and collect the others rarely."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

@@ -16,11 +16,11 @@ from toolplug.toolsets.first_use import FirstUse
 
 
 def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
-    """Serve until the client hangs up or a signal ends it; the exit code. Raises `ConfigError`."""
-    return run_to_end(_served(open_host(files, sessions=False), agent))
+    """Serve until the client hangs up or a signal, and return the exit code. Raises `ConfigError`."""
+    return run_to_end(_serve(open_host(files, sessions=False), agent))
 
 
-async def _served(host: Host, agent: str | None) -> int:
+async def _serve(host: Host, agent: str | None) -> int:
     stopped, reloading = asyncio.Event(), Reloading(host)
     with signals(stop=stopped.set, reload=reloading.want, within_s=lambda: LEAVE_S):
         async with entered(host):
@@ -33,7 +33,7 @@ async def _served(host: Host, agent: str | None) -> int:
             if serving in done:
                 serving.result()
     if stopped.is_set():
-        leave_now(0)  # a thread still reads from the client, and nothing but the client can end that
+        leave_now(0)  # a thread still reads from the client, and only the client can end it
     return 0
 
 
@@ -45,7 +45,7 @@ async def _speaker(host: Host) -> Speaker:
 
 
 def _operator(host: Host, agent: str | None) -> Caller:
-    """The only caller there is, and one session of it for toolsets: it is over when the host is left."""
+    """The only caller, with one session for its toolsets, which ends with the host."""
     principal, client = operator(), object()
     executor = host.executor_for(principal, agent=agent, within=client)
     followed = executor.listing if isinstance(executor, FirstUse) else executor
@@ -58,4 +58,4 @@ def _operator(host: Host, agent: str | None) -> Caller:
 
 
 def _nothing() -> None:
-    """Here nothing depends on what was read."""
+    """Nothing here depends on the configuration."""

@@ -24,52 +24,51 @@ from toolplug.providers.registry import FunctionRegistry
 _LOG = logging.getLogger("toolplug.cli.serve")
 
 
-async def starts_again(file: Path) -> bool:
-    """Would a new process get as far as this one; where it would not, its reasons are logged.
+async def can_restart(file: Path) -> bool:
+    """Check the configuration and the code in a child process, so that a typing error does not end the service.
 
-    The code is imported and the configuration checked in a child process, so that a slip of the pen does not end the
-    service that runs.
+    Problems are logged.
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "toolplug.cli.main", "check", "-c", str(file), stdout=PIPE, stderr=STDOUT
     )
     try:
-        said, _ = await child.communicate()
+        output, _ = await child.communicate()
     except asyncio.CancelledError:
         child.kill()
         await child.wait()
         raise
     if child.returncode == 0:
         return True
-    _LOG.error("the changed code was not taken up: %s", said.decode(errors="replace").strip())
+    _LOG.error("the changed code was not taken up: %s", output.decode(errors="replace").strip())
     return False
 
 
 def replace_process(port: int) -> None:
-    """Begin again with the same command line, on the port that was taken; the last `--port` of a line counts."""
+    """Restart with the same command line, on the same port: the last `--port` of a command line counts."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--port", str(port)])
 
 
 LOOK_EVERY_MS = 1_000
-"""How often is looked where no change was reported: what changes before the watcher runs is found all the same."""
+"""How often files are compared without a report: changes before the watcher runs are found too."""
 
 Marks: TypeAlias = dict[Path, tuple[int, int]]
 """The time of change and the size of every file."""
 
 
 class Watched(Enum):
-    """What has changed."""
+    """What a burst of changes affects: the configuration only, or code too."""
 
     FILE = "file"
     CODE = "code"
 
 
 async def changes(file: Path, packages: Callable[[], Iterable[str]]) -> AsyncGenerator[Watched]:
-    """Yield once for every burst of changes; the packages are asked for again after each, since a reload changes them.
+    """Yield once for every burst of changes. `packages` is called again after each, since a reload changes them.
 
-    The folder of the file (an absolute path) is watched, not the file: editors write a new one in its place.
+    Watches the folder of the file (an absolute path), not the file: editors replace it by a new one.
     """
     seen: Marks = {}
     while True:
@@ -110,18 +109,18 @@ def _marks(file: Path, folders: Collection[Path]) -> Marks:
 
 
 class Reloading:
-    """Makes what the configuration says now so, one time after another; a wrong one changes nothing."""
+    """Reloads the configuration, one reload at a time; an invalid one changes nothing."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._wanted = asyncio.Event()
 
     def want(self) -> None:
-        """Have it read again, once for all who want it meanwhile."""
+        """Request a reload; requests before it begins are one."""
         self._wanted.set()
 
     async def run(self, reloaded: Callable[[], None]) -> None:
-        """Read it again whenever that is wanted, until cancelled; each time that it was made so, call `reloaded`."""
+        """Reload at each request until cancelled, and call `reloaded` after each success."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()

@@ -15,7 +15,7 @@ from toolplug.cli.event_loop import leave_now
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 BROKEN_OFF = 1
-"""The exit code after a second signal: what was still running has not ended."""
+"""The exit code after a second signal, which does not wait for running calls."""
 
 _LOG = logging.getLogger("toolplug.cli.serve")
 
@@ -26,10 +26,10 @@ def signals(
 ) -> Generator[Callable[[], None]]:
     """Call `stop` at the first SIGTERM or SIGINT, and `reload` at each SIGHUP, in the loop.
 
-    From the first signal on the process ends within `within_s()` seconds whatever its tools do: a loop that one of them
-    blocks can neither drain nor end itself, so a thread does it then, with exit code 0.
+    The process ends within `within_s()` seconds after the first signal, whatever its tools do: a loop that a tool
+    blocks can neither drain nor end, so a thread then ends the process, with exit code 0.
 
-    Gives what takes the signals back where a provider, or a library that it loads, has taken them.
+    Yields a function that takes the signals back from a provider, or a library that it loads.
     """
     handler = _Handler(asyncio.get_running_loop(), stop, reload, within_s)
     before = {number: signal.signal(number, handler) for number in (*STOPPING, signal.SIGHUP)}
@@ -38,7 +38,7 @@ def signals(
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-        handler.finished()
+        handler.finish()
 
 
 class _Handler:
@@ -70,7 +70,7 @@ class _Handler:
             self._bound(self._within_s())
 
     def _bound(self, within_s: float) -> None:
-        """Have a thread end the process if the loop has not; without one, where there can be no more threads."""
+        """Start a thread that ends the process if the loop has not; without it where no thread can be started."""
         guard = threading.Timer(within_s, _give_up, (within_s,))
         guard.daemon = True
         try:
@@ -81,7 +81,7 @@ class _Handler:
             self._guard = guard
 
     def take_back(self) -> None:
-        """Be asked again at every signal that has got another handler meanwhile."""
+        """Install this handler again where a signal has another one."""
         for number in (*STOPPING, signal.SIGHUP):
             other = signal.getsignal(number)
             if other is not self:
@@ -89,14 +89,14 @@ class _Handler:
                 name = signal.Signals(number).name
                 _LOG.warning("%s was given to %s by a provider or a library of it; it is taken back", name, other)
 
-    def finished(self) -> None:
-        """Everything has ended by itself."""
+    def finish(self) -> None:
+        """Stop the guard thread: everything has ended."""
         if self._guard is not None:
             self._guard.cancel()
 
 
 def _die_of(number: int) -> None:
-    """Do in a process that a provider has forked what the signal does in any other."""
+    """Let the signal have its default effect, in a process that a provider has forked."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 

@@ -1,4 +1,4 @@
-"""From providers.yaml, or a mapping like it, to settings and wanted providers: all problems at once."""
+"""Reading providers.yaml, or a mapping like it, into settings and desired providers; reports all problems at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `providers:` section: which provider each entry means, whether it is on, and what it is configured with."""
+"""The `providers:` section: the provider of each entry, its settings, and installed packages without an entry."""
 
 from __future__ import annotations
 

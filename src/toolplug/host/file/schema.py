@@ -1,4 +1,4 @@
-"""The JSON Schema of providers.yaml, with the settings of the installed provider packages: for editors.
+"""The JSON Schema of providers.yaml for editors, with the settings of the installed provider packages.
 
 Every scalar may also be a text with a `${NAME}` in it, and a secret may stand in a file named by `<key>_file`.
 """

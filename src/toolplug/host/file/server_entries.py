@@ -1,4 +1,4 @@
-"""The `mcp_servers:` sections of the configuration and of the user's own file: a wrong entry costs only itself."""
+"""The `mcp_servers:` sections of the configuration and of the user's own file; a wrong entry costs only itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolplug.config.units import Duration, shape_error
 from toolplug.config.yaml_tree import MappingNode, ScalarNode
 from toolplug.discovery.record import ServerName
 from toolplug.errors import ConfigError, Problem
-from toolplug.execution.policies import Policy, ToolRule
+from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
 from toolplug.host.file.settings import Part, acting, of_one_tool, rule
 from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Server, Transport

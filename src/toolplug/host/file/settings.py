@@ -1,4 +1,4 @@
-"""The shape of providers.yaml, but for what each provider defines itself (CONTRACT.md section 2)."""
+"""The settings of providers.yaml as pydantic models, but for providers and MCP servers (CONTRACT.md section 2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
-from toolplug.execution.policies import Policy, ToolRule
+from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S

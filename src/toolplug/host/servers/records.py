@@ -1,4 +1,4 @@
-"""MCP servers that were added while a host ran, and what was changed of those of the file, as records of the store.
+"""Stored records of MCP servers added over HTTP and of changed ones, and the checks of such requests.
 
 `mcp-server/<hash of tenant and id>`  a server of one tenant, or a change of one of the file, which holds for everybody
 `mcp-server-changes`                  no value, but a log: the keys of records that have changed, for every process
@@ -21,7 +21,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.discovery.record import ServerName
 from toolplug.errors import McpServerRefused, StoreConflict
 from toolplug.execution.egress import Egress
-from toolplug.execution.policies import Policy, ToolRule
+from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import SERVER_RULE, is_header, is_server_id
 from toolplug.host.file.settings import Part, rule
 from toolplug.mcp.server import Endpoint, Server

@@ -1,4 +1,4 @@
-"""The executors of all MCP servers of a host, kept up with what discovery finds."""
+"""The running MCP servers of a host: their executors and handles, kept up with discovery, and their metrics."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.plan import Series
+from toolplug.catalog.plan import CallCounters
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, Status
 from toolplug.discovery.service import Discovery
 from toolplug.errors import ConfigError, StoreError
 from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS
 from toolplug.host.file.configuration import document_of
 from toolplug.host.file.server_entries import SECTION, ServerEntries
@@ -27,7 +28,6 @@ from toolplug.host.file.settings import MCP, Scope
 from toolplug.mcp.connection import Connect
 from toolplug.mcp.server import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.toolsets.declared import Around
 from toolplug.toolsets.toolset import Made, OnDemand, PerSession, SessionExecutor, Shared, Source, Toolset
 
 
@@ -125,7 +125,7 @@ class ServerMetrics(Collector):
 class ServerPlace:
     """One server's place: a server of the same name that comes later stands in it again."""
 
-    def __init__(self, unknown: Series) -> None:
+    def __init__(self, unknown: CallCounters) -> None:
         self._unknown = unknown
         self._tools: ServerTools | None = None
         self._live = Joint(unknown)
@@ -168,8 +168,8 @@ class RunningServers:
     Unless it is `serving`, nothing is discovered but what is asked for.
     """
 
-    def __init__(self, around: Around, discovery: Discovery, connect: Connect, *, serving: bool) -> None:
-        self._around = around
+    def __init__(self, services: CallServices, discovery: Discovery, connect: Connect, *, serving: bool) -> None:
+        self._services = services
         self._discovery = discovery
         self._connect = connect
         self._serving = serving
@@ -206,7 +206,7 @@ class RunningServers:
     def run(self, servers: Iterable[Server]) -> None:
         """Make these the servers, under the host's limits of now: what has not changed stays, what is gone ends."""
         wanted = {server.name: server for server in servers}
-        limits = self._around.limits().limits
+        limits = self._services.limits().limits
         limited_anew, self._limits = limits != self._limits, limits
         for name in [name for name in self._servers if name not in wanted]:
             self._end(name)
@@ -260,7 +260,7 @@ class RunningServers:
         name = server.name
         tools = self._servers[name] = ServerTools(
             server,
-            self._around,
+            self._services,
             self._connect,
             on_change=partial(self._discovery.due, name),
             first=partial(self._listed_first, name),
@@ -300,7 +300,7 @@ class RunningServers:
     def _place(self, name: ServerName) -> ServerPlace:
         place = self._places.get(name)
         if place is None:
-            place = self._places[name] = ServerPlace(self._around.unknown)
+            place = self._places[name] = ServerPlace(self._services.unknown)
         return place
 
     def _found(self, name: ServerName, record: DiscoveryRecord) -> None:

@@ -19,7 +19,7 @@ MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
 _SDK = "mcp"
 _ANSWERING = "toolplug.mcp.sdk.answering"
-_CONNECTING = "toolplug.mcp.sdk.connecting"
+_CONNECTING = "toolplug.mcp.sdk.client"
 
 
 def mcp_speaker() -> Speaker:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 from toolplug.catalog.text import counted
 from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
 from toolplug.discovery.record import DiscoveryRecord
-from toolplug.execution.policies import Policy
+from toolplug.execution.plans import Policy
 from toolplug.mcp.server import Command, Transport
 from toolplug.mcp.server_tools import ServerTools
 

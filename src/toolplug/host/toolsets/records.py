@@ -1,4 +1,4 @@
-"""Allowlists and toolsets that tenants keep beside the configuration, as records of the store.
+"""Stored records of tenants' allowlists and toolsets, and the checks of requests that change them.
 
 `allowlist/<tenant and agent>`  the toolsets of an agent
 `toolset/<tenant and id>`       a toolset

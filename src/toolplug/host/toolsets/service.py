@@ -1,4 +1,4 @@
-"""Where toolsets and allowlists of a running host are registered: by the file, by code, and over HTTP."""
+"""The toolsets and allowlists of a running host: from the file, from code, and over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Self
 from toolplug.catalog.call import Principal
 from toolplug.errors import InvalidDefinition, ToolsetRefused
 from toolplug.execution.accounting import audit
-from toolplug.execution.resolved_limits import NO_LIMITS, Layer
+from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, split_source
 from toolplug.host.file.toolset_entries import is_agent_id
@@ -30,35 +31,13 @@ from toolplug.host.toolsets.records import (
     check_toolsets,
     no_such,
 )
-from toolplug.providers.registry import UNKNOWN, FunctionRegistry
+from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET
-from toolplug.toolsets.declared import Around
 from toolplug.toolsets.registered import Allowlist, Toolsets
 from toolplug.toolsets.toolset import FROM_CODE, Shared, Source, Toolset
-
-
-def toolsets_around(registry: FunctionRegistry, configuration: Callable[[], Configuration]) -> Around:
-    """The surroundings of tools that toolsets declare; `configuration()` gives the one that holds now."""
-    around = registry.around
-
-    def limits() -> Layer:
-        now = configuration()
-        return Layer((), now.settings.limits, partial(now.origin, "limits"))
-
-    return Around(
-        unknown=around.ledger.series(UNKNOWN, UNKNOWN),
-        ledger=around.ledger,
-        carrier=around.lanes,
-        limits=limits,
-        hooks=lambda: registry.hooks,
-        replay=around.replay,
-        approvals=around.approvals,
-        artifacts=around.artifacts,
-    )
-
 
 _LOG = logging.getLogger("toolplug.host")
 
@@ -72,14 +51,19 @@ class ToolsetDesk:
     """
 
     def __init__(
-        self, configuration: Configuration, registry: FunctionRegistry, servers: ServerDesk, store: Store
+        self,
+        configuration: Configuration,
+        registry: FunctionRegistry,
+        servers: ServerDesk,
+        store: Store,
+        services: CallServices,
     ) -> None:
         self._configuration = configuration
         self._registry = registry
         self._servers = servers
         self._coded_agents: dict[str, tuple[str, ...]] = {}
         self._records = ToolsetRecords(store)
-        self._tools = AgentTools(toolsets_around(registry, lambda: self._configuration))
+        self._tools = AgentTools(services)
         self._changing = asyncio.Lock()
         self._log = ChangeLog(store, CHANGES)
         self._following = Following(self._log, self._look_again, self._restore)
@@ -278,11 +262,11 @@ def _compared(toolset: Toolset) -> tuple[object, ...]:
     return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits)
 
 
-def _limits(configuration: Configuration, name: str) -> Layer | None:
+def _limits(configuration: Configuration, name: str) -> LimitLevel | None:
     limits = configuration.toolsets.toolsets[name].limits
     if limits == NO_LIMITS:
         return None
-    return Layer((TOOLSET, name), limits, partial(configuration.origin, "toolsets", name, "limits"))
+    return LimitLevel((TOOLSET, name), limits, partial(configuration.origin, "toolsets", name, "limits"))
 
 
 def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:

@@ -50,7 +50,7 @@ class _ProviderApp:
             await self._routes.serve(registry, scope, receive, sent, self._chain, self._max_body)
         except HttpProblem as problem:
             note_refusal(
-                registry.ledger,
+                registry.accounting,
                 problem,
                 principal=state["principal"],
                 target=f"{scope['method']} {state['template']}",

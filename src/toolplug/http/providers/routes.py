@@ -156,7 +156,7 @@ class ProviderRoutes:
             await _handled(route, state, request, sent)
         except HttpProblem as problem:
             note_refusal(
-                registry.ledger,
+                registry.accounting,
                 problem,
                 principal=state["principal"],
                 target=f"{method} {place.template}",
@@ -165,8 +165,8 @@ class ProviderRoutes:
             if not sent.started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
-            ledger = registry.ledger
-            ledger.route(place.key if route is None else route.key, method, place.template).record(
+            accounting = registry.accounting
+            accounting.route(place.key if route is None else route.key, method, place.template).record(
                 str(sent.status), perf_counter() - began
             )
 

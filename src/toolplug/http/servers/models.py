@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from toolplug.discovery.record import Status
-from toolplug.execution.policies import Policy, ToolRule
+from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.view import Source

@@ -1,4 +1,4 @@
-"""Requests to a server over an open session of the SDK, in the words of `toolplug.mcp.connection`."""
+"""Requests over an open SDK session; tools are read from the raw answer, so a malformed one costs only itself."""
 
 from __future__ import annotations
 

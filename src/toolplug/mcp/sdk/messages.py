@@ -1,4 +1,4 @@
-"""Which messages of a server are let in: dealing with one costs more than reading it, and some servers talk much."""
+"""Messages of a server that are let in, and the JSON-RPC error codes for failures on our own side."""
 
 from __future__ import annotations
 

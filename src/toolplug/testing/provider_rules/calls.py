@@ -1,4 +1,4 @@
-"""What a tool answers: to its example, to wrong arguments, and to a name that is not there."""
+"""Rules for calls: examples, wrong arguments, unknown names, callers that leave, many calls at once."""
 
 from __future__ import annotations
 

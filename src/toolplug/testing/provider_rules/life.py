@@ -1,4 +1,4 @@
-"""From constructor to close: whatever a provider takes, it gives back, as often as it is started."""
+"""Rules for a provider's lifetime and listing: what it takes it gives back, and what it lists is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider's routes answer: to a stranger, to a caller, and to a body that is no JSON."""
+"""Rules for routes, metrics and stubs of a provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document of a saved toolset as it is exported and imported, as JSON or YAML that a person can read."""
+"""The document of a saved toolset, exported and imported as JSON or YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every owner has equipped now, in memory, and the executors that follow it."""
+"""The toolset that each owner has equipped, and the executors that follow it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from toolplug.catalog.catalog import Catalog, Kept
 from toolplug.catalog.definition import Note
-from toolplug.catalog.plan import Series, Tool
+from toolplug.catalog.plan import CallCounters, Tool
 from toolplug.execution.live import Joint, LiveCatalog, joined
 from toolplug.toolsets.saved.saved_toolset import Owner, SavedToolset
 
@@ -37,7 +37,7 @@ class Equipment:
     `unknown` counts the calls of names that nobody lists, `stays` says which tools no choice leaves out.
     """
 
-    def __init__(self, unknown: Series, stays: Stays) -> None:
+    def __init__(self, unknown: CallCounters, stays: Stays) -> None:
         self._unknown = unknown
         self._stays = stays
         self._chosen: dict[Owner, _Chosen] = {}
@@ -90,7 +90,7 @@ class _OwnersView(Joint):
 
     __slots__ = ("_parts", "owner")
 
-    def __init__(self, unknown: Series, owner: Owner, parts: Sequence[LiveCatalog], session: str | None) -> None:
+    def __init__(self, unknown: CallCounters, owner: Owner, parts: Sequence[LiveCatalog], session: str | None) -> None:
         super().__init__(unknown, *parts, session=session)
         self.owner = owner
         self._parts = tuple(parts)

@@ -1,4 +1,4 @@
-"""One saved toolset: an ordered choice of tools by canonical name, with notes."""
+"""A saved toolset: its owner, and its tools in order by canonical name or short id, with notes."""
 
 from __future__ import annotations
 

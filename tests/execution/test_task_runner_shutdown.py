@@ -29,7 +29,7 @@ def test_a_run_ends_while_calls_are_in_flight() -> None:
 
     async def main() -> Stage:
         stage = Stage()
-        await stage.lanes.open()
+        await stage.runner.open()
         asyncio.current_task()
         calls = [asyncio.ensure_future(stage.call(tool)) for _ in range(3)]
         await turns(5)
@@ -46,7 +46,7 @@ def test_a_run_ends_while_calls_are_in_flight() -> None:
 def test_a_run_ends_in_the_turn_in_which_calls_begin() -> None:
     async def main() -> None:
         stage = Stage()
-        await stage.lanes.open()
+        await stage.runner.open()
         calls = [asyncio.ensure_future(stage.call(hangs)) for _ in range(3)]
         await asyncio.sleep(0)
         assert not any(call.done() for call in calls)
@@ -61,7 +61,7 @@ def test_a_loop_closed_over_running_calls_gives_them_up_quietly() -> None:
 
     async def main() -> None:
         stage = Stage()
-        await stage.lanes.open()
+        await stage.runner.open()
         running = asyncio.ensure_future(stage.call(hangs))
         await turns(5)
         del running
@@ -82,7 +82,7 @@ def test_a_loop_closed_while_a_thread_hangs_is_left_alone_by_it() -> None:
 
     async def main() -> Stage:
         async with Stage() as stage:
-            running = asyncio.ensure_future(stage.call(tool, carrier=stage.threads))
+            running = asyncio.ensure_future(stage.call(tool, runner=stage.threads))
             await until(lambda: stage.switch.running == 1)
             running.cancel()
             await turns(3)
@@ -103,13 +103,14 @@ def hangs(call, context):
 
 async def main():
     async with Stage() as stage:
-        result = await stage.call(hangs, carrier=stage.threads, timeout_s=0.01)
+        result = await stage.call(hangs, runner=stage.threads, timeout_s=0.01)
         print(result.status)
 
 asyncio.run(main())
 """
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-fact-hung-thread")
 def test_a_hung_synchronous_tool_does_not_keep_the_process_from_ending() -> None:
     done = subprocess.run([sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=30, check=True)

@@ -12,7 +12,7 @@ from tests.execution.stage import LOOPS, Stage, at_rest, called, cancelled, turn
 from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
 from toolplug.execution.limits import Permits
 from toolplug.execution.run import MAX_DEPTH, run
-from toolplug.execution.task_runner import Lanes
+from toolplug.execution.task_runner import TaskRunner
 
 pytestmark = pytest.mark.anyio
 
@@ -173,7 +173,7 @@ async def test_depth_is_counted_through_tasks_and_threads(stage: Stage) -> None:
         depth += 1
         return (await asyncio.create_task(run(in_thread, called(), CallContext()))).output
 
-    in_thread, in_task = stage.plan(blocking, carrier=stage.threads), stage.plan(tool)
+    in_thread, in_task = stage.plan(blocking, runner=stage.threads), stage.plan(tool)
     result = await run(in_task, called(), CallContext())
 
     assert depth == MAX_DEPTH
@@ -198,32 +198,32 @@ async def test_a_nested_call_in_a_first_step_gives_its_caller_the_identity_back(
 
 
 async def test_closed_lanes_take_no_call_and_leave_none_behind(stage: Stage) -> None:
-    lanes = Lanes()
-    await lanes.open()
+    runner = TaskRunner()
+    await runner.open()
     release = asyncio.Event()
 
     async def tool(call: object, context: object) -> str:
         await release.wait()
         return "finished"
 
-    running = asyncio.ensure_future(stage.call(tool, carrier=lanes))
+    running = asyncio.ensure_future(stage.call(tool, runner=runner))
     await turns(3)
-    await lanes.aclose()
+    await runner.aclose()
 
-    assert (await stage.call(tool, carrier=lanes)).status is ToolStatus.PANIC
+    assert (await stage.call(tool, runner=runner)).status is ToolStatus.PANIC
     release.set()
     assert (await running).output == "finished"
 
 
-async def test_lanes_closed_by_a_tool_in_its_first_step_are_closed(stage: Stage) -> None:
-    lanes = Lanes()
-    await lanes.open()
+async def test_task_runner_closed_by_a_tool_in_its_first_step_are_closed(stage: Stage) -> None:
+    runner = TaskRunner()
+    await runner.open()
 
     async def tool(call: object, context: object) -> str:
-        await lanes.aclose()
+        await runner.aclose()
         return "closed"
 
-    assert (await stage.call(tool, carrier=lanes)).output == "closed"
+    assert (await stage.call(tool, runner=runner)).output == "closed"
     await turns()
 
 

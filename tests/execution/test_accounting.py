@@ -9,9 +9,9 @@ import pytest
 from tests.execution.stage import Stage
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
-from toolplug.execution.accounting import Ledger, level_of
+from toolplug.execution.accounting import CallAccounting, level_of
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.policies import PolicyGate
+from toolplug.execution.plans import PolicyGate
 
 pytestmark = pytest.mark.anyio
 
@@ -22,36 +22,36 @@ async def tool(call: object, context: object) -> str:
 
 @pytest.mark.requirement("DESIGN-ledger", "I2-3-state-survives")
 def test_a_level_has_one_memory_whatever_its_numbers() -> None:
-    ledger, level = Ledger(), ("native", "plays")
+    accounting, level = CallAccounting(), ("native", "plays")
 
-    assert ledger.rate(level, 1, 60) is ledger.rate(level, 2, 60)
-    assert ledger.breaker(level, 1, 60.0) is ledger.breaker(level, 2, 60.0)
-    assert ledger.permits(level, 1, 0) is ledger.permits(level, 2, 0)
-    assert ledger.abandoned("native", "plays") is ledger.abandoned("native", "plays")
-    assert ledger.series("plays", "tool") is ledger.series("plays", "tool")
-    assert ledger.rate((), 1, 60) is not ledger.rate(level, 1, 60)
-    assert (ledger.rate((), 1, 60).what, ledger.rate(level, 1, 60).what) == ("every tool", "plays")
+    assert accounting.rate(level, 1, 60) is accounting.rate(level, 2, 60)
+    assert accounting.breaker(level, 1, 60.0) is accounting.breaker(level, 2, 60.0)
+    assert accounting.permits(level, 1, 0) is accounting.permits(level, 2, 0)
+    assert accounting.abandoned("native", "plays") is accounting.abandoned("native", "plays")
+    assert accounting.counters("plays", "tool") is accounting.counters("plays", "tool")
+    assert accounting.rate((), 1, 60) is not accounting.rate(level, 1, 60)
+    assert (accounting.rate((), 1, 60).what, accounting.rate(level, 1, 60).what) == ("every tool", "plays")
 
 
 @pytest.mark.requirement("LAW-6", "I2-3-state-survives")
 async def test_counters_never_fall_when_a_tool_gets_a_new_plan(stage: Stage) -> None:
     for round_of_plans in range(1, 4):
-        plan = stage.plan(tool, series=stage.ledger.series("plays", "tool"))
-        await stage.call(tool, series=plan.series)
+        plan = stage.plan(tool, counters=stage.accounting.counters("plays", "tool"))
+        await stage.call(tool, counters=plan.counters)
         assert stage.counted() == {"success": round_of_plans}
-        assert sum(stage.series.buckets) == round_of_plans
+        assert sum(stage.counters.buckets) == round_of_plans
     assert level_of(plan.ref) == ("native", "plays", "tool")
-    assert stage.ledger.every_series() == [stage.series]
+    assert stage.accounting.all_counters() == [stage.counters]
 
 
 @pytest.mark.requirement("H-trust-audit-agrees", "H-trust-no-leak")
 async def test_every_refusal_is_one_audit_line_and_one_count(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     context = CallContext(principal=Principal(subject="alice", tenant="t1"), trace="r1")
-    live = LiveCatalog(stage.series, stage.catalog(tool=tool))
+    live = LiveCatalog(stage.counters, stage.catalog(tool=tool))
     with caplog.at_level(logging.INFO, logger="toolplug.audit"):
         await stage.call(tool, {"token": "hunter2"}, context=context, gates=(PolicyGate("line"),))
         await stage.call(tool, context=context)
-        stage.brake.running = stage.brake.limit
+        stage.abandoned.running = stage.abandoned.limit
         await stage.call(tool, context=context)
         await live.execute(ToolCall("c1", "\ud800other"), context)
     lines = [json.loads(record.message) for record in caplog.records if record.name == "toolplug.audit"]

@@ -1,35 +1,128 @@
-"""One connection from its start to its end, lived by a task of its own.
+"""Connecting to MCP servers with the SDK's client: each connection is a task of its own, over a child process or HTTP.
 
-The SDK's task groups and cancel scopes stay within that task, so that what breaks in them reaches nobody else.
+Connector → Life (a task) → Wire → JSONRPCDispatcher → RawListing → ClientSession → SdkConnection
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 from time import monotonic
-from typing import cast
+from typing import NamedTuple, cast
 
 import anyio
+import httpx2
 import mcp_types as types
 from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import SessionMessage
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.config.masking import masked
-from toolplug.mcp.connection import ConnectionFailed, OnChange, ServerConnection
+from toolplug.execution.egress import Egress, Resolve, resolved
+from toolplug.execution.threads import in_own_thread
+from toolplug.mcp.child_output import PacedLog
+from toolplug.mcp.child_process import Child, secrets_of
+from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
 from toolplug.mcp.connection_strategies import Restarts
 from toolplug.mcp.sdk.connection import RawListing, SdkConnection
+from toolplug.mcp.sdk.fault_isolation import OneAnswer
+from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut
 from toolplug.mcp.sdk.messages import FAILED, is_closed
-from toolplug.mcp.sdk.streams import Wire
+from toolplug.mcp.sdk.oauth import KeptToken, WithToken
+from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, CheckedNetwork, PinnedTransport
+from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Transport
+
+
+class Authorized(httpx2.AsyncBaseTransport):
+    """Sends through `transport`, also what `auth` needs to know of the server and its authorization server."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport, auth: httpx2.Auth) -> None:
+        self._client = httpx2.AsyncClient(transport=transport, auth=auth, trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, which has its own time limits. Raises what `transport` raises, and `OAuthFlowError`."""
+        return await self._client.send(request, stream=True, follow_redirects=False)
+
+    async def aclose(self) -> None:
+        """Close `transport`."""
+        await self._client.aclose()
+
+
+_WRITE_S = 30.0
+
+_HTTP_LOG = logging.getLogger("toolplug.mcp.http")
+
+
+class Wire(NamedTuple):
+    """An open way to a server. `why` says what is known of its end, after a short wait where more may come."""
+
+    read: ReadStream[SessionMessage | Exception]
+    write: WriteStream[SessionMessage]
+    why: Callable[[], Awaitable[str]]
+
+
+@asynccontextmanager
+async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Wire]:
+    """Start a command and speak with it. It has ended, with all that it started, when this has been left."""
+    environment = {**get_default_environment(), **command.env}
+    child = await Child.start(command, environment=environment, folder=folder)
+    try:
+        read = MessagesIn(child)
+
+        async def why() -> str:
+            return read.ended_because or await child.obituary()
+
+        yield Wire(read, MessagesOut(child), why)
+    finally:
+        await child.aclose()
+
+
+@asynccontextmanager
+async def over_http(
+    endpoint: Endpoint,
+    network: CheckedNetwork,
+    tls: ssl.SSLContext | None,
+    auth: httpx2.Auth | None,
+    gone: Callable[[], None],
+) -> AsyncGenerator[Wire]:
+    """Speak with an endpoint; nothing is asked of it yet. `gone` is told when it cannot be reached any more."""
+    ends: list[str] = []
+
+    def ended(reason: str) -> None:
+        ends.append(reason)
+        gone()
+
+    async def why() -> str:
+        return ends[0] if ends else ""
+
+    timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
+    pinned = PinnedTransport(network, tls)
+    async with pinned if auth is None else Authorized(pinned, auth) as server:
+        answering = OneAnswer(server, PacedLog(_HTTP_LOG), ended)
+        async with (
+            httpx2.AsyncClient(
+                transport=answering, headers=dict(endpoint.headers), timeout=timeout, trust_env=False
+            ) as http,
+            streamable_http_client(endpoint.url, http_client=http, max_sse_event_size=2 * MAX_ANSWER_BYTES) as streams,
+        ):
+            yield Wire(*streams, why)
+
+
+# The SDK's task groups and cancel scopes stay within that task, so that what breaks in them reaches nobody else.
 
 _REFUSALS = 3
 
@@ -256,3 +349,76 @@ def _words(error: BaseException) -> str:
     if isinstance(error, ConnectionFailed | ProbeUnanswered | MCPError | RuntimeError):
         return str(error)
     return type(error).__name__
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def connector(egress: Egress, folder: Path, resolve: Resolve = resolved) -> Connect:
+    """How servers are connected to: commands run in `folder` where they name none, URLs are checked by `egress`."""
+    return _Connector(egress, folder, resolve).connect
+
+
+class _Connector:
+    """Connects, and keeps in memory the tokens that it was given meanwhile."""
+
+    def __init__(self, egress: Egress, folder: Path, resolve: Resolve) -> None:
+        self._egress = egress
+        self._folder = folder
+        self._resolve = resolve
+        self._tokens: dict[tuple[str, ClientCredentials], KeptToken] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    @asynccontextmanager
+    async def connect(self, transport: Transport, on_change: OnChange) -> AsyncGenerator[ServerConnection]:
+        """Open a connection; the end of the block ends it, within five seconds. Raises `ConnectionFailed`."""
+        if isinstance(transport, Command):
+            life = Life(
+                lambda _: over_pipes(transport, self._folder),
+                on_change,
+                probes=(True, False),
+                secrets=secrets_of(transport),
+            )
+        else:
+            life = Life(
+                lambda gone: self._over_http(transport, gone), on_change, probes=(True,), secrets=_secrets(transport)
+            )
+        try:
+            yield await life.opened()
+        finally:
+            await life.end()
+
+    @asynccontextmanager
+    async def _over_http(self, endpoint: Endpoint, gone: Callable[[], None]) -> AsyncGenerator[Wire]:
+        try:
+            url = httpx2.URL(endpoint.url)
+        except httpx2.InvalidURL as error:
+            raise ConnectionFailed(f"the URL cannot be read: {error}") from None
+        if url.scheme not in _PORTS or not url.host:
+            raise ConnectionFailed("the URL is neither http nor https")
+        if self._tls is None and (url.scheme == "https" or endpoint.oauth is not None):
+            self._tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
+        network = CheckedNetwork(self._egress, self._resolve, _trusted(endpoint))
+        async with over_http(endpoint, network, self._tls, self._auth(endpoint), gone) as wire:
+            yield wire
+
+    def _auth(self, endpoint: Endpoint) -> httpx2.Auth | None:
+        if endpoint.oauth is None:
+            return None
+        kept = self._tokens.setdefault((endpoint.url, endpoint.oauth), KeptToken())
+        return WithToken(endpoint.url, endpoint.oauth, kept)
+
+
+def _trusted(endpoint: Endpoint) -> frozenset[tuple[str, int]]:
+    """Where the URLs of the operator's file lead; with a plain port 80 its encrypted twin, to which one may be sent."""
+    if not endpoint.trusted:
+        return frozenset()
+    issuer = None if endpoint.oauth is None else endpoint.oauth.issuer
+    urls = [httpx2.URL(text) for text in (endpoint.url, issuer) if text is not None]
+    places = {(url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)) for url in urls}
+    return frozenset(places | {(host, _PORTS["https"]) for host, port in places if port == _PORTS["http"]})
+
+
+def _secrets(endpoint: Endpoint) -> tuple[str, ...]:
+    secret = () if endpoint.oauth is None else (endpoint.oauth.client_secret,)
+    return (*endpoint.headers.values(), *secret)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import anyio
 import pytest
-from tests.execution.stage import LOOPS, Stage, at_rest, called, lanes_alive, turns
+from tests.execution.stage import LOOPS, Stage, at_rest, called, turns, workers_alive
 
 from toolplug.catalog.call import CallContext, ToolStatus
 from toolplug.catalog.plan import Plan
@@ -346,15 +346,15 @@ async def test_all_manners_at_once_disturb_neither_one_another_nor_the_lanes(sta
         tool = target(manner.act, release, turn=turn)
         plans.append(
             (
-                stage.plan(tool, timeout_s=manner.timeout_s, brake=stage.ledger.abandoned("native", "crowd")),
+                stage.plan(tool, timeout_s=manner.timeout_s, abandoned=stage.accounting.abandoned("native", "crowd")),
                 manner.status,
             )
         )
-    stage.ledger.abandoned("native", "crowd").limit = 1000
+    stage.accounting.abandoned("native", "crowd").limit = 1000
 
     results = await asyncio.gather(*(run(plan, called(), CallContext()) for plan, _ in plans * 3))
 
     assert [result.status for result in results] == [status for _, status in plans * 3]
     release.set()
     await at_rest(stage)
-    assert lanes_alive() <= 1
+    assert workers_alive() <= 1

@@ -7,7 +7,7 @@ import gc
 
 import anyio
 import pytest
-from tests.execution.stage import LOOPS, Stage, at_rest, lanes_alive, turns, until
+from tests.execution.stage import LOOPS, Stage, at_rest, turns, until, workers_alive
 
 from toolplug.catalog.call import ToolStatus
 
@@ -42,7 +42,7 @@ async def test_tools_that_keep_nothing_share_one_task(stage: Stage) -> None:
     used = {(await stage.call(well_behaved)).output for _ in range(20)}
 
     assert len(used) == 1
-    assert lanes_alive() == 1
+    assert workers_alive() == 1
 
 
 async def test_a_first_step_has_the_identity_of_the_task_that_carries_it_on(stage: Stage) -> None:
@@ -163,7 +163,7 @@ async def test_a_hundred_calls_at_once_leave_one_parked_task(stage: Stage) -> No
 
     async def tool(call: object, context: object) -> str:
         await asyncio.sleep(0)
-        most.append(lanes_alive())
+        most.append(workers_alive())
         return "whole"
 
     results = await asyncio.gather(*(stage.call(tool) for _ in range(100)))
@@ -171,14 +171,14 @@ async def test_a_hundred_calls_at_once_leave_one_parked_task(stage: Stage) -> No
     assert {result.output for result in results} == {"whole"}
     assert max(most) <= 101
     await turns()
-    assert lanes_alive() == 1
+    assert workers_alive() == 1
 
 
 async def test_calls_that_never_suspend_take_no_further_task(stage: Stage) -> None:
     seen: list[int] = []
 
     async def tool(call: object, context: object) -> None:
-        seen.append(lanes_alive())
+        seen.append(workers_alive())
 
     await asyncio.gather(*(stage.call(tool) for _ in range(10)))
 

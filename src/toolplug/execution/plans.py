@@ -1,0 +1,274 @@
+"""The plans of tools: what an operator sets for a tool (policy, limits, who may see it) and what every call needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import (
+    AbandonedCallLimit,
+    Approval,
+    Artifacts,
+    CallCounters,
+    CallRunner,
+    Gate,
+    Observer,
+    Plan,
+    Replay,
+    Setting,
+    Switch,
+    Target,
+)
+from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.resolved_limits import (
+    DEFAULT_ORIGIN,
+    NO_LIMITS,
+    LimitLevel,
+    Limits,
+    LimitSources,
+    ResolvedLimits,
+    limits_of,
+)
+from toolplug.execution.task_runner import TaskRunner
+
+UNKNOWN = "_unknown"
+"""The source and name, in metrics, of tools that nobody lists."""
+
+CALL_SCOPE = "tools:call"
+
+
+class TenantsGate(NamedTuple):
+    """Only these tenants see the tool: `tools: {name: {tenants: […]}}`."""
+
+    tenants: frozenset[str]
+    origin: str
+
+    name = "tenants"
+    hides = True
+
+    def refusal(self, principal: Principal) -> str | None:
+        return None if principal.tenant in self.tenants else f"tenant {principal.tenant!r} is not among its tenants"
+
+
+class PolicyGate(NamedTuple):
+    """The tool is listed and refused: `policy: deny`."""
+
+    origin: str
+
+    name = "policy"
+    hides = False
+
+    def refusal(self, principal: Principal) -> str | None:
+        return "its policy is deny"
+
+
+class ScopeGate(NamedTuple):
+    """Only principals with this scope may call."""
+
+    scope: str
+    origin: str
+
+    name = "scope"
+    hides = False
+
+    def refusal(self, principal: Principal) -> str | None:
+        return None if principal.has_scope(self.scope) else f"the scope {self.scope!r} is missing"
+
+
+Policy = Literal["allow", "ask", "deny", "disable"]
+
+DEFAULT_POLICY: Policy = "allow"
+
+
+class ToolRule(BaseModel):
+    """What is said of one tool under `tools:`; a bare policy is short for `{policy: …}`."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    policy: Policy | None = None
+    limits: Limits = NO_LIMITS
+    tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1)] = None
+
+    def gates(self, origin: Callable[[str], str]) -> tuple[Gate, ...]:
+        """Return who may see the tool, as gates; `origin` gives the place of a key of the rule."""
+        return () if self.tenants is None else (TenantsGate(frozenset(self.tenants), origin("tenants")),)
+
+
+NO_RULE = ToolRule()
+
+
+class ToolPolicy(NamedTuple):
+    """The policy in effect for a tool, and the line that sets it."""
+
+    policy: Policy = DEFAULT_POLICY
+    origin: str = DEFAULT_ORIGIN
+
+
+Hooks = Callable[[], Sequence[Observer]]
+"""Gives the host-wide hooks of now."""
+
+
+class _CurrentHooks:
+    """An observer that asks the hooks that there are when a call comes."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    async def before(self, call: ToolCall, context: CallContext) -> str | None:
+        for hook in self._hooks():
+            reason = await hook.before(call, context)
+            if reason is not None:
+                return reason
+        return None
+
+    async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
+        for hook in self._hooks():
+            await hook.after(call, context, result)
+
+
+def _no_host_limits() -> LimitLevel:
+    return LimitLevel(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallServices:
+    """What every call of one host needs, or of a registry without a host.
+
+    `runner` is opened and closed by the registry. `replay`, `approvals` and `artifacts` are None where there is no
+    store for them. `hooks` gives the host-wide hooks, and `limits` the limits for every tool, as they are now.
+    """
+
+    accounting: CallAccounting = field(default_factory=CallAccounting)
+    runner: TaskRunner = field(default_factory=TaskRunner)
+    replay: Replay | None = None
+    approvals: Approval | None = None
+    artifacts: Artifacts | None = None
+    hooks: Hooks = tuple
+    limits: Callable[[], LimitLevel] = _no_host_limits
+
+    @property
+    def unknown(self) -> CallCounters:
+        """The counters of calls of names that nobody lists."""
+        return self.accounting.counters(UNKNOWN, UNKNOWN)
+
+
+class PlanSource(NamedTuple):
+    """Where the calls of a plan go, and what counts and stops them."""
+
+    target: Target
+    switch: Switch
+    counters: CallCounters
+    abandoned: AbandonedCallLimit
+
+
+class PlanBuilder:
+    """Builds the plans of the tools of one source: a provider, an MCP server, a toolset, or all sessions.
+
+    `level` is the source's own; `host` the level of every tool, by default that of the services now. The host-wide
+    hooks are asked at each call if `hooked`; else the registry puts them in. Tools without limits of their own share
+    one resolved value.
+    """
+
+    def __init__(
+        self, services: CallServices, level: LimitLevel, *, host: LimitLevel | None = None, hooked: bool = True
+    ) -> None:
+        self._services = services
+        self._levels = (services.limits() if host is None else host, level)
+        self._observers = (_CurrentHooks(services.hooks),) if hooked else ()
+        self._resolved: dict[tuple[float | None, bool, bool], ResolvedLimits] = {}
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds that running calls may take to end when the source is switched off."""
+        return LimitSources(self._levels).resolve(CallAccounting()).drain_s
+
+    def build(
+        self,
+        definition: ToolDefinition,
+        source: PlanSource,
+        policy: ToolPolicy | None = None,
+        own: LimitLevel | None = None,
+        *,
+        author_timeout_s: float | None = None,
+        longest_s: float | None = None,
+        blocking: CallRunner | None = None,
+        repeatable: bool = False,
+        gates: tuple[Gate, ...] = (),
+        convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
+        wants_context: bool = True,
+        copies: bool = True,
+    ) -> Plan:
+        """Return the plan of one tool.
+
+        policy: the policy in effect; None for a tool that is under none
+        own: the limits of the tool itself, None where it has none
+        author_timeout_s: the timeout that the tool's author gave it
+        longest_s: how long a caller's deadline may be where that is longer than the timeout
+        blocking: what runs the target where it is synchronous
+        repeatable: may the tool be called again, whatever its hints are
+        The others are fields of `Plan`; the gate of a policy to deny comes after `gates`.
+        """
+        services, hints = self._services, definition.hints
+        limits = self._limits(
+            own, author_timeout_s, blocking is not None, repeatable or bool(hints.read_only or hints.idempotent)
+        )
+        fields = limits.in_plan(services.artifacts)
+        settings = limits.settings
+        if policy is not None:
+            settings = (Setting("policy", *policy), *settings)
+            gates = (*gates, PolicyGate(policy.origin)) if policy.policy == "deny" else gates
+        return Plan(
+            ref=definition.ref,
+            target=source.target,
+            schema=definition.parameters,
+            switch=source.switch,
+            counters=source.counters,
+            abandoned=source.abandoned,
+            runner=services.runner if blocking is None else blocking,
+            longest_s=None if longest_s is None else max(longest_s, fields["timeout_s"]),
+            convert=convert,
+            wants_context=wants_context,
+            copies=copies,
+            gates=gates,
+            approval=services.approvals if policy is not None and policy.policy == "ask" else None,
+            replay=services.replay,
+            observers=self._observers,
+            settings=settings,
+            **fields,
+        )
+
+    def _limits(
+        self, own: LimitLevel | None, author_timeout_s: float | None, blocking: bool, repeatable: bool
+    ) -> ResolvedLimits:
+        if own is not None:
+            levels = (*self._levels, own)
+            return LimitSources(levels, author_timeout_s, blocking, repeatable).resolve(self._services.accounting)
+        key = (author_timeout_s, blocking, repeatable)
+        limits = self._resolved.get(key)
+        if limits is None:
+            limits = self._resolved[key] = LimitSources(self._levels, *key).resolve(self._services.accounting)
+        return limits
+
+
+def limited(catalog: Catalog, level: LimitLevel, services: CallServices) -> Catalog:
+    """Return the same tools under the limits of this level, too (CONTRACT.md section 2).
+
+    A timeout or size of a tool's own rule stays; a counter counts the calls of all these tools together, whoever makes
+    them. Tools that no configuration has a say in are left as they are.
+    """
+
+    def change(_: ToolDefinition, plan: Plan) -> Plan:
+        limits = limits_of(plan)
+        if limits is None:
+            return plan
+        resolved = limits.sources.within(level).resolve(services.accounting)
+        policy = [item for item in plan.settings if item.knob == "policy"]
+        return replace(plan, settings=(*policy, *resolved.settings), **resolved.in_plan(services.artifacts))
+
+    return catalog.planned(change)
