@@ -23,14 +23,21 @@ from toolplug.http.errors import (
     HttpProblem,
     internal,
     log_fault,
-    note_refusal,
     problem_of,
 )
 from toolplug.http.json_body import check_declared
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
 from toolplug.http.request_checks import RequestChecks, is_preflight, preflight_response
-from toolplug.http.requests import HostRequest, HostState, SentResponse, enter_tenant, initial_state, leave_tenant
+from toolplug.http.requests import (
+    HostRequest,
+    HostState,
+    SentResponse,
+    enter_tenant,
+    initial_state,
+    leave_tenant,
+    note_refusal,
+)
 from toolplug.http.routes import all_routes
 from toolplug.http.routing import HostRoute, HostRouter, PathRoute
 
@@ -178,13 +185,7 @@ class _HostApp:
 
     def _note(self, state: HostState, problem: HttpProblem, method: str) -> None:
         if self._host.entered:
-            note_refusal(
-                self._host.registry.accounting,
-                problem,
-                principal=state["principal"],
-                target=f"{method} {state['template']}",
-                request_id=state["request_id"],
-            )
+            note_refusal(self._host.registry.accounting, state, problem, f"{method} {state['template']}")
 
     def _current_checks(self) -> RequestChecks:
         """The checks for the configuration as it is now."""

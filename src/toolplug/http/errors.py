@@ -13,7 +13,6 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from toolplug.catalog.call import Principal
 from toolplug.errors import (
     AccessError,
     AgentNotAllowed,
@@ -32,7 +31,6 @@ from toolplug.errors import (
     SessionRefused,
     StoreUnavailable,
 )
-from toolplug.execution.accounting import CallAccounting, audit
 
 _LOG = logging.getLogger("toolplug.http")
 
@@ -113,7 +111,7 @@ def invalid_request(message: str, param: str | None = None) -> HttpProblem:
 
 
 def route_not_found() -> HttpProblem:
-    """Nothing stands at this path; the same with and without credentials."""
+    """No route has this path; the same with and without credentials."""
     return HttpProblem(404, "route_not_found", "nothing is served at this path; GET /openapi.json lists every route")
 
 
@@ -130,21 +128,8 @@ def store_unavailable() -> HttpProblem:
 
 
 def internal() -> HttpProblem:
-    """Something of our own, or a route's handler, failed; nothing of the exception is told."""
+    """The host, or a route's handler, failed; nothing of the exception is shown."""
     return HttpProblem(500, "internal", "the server failed at this request; its log says where, by request_id")
-
-
-_REFUSED = frozenset({401, 403, 413, 421, 431})
-_UNDECIDED = "auth_unavailable"
-
-
-def note_refusal(
-    accounting: CallAccounting, problem: HttpProblem, *, principal: Principal, target: str, request_id: str
-) -> None:
-    """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
-    if problem.status in _REFUSED or problem.code == _UNDECIDED:
-        accounting.refused(problem.code)
-        audit("http.request", problem.code, principal, target, request_id)
 
 
 RETRY_AFTER_S = "1"
@@ -252,7 +237,7 @@ _SHORTEST_WAIT_S = 1
 
 
 def problem_of(error: Known, session_at: str) -> HttpProblem:
-    """The error of the request; `session_at` is where the request says which session it means."""
+    """The error of the request; `session_at` is where the request names its session."""
     if isinstance(error, SessionRefused):
         return session_refused(error)
     if isinstance(error, SavedToolsetRefused):
@@ -269,7 +254,7 @@ def problem_of(error: Known, session_at: str) -> HttpProblem:
 
 
 def session_refused(error: SessionRefused) -> HttpProblem:
-    """What a session refuses; a registration that failed lists its tools beside the error."""
+    """The error of a session; a registration that failed also lists its tools."""
     status = _STATUS[error.code]
     failed = [{"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in error.failed]
     return HttpProblem(

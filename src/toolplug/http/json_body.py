@@ -169,7 +169,7 @@ def _path(where: Iterable[int | str]) -> str:
 
 
 def _known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:
-    """The fields of the part that stands there."""
+    """The fields of the part at this place."""
     shapes = shapes_of(model)
     for part in where:
         shapes = shapes_at(shapes, part)

@@ -155,7 +155,7 @@ def _is_foreign(address: str) -> bool:
 
 
 SHARED = ("/api/sessions", "/mcp", "/toolplug.js")
-"""The paths that are meant for pages, with what stands below them."""
+"""The paths that are meant for pages, with everything below them."""
 
 ALLOWED_HEADERS = (
     "Authorization",
@@ -175,7 +175,7 @@ ALLOWED_HEADERS = (
 )
 EXPOSED_HEADERS = ("ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
 MAX_AGE_S = 600
-"""How long a browser may remember what it was told: a change of the configuration is seen then at the latest."""
+"""How long a browser may keep a preflight response: a change of the configuration applies then at the latest."""
 
 _VARY = (b"vary", b"origin")
 _EXPOSED = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())

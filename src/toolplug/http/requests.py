@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
 from toolplug.catalog.call import ANONYMOUS, Frame, Principal, current_frame
+from toolplug.execution.accounting import CallAccounting, audit
 from toolplug.host.host import Host
-from toolplug.http.errors import invalid_request
+from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.sessions.session import Session
 
 CLIENT_GONE = 499
@@ -24,6 +25,8 @@ UNKNOWN_PATH = "_unknown"
 """The path in logs and audit lines before a route is found: the path as sent is client data."""
 
 _MAX_QUERY_FIELDS = 32
+_REFUSED = frozenset({401, 403, 413, 421, 431})
+_UNDECIDED = "auth_unavailable"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -111,6 +114,13 @@ def _request_id(scope: Scope) -> str:
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode()
     return f"{getrandbits(64):016x}"
+
+
+def note_refusal(accounting: CallAccounting, state: HostState, problem: HttpProblem, target: str) -> None:
+    """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
+    if problem.status in _REFUSED or problem.code == _UNDECIDED:
+        accounting.refused(problem.code)
+        audit("http.request", problem.code, state["principal"], target, state["request_id"])
 
 
 def path_below_mount(scope: Scope) -> str:

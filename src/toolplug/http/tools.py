@@ -77,7 +77,7 @@ async def list_tools(request: HostRequest) -> Response:
 
 
 def checked_options(executor: ToolExecutor, name: str, options: Mapping[str, object]) -> Mapping[str, object]:
-    """The options, which the tool takes. Raises `HttpProblem` otherwise; a tool that is not listed is not told on."""
+    """The options, which the tool accepts. Raises `HttpProblem` otherwise, unless the tool is not listed."""
     tool = executor.catalog.find(name)
     if tool is None:
         return options

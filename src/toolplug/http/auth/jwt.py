@@ -32,7 +32,7 @@ _OPTIONS: Options = {"require": ["exp", "iss", "aud"]}
 
 
 class KeySetDown(Exception):
-    """The key set cannot be fetched, or holds no key: nobody can be told from anybody."""
+    """The key set cannot be fetched, or holds no key: no token can be verified."""
 
 
 class KeySet:
@@ -87,7 +87,7 @@ class Tokens:
         self._public_key = None if pem is None else _read_key(pem.get_secret_value(), settings.algorithms)
 
     async def __call__(self, connection: HTTPConnection) -> Principal | None:
-        """The token's principal. Raises `AuthenticationError` for a bad token, `KeySetDown` where none can be told."""
+        """The token's principal. Raises `AuthenticationError` for a bad token, `KeySetDown` without keys."""
         token = bearer(connection.headers)
         if token is None or token.count(".") != _DOTS:
             return None

@@ -1,6 +1,6 @@
 """`/mcp` and `/api/sessions/{code}/mcp`: Streamable HTTP, for clients of both eras.
 
-    POST    a request is answered with JSON, or with a stream where there is something to tell meanwhile;
+    POST    a request is answered with JSON, or with a stream where there is progress to report;
             a notification is taken
     GET     2025-11-25: the stream on which a client that has introduced itself hears that its list has changed
     DELETE  2025-11-25: the client has no more to ask

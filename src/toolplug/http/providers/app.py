@@ -9,11 +9,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.http.app import serve_other_protocol
 from toolplug.http.auth.chain import ApiKeys, Authentication, Chain, as_auth_function
-from toolplug.http.errors import HttpProblem, note_refusal
+from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import DEFAULT_MAX_BODY
 from toolplug.http.providers.routes import ProviderRoutes
 from toolplug.http.request_checks import check_headers
-from toolplug.http.requests import SentResponse, initial_state
+from toolplug.http.requests import SentResponse, initial_state, note_refusal
 from toolplug.providers.registry import FunctionRegistry
 
 
@@ -49,11 +49,5 @@ class _ProviderApp:
             check_headers(raw, dict(raw))
             await self._routes.serve(registry, scope, receive, sent, self._chain, self._max_body)
         except HttpProblem as problem:
-            note_refusal(
-                registry.accounting,
-                problem,
-                principal=state["principal"],
-                target=f"{scope['method']} {state['template']}",
-                request_id=state["request_id"],
-            )
+            note_refusal(registry.accounting, state, problem, f"{scope['method']} {state['template']}")
             await problem.response(state["request_id"])(scope, receive, sent)

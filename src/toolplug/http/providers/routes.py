@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from starlette.convertors import Convertor
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope
 
@@ -29,12 +29,11 @@ from toolplug.http.errors import (
     internal,
     log_fault,
     method_not_allowed,
-    note_refusal,
     route_not_found,
     store_unavailable,
 )
 from toolplug.http.json_body import MAX_FILE_BODY, bounded, check_declared
-from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
+from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant, note_refusal
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.route_table import MountedRoute
@@ -43,7 +42,7 @@ _NOTHING: dict[str, object] = {}
 
 
 class Place(NamedTuple):
-    """One path as declared, and what stands there by method; `key` is the provider of the first."""
+    """One path as declared, and its routes by method; `key` is the provider of the first."""
 
     key: str
     template: str
@@ -150,18 +149,16 @@ class ProviderRoutes:
                 raise method_not_allowed(allowed)
             limit = _limit(scope["method"], place.template, max_body)
             check_declared(scope, limit)
+            request = Request(scope, bounded(receive, limit), sent)
             if not route.public:
-                await _admit(route, state, scope, authenticator)
-            request = Request(_endpoint_scope(scope, found, state), bounded(receive, limit), sent)
+                principal = state["principal"] = await authenticator.authenticate(request)
+                needed = route.route.scope or CALL
+                if not principal.has_scope(needed):
+                    raise insufficient_scope(needed)
+            _prepare(scope, found, state)
             await _handled(route, state, request, sent)
         except HttpProblem as problem:
-            note_refusal(
-                registry.accounting,
-                problem,
-                principal=state["principal"],
-                target=f"{method} {place.template}",
-                request_id=state["request_id"],
-            )
+            note_refusal(registry.accounting, state, problem, f"{method} {place.template}")
             if not sent.started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
@@ -176,16 +173,8 @@ def _limit(method: str, template: str, max_body: int) -> int:
     return max(max_body, MAX_FILE_BODY) if method == "POST" and template.endswith(_FILES) else max_body
 
 
-async def _admit(route: MountedRoute, state: HostState, scope: Scope, authenticator: Authenticator) -> None:
-    """Set the request's principal. Raises `HttpProblem` unless it may use this route."""
-    principal = state["principal"] = await authenticator.authenticate(HTTPConnection(scope))
-    needed = route.route.scope or CALL
-    if not principal.has_scope(needed):
-        raise insufficient_scope(needed)
-
-
-def _endpoint_scope(scope: Scope, found: Found, state: HostState) -> Scope:
-    """The scope for the endpoint: path parameters, and in `request.state` tenant, principal and request id."""
+def _prepare(scope: Scope, found: Found, state: HostState) -> None:
+    """Give the endpoint its path parameters, and in `request.state` the tenant, the principal and the request id."""
     principal = state["principal"]
     scope["path_params"] = {**scope.get("path_params", {}), **found.params}
     scope["state"] = {
@@ -194,7 +183,6 @@ def _endpoint_scope(scope: Scope, found: Found, state: HostState) -> Scope:
         "principal": principal,
         "request_id": state["request_id"],
     }
-    return scope
 
 
 async def _handled(route: MountedRoute, state: HostState, request: Request, sent: SentResponse) -> None:

@@ -79,7 +79,7 @@ async def list_input_items(request: HostRequest) -> Response:
 
 
 def _asked(request: HostRequest) -> dict[str, list[str]]:
-    """The query; `include` is the one field of all that may stand there several times."""
+    """The query; `include` is the only field that may be repeated."""
     return parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 

@@ -179,14 +179,14 @@ async def change_server(request: HostRequest) -> Response:
     """Change what the body names. Raises `McpServerRefused`; then nothing has changed."""
     state = request.state
     body = await read_server(request, ChangeServerBody)
-    said = body.model_fields_set
+    given = body.model_fields_set
     change = ServerChange(
-        url=body.url if "url" in said else None,
-        headers=body.headers if "headers" in said else None,
-        enabled=body.enabled if "enabled" in said else None,
-        policy=body.policy if "policy" in said else None,
-        tools=body.tools if "tools" in said else None,
-        discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in said else None,
+        url=body.url if "url" in given else None,
+        headers=body.headers if "headers" in given else None,
+        enabled=body.enabled if "enabled" in given else None,
+        policy=body.policy if "policy" in given else None,
+        tools=body.tools if "tools" in given else None,
+        discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
     )
     view = await state["host"].servers.change(
         request.path_params["id"], change, by=state["principal"], request_id=state["request_id"]

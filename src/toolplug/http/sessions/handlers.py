@@ -154,7 +154,7 @@ async def session_call(request: HostRequest) -> Response:
 
 
 async def create_session(request: HostRequest) -> Response:
-    """Make a session of the caller's tenant; the answer is the only place where its token stands."""
+    """Create a session of the caller's tenant; no other response contains its token."""
     state = request.state
     body = await read_json(request, CreateBody, empty=b"{}")
     session, token = await state["host"].sessions.create(
