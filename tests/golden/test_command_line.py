@@ -221,6 +221,7 @@ def test_what_commands_write(terminal: Terminal, golden: Golden) -> None:
     golden("command_files", terminal.transcript.text())
 
 
+@pytest.mark.process
 def test_the_schema_of_the_configuration(terminal: Terminal, golden: Golden) -> None:
     terminal.write(GOOD)
     terminal.run("schema", "-o", "-")

@@ -151,6 +151,7 @@ async def test_the_endpoint_of_a_session(opened: Opened) -> None:
         await legacy.say("tools/list")
 
 
+@pytest.mark.mcp
 async def test_servers_and_the_catalog(opened: Opened, tmp_path: Path) -> None:
     plain = PlainServer(tmp_path / "plain", "copy", "move_file", "drop")
     servers = {

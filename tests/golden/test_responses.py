@@ -29,6 +29,7 @@ def settings(url: str) -> str:
     return f"responses: {{backend: {{base_url: '{url}/v1', api_key: backend-key, model: scripted, retries: 0}}}}\n"
 
 
+@pytest.mark.process
 async def test_responses(opened: Opened, backend: tuple[ScriptedBackend, str]) -> None:
     script, url = backend
     async with opened("responses", KEYS + DESK + settings(url)) as wire:

@@ -48,10 +48,14 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 @dataclass
 class Exchange:
-    """One request and its answer. `keeps_body` False: of the body nothing is recorded, its length neither."""
+    """One request and its answer: `given` and `content` are what is shown of its headers and of its body.
+
+    `keeps_body` False: of the body nothing is recorded, its length neither.
+    """
 
     request: str
     given: str
+    content: bytes = b""
     status: int = 0
     headers: Headers = field(default_factory=list)
     body: bytes = b""
@@ -101,13 +105,22 @@ class Transcript:
     def _shown(self, said: str | Exchange) -> str:
         if isinstance(said, str):
             return self._masked(said)
-        body = self._masked(_body(said.body))
-        length = AS_BODY if body != _body(said.body) or not said.keeps_body else None
+        plain = _decoded(said.body)
+        length = AS_BODY if self._masked(plain) != plain or not said.keeps_body else None
         headers = "\n".join(sorted(_header(name, value, said, length) for name, value in said.headers))
-        head = self._masked(f">>> {said.request}\n{said.given}<<< {said.status}\n{headers}\n")
+        given = "".join(f"{part}\n" for part in (said.given, self._body(said.content)) if part)
+        head = self._masked(f">>> {said.request}\n{given}<<< {said.status}\n{headers}\n")
         if not said.keeps_body:
             return f"{head}\n(the body is not recorded)\n"
-        return f"{head}\n{body}" if body else head
+        return f"{head}\n{self._body(said.body)}" if said.body else head
+
+    def _body(self, body: bytes) -> str:
+        """The body, normalised. Whether JSON is short is asked of what stands here: the length of a path is no byte."""
+        if not body:
+            return ""
+        text = _decoded(body)
+        is_short = len(self._masked(text)) <= SHORT
+        return self._masked(shown(text, is_short=is_short))
 
     def _masked(self, text: str) -> str:
         for value in sorted(self._hidden, key=len, reverse=True):
@@ -118,11 +131,6 @@ class Transcript:
         return text
 
 
-def request_body(content: bytes) -> str:
-    """The body of a request, as it stands under the request's line."""
-    return _body(content)
-
-
 def _header(name: bytes, value: bytes, said: Exchange, length: str | None) -> str:
     shown = value.decode("latin-1")
     if length is not None and name == b"content-length" and (value == b"%d" % len(said.body)):
@@ -130,19 +138,17 @@ def _header(name: bytes, value: bytes, said: Exchange, length: str | None) -> st
     return f"{name.decode('latin-1')}: {shown}"
 
 
-def _body(body: bytes) -> str:
-    if not body:
-        return ""
+def _decoded(body: bytes) -> str:
     try:
-        return shown(body.decode())
+        return body.decode()
     except UnicodeDecodeError:
-        return f"(bytes) {body!r}\n"
+        return f"(bytes) {body!r}"
 
 
-def shown(text: str) -> str:
-    """The text so that each of its bytes can be seen."""
+def shown(text: str, *, is_short: bool = True) -> str:
+    """The text so that each of its bytes can be seen; JSON that is not short is indented."""
     text = text.replace("\r", "␍")
-    if len(text) > SHORT and (indented := _indented(text)) is not None:
+    if not is_short and (indented := _indented(text)) is not None:
         return f"(compact JSON, indented here)\n{indented}\n"
     return f"{text[:-1]}␊\n" if text.endswith("\n") else f"{text}\n"
 

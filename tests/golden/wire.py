@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
-from tests.golden.transcript import Exchange, Transcript, request_body
+from tests.golden.transcript import Exchange, Transcript
 
 LONG = 1000
 """Of the body of a request that is longer, only the length is recorded."""
@@ -148,9 +148,8 @@ class Wire:
         content = body if isinstance(body, bytes) else b"" if body is None else _json(body)
         shown = dict(headers) if by is None else {"authorization": f"Bearer {by}", **headers}
         given = "".join(f"{name}: {value}\n" for name, value in shown.items())
-        if content:
-            given += "\n" + (request_body(content) if len(content) < LONG else f"({len(content)} bytes)\n")
-        exchange = Exchange(f"{method} {target}", given + "\n" if given else "")
+        kept = content if len(content) < LONG else b"(%d bytes)" % len(content)
+        exchange = Exchange(f"{method} {target}", given, kept)
         self.transcript.add(exchange)
         return Talk(exchange, _scope(method, target, shown, content, peer), content)
 
