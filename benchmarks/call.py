@@ -17,7 +17,7 @@ from benchmarks.tools import SEARCH, TEXT
 from toolplug import CallContext, FunctionRegistry, ToolCall, ToolStatus
 from toolplug.catalog.definition import Note
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.live import joined
+from toolplug.execution.live import merged_executor
 
 DEADLINE_S = 0.02
 
@@ -55,7 +55,7 @@ async def reshaped() -> AsyncGenerator[Batch]:
         view = view.view(
             lambda catalog: catalog.renamed({name: tool.definition.wire for name, tool in catalog.items()})
         )
-        view = joined(CallAccounting().counters("_unknown", "_unknown"), view, other)
+        view = merged_executor(CallAccounting().counters("_unknown", "_unknown"), view, other)
         yield await repeated(view, ToolCall(id="c1", name="bench__echo", arguments={"text": TEXT}))
 
 
@@ -63,7 +63,7 @@ async def reshaped() -> AsyncGenerator[Batch]:
 async def in_session() -> AsyncGenerator[Batch]:
     """Call the trivial tool through a session's view, with a context that says nothing of the session."""
     async with FunctionRegistry({"trivial": Trivial()}) as registry, FunctionRegistry({"many": Many(20)}) as own:
-        view = joined(CallAccounting().counters("_unknown", "_unknown"), registry, own, session="ABCD2345")
+        view = merged_executor(CallAccounting().counters("_unknown", "_unknown"), registry, own, session="ABCD2345")
         yield await repeated(view, ToolCall(id="c1", name="echo", arguments={"text": TEXT}))
 
 

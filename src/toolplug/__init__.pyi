@@ -10,7 +10,7 @@ from toolplug.providers.authoring import route, tool
 from toolplug.providers.hooks import hookimpl
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.providers.site import ProviderStore, Site
+from toolplug.providers.site import ProviderContext, ProviderStore
 from toolplug.providers.stubs import Expansion, expand_builtin_tools
 from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
 from toolplug.toolsets.saved.service import SavedToolsets
@@ -26,9 +26,9 @@ __all__ = [
     "HostedItem",
     "Note",
     "Principal",
+    "ProviderContext",
     "ProviderStore",
     "SavedToolsets",
-    "Site",
     "ToolCall",
     "ToolDefinition",
     "ToolError",

@@ -250,7 +250,7 @@ def test_a_reshaping_keeps_the_tools_that_it_does_not_change_as_objects() -> Non
 @pytest.mark.requirement("I2-2-algebra")
 def test_an_order_names_the_first_and_leaves_the_others_in_theirs() -> None:
     assert list(CATALOG.ordered(["search", "nowhere", "write", "search"])) == ["search", "write", "read"]
-    away = Catalog([SEARCH], away=Catalog([READ, WRITE])).ordered(["write"]).away
+    away = Catalog([SEARCH], unavailable=Catalog([READ, WRITE])).ordered(["write"]).unavailable
     assert away is not None
     assert list(away) == ["write", "read"]
 

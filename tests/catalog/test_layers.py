@@ -62,7 +62,7 @@ def some_tools(source: str) -> st.SearchStrategy[list[Tool]]:
 
 def some_catalogs(source: str) -> st.SearchStrategy[Catalog]:
     return st.builds(
-        lambda tools, prefixes, away: Catalog(tools, prefixes=prefixes, away=Catalog(away)),
+        lambda tools, prefixes, away: Catalog(tools, prefixes=prefixes, unavailable=Catalog(away)),
         some_tools(source),
         st.frozensets(st.sampled_from(("fs", "web"))),
         some_tools(f"{source}-away"),
@@ -83,7 +83,7 @@ def shown(catalog: Catalog) -> object:
         [(name in catalog, described(catalog.get(name)), described(catalog.find(name))) for name in TRIED],
         [catalog.unknown(name) for name in TRIED],
         [catalog.render(dialect) for dialect in DIALECTS],
-        shown(catalog.away) if catalog.away is not None else None,
+        shown(catalog.unavailable) if catalog.unavailable is not None else None,
     )
 
 
@@ -150,7 +150,7 @@ def test_layers_of_layers_are_layers_of_all_their_parts(parts: tuple[Catalog, ..
 @pytest.mark.requirement("I3-catalog-layers", "DESIGN-same-object")
 def test_layers_of_one_part_that_is_not_empty_are_that_part() -> None:
     known = Catalog(prefixes=frozenset({"fs"}))
-    gone = Catalog(away=OWN)
+    gone = Catalog(unavailable=OWN)
     for part in (BASE, known, gone):
         assert layered(EMPTY_CATALOG, part, Catalog()) is part
     assert layered(BASE, Catalog([plain_tool("read", source="second")])) is BASE
@@ -172,7 +172,7 @@ def test_layers_of_one_part_that_is_not_empty_are_that_part() -> None:
     ],
 )
 def test_where_nothing_changes_layers_stay_the_same_object(reshaping: Callable[[Catalog], Catalog]) -> None:
-    catalog = layered(Catalog([READ, SEARCH], away=Catalog([plain_tool("gone")])), OWN)
+    catalog = layered(Catalog([READ, SEARCH], unavailable=Catalog([plain_tool("gone")])), OWN)
     assert reshaping(catalog) is catalog
 
 
@@ -210,35 +210,35 @@ def test_a_layered_catalog_is_an_immutable_map() -> None:
 
 @pytest.mark.requirement("I3-catalog-away", "C-6-detached")
 def test_a_tool_that_is_away_is_in_no_listing_and_no_map() -> None:
-    catalog = Catalog([READ], away=Catalog([SEARCH]))
+    catalog = Catalog([READ], unavailable=Catalog([SEARCH]))
     assert (list(catalog), len(catalog), "search" in catalog, catalog.find("search")) == (["read"], 1, False, None)
     assert [catalog.render(dialect) for dialect in DIALECTS] == [Catalog([READ]).render(name) for name in DIALECTS]
     assert catalog.etag == Catalog([READ]).etag
     assert catalog.diff(Catalog([READ])) == Catalog([READ]).diff(catalog) == CatalogDiff()
-    assert catalog.away is not None
-    assert catalog.away.find("search") is SEARCH
+    assert catalog.unavailable is not None
+    assert catalog.unavailable.find("search") is SEARCH
 
 
 @pytest.mark.requirement("I3-catalog-away")
 @pytest.mark.parametrize("step", sorted(RESHAPINGS))
 def test_a_reshaping_changes_what_is_away_as_what_is_listed(step: str) -> None:
     tools = [plain_tool("a", gates=(ONLY_T1,)), plain_tool("fs.b"), plain_tool("web.a")]
-    reshaped = RESHAPINGS[step](Catalog(away=Catalog(tools)))
+    reshaped = RESHAPINGS[step](Catalog(unavailable=Catalog(tools)))
     expected = RESHAPINGS[step](Catalog(tools))
-    away = reshaped.away or EMPTY_CATALOG
+    away = reshaped.unavailable or EMPTY_CATALOG
     own = [tool for tool in expected.values() if tool.definition.ref.source == "notes"]
     assert [described(tool) for tool in away.values()] == [described(tool) for tool in own]
 
 
 @pytest.mark.requirement("I3-catalog-away")
 def test_when_nothing_is_left_of_what_is_away_nothing_is_away() -> None:
-    catalog = Catalog([READ], away=Catalog([plain_tool("gone", gates=(ONLY_T1,))]))
+    catalog = Catalog([READ], unavailable=Catalog([plain_tool("gone", gates=(ONLY_T1,))]))
     assert catalog.visible_to(T1) is catalog
-    assert catalog.visible_to(T2).away is None
-    assert Catalog([READ], away=EMPTY_CATALOG).away is None
+    assert catalog.visible_to(T2).unavailable is None
+    assert Catalog([READ], unavailable=EMPTY_CATALOG).unavailable is None
 
 
 @pytest.mark.requirement("I3-catalog-away")
 def test_two_tools_that_are_away_are_not_renamed_to_one() -> None:
     with pytest.raises(InvalidDefinition, match="renaming gives two tools one name"):
-        Catalog(away=BASE).renamed({"read": "search"})
+        Catalog(unavailable=BASE).renamed({"read": "search"})

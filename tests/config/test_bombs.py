@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from toolplug.config.composer import MAX_DEPTH, MAX_EXPANDED_BYTES, Composer, Refused
+from toolplug.config.composer import MAX_DEPTH, MAX_EXPANDED_BYTES, Composer, YamlRefused
 from toolplug.config.document import MAX_DOCUMENT_BYTES, parse_document
 from toolplug.errors import ConfigError
 
@@ -45,7 +45,7 @@ def test_a_bomb_is_left_at_the_alias_that_passes_the_limit(bomb: str) -> None:
     composer = Composer("p.yaml")
     events = list(yaml.parse(bomb, Loader=yaml.SafeLoader))
     rest = iter(events)
-    with pytest.raises(Refused):
+    with pytest.raises(YamlRefused):
         for_each(composer.feed, rest)
 
     assert len(events) - len(list(rest)) < 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from toolplug.discovery.record import Kept, KnownServer, Listing
+from toolplug.discovery.record import KnownServer, Listing, ServerState
 from toolplug.discovery.service import Discovery
 from toolplug.discovery.watched_server import Watched
 from toolplug.stores.store import Store
@@ -32,7 +32,7 @@ class _ListsBesideOneThatHangs(Watched):
 class _LosesToolsByFailure(Watched):
     """A failed listing is one that found nothing."""
 
-    def outcome(self, kept: Kept, result: Listing | str) -> Kept:
+    def outcome(self, kept: ServerState, result: Listing | str) -> ServerState:
         after = super().outcome(kept, result)
         if after.record.status == "success":
             return after
@@ -42,7 +42,7 @@ class _LosesToolsByFailure(Watched):
 class _HidesThatToolsAreOld(Watched):
     """The tools of the last configuration stand for those of the next."""
 
-    def _begun(self, listing: str, kept: Kept) -> Kept | None:
+    def _begun(self, listing: str, kept: ServerState) -> ServerState | None:
         after = super()._begun(listing, kept)
         return after and replace(after, record=replace(after.record, stale=False))
 
@@ -50,7 +50,7 @@ class _HidesThatToolsAreOld(Watched):
 class _BelievesTheDead(Watched):
     """Whatever another process began, it is about."""
 
-    def _believed_s(self, kept: Kept) -> float:
+    def _believed_s(self, kept: ServerState) -> float:
         if not kept.attempt or kept.attempt.startswith(self._around.process):
             return 0
         return 1_000_000
@@ -59,7 +59,7 @@ class _BelievesTheDead(Watched):
 class _TakesTheWordOfOthers(Watched):
     """What another process writes of another configuration is taken for this one's."""
 
-    def adopt(self, kept: Kept) -> None:
+    def adopt(self, kept: ServerState) -> None:
         self._own = kept
         self._owed = self._owed and kept.record.status == "discovering"
         self._show()

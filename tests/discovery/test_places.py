@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.discovery.stage import turns
 
-from toolplug.discovery.watched_server import Places
+from toolplug.discovery.watched_server import FairSemaphore
 
 pytestmark = pytest.mark.anyio
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 class Guests:
     """Those who come, and who is inside now."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: FairSemaphore) -> None:
         self.places = places
         self.inside: set[str] = set()
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -40,7 +40,7 @@ class Guests:
 
 
 async def test_whoever_takes_long_makes_room_as_far_as_there_is_some() -> None:
-    guests = Guests(Places(at_once=2, slow=1, patience_s=2.0))
+    guests = Guests(FairSemaphore(at_once=2, slow=1, patience_s=2.0))
     await guests.come("a", "b", "c", "d", "e", "f")
     assert guests.inside == {"a", "b"}
     await guests.go("b")
@@ -58,7 +58,7 @@ async def test_whoever_takes_long_makes_room_as_far_as_there_is_some() -> None:
 
 
 async def test_places_are_the_same_in_number_after_all_that_may_happen() -> None:
-    guests = Guests(Places(at_once=2, slow=1, patience_s=1.0))
+    guests = Guests(FairSemaphore(at_once=2, slow=1, patience_s=1.0))
     for _ in range(5):
         await guests.come("a", "b", "c", "d")
         await asyncio.sleep(1.5)

@@ -46,7 +46,7 @@ async def test_counters_never_fall_when_a_tool_gets_a_new_plan(stage: Stage) -> 
 
 @pytest.mark.requirement("H-trust-audit-agrees", "H-trust-no-leak")
 async def test_every_refusal_is_one_audit_line_and_one_count(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    context = CallContext(principal=Principal(subject="alice", tenant="t1"), trace="r1")
+    context = CallContext(principal=Principal(subject="alice", tenant="t1"), request_id="r1")
     live = LiveCatalog(stage.counters, stage.catalog(tool=tool))
     with caplog.at_level(logging.INFO, logger="toolplug.audit"):
         await stage.call(tool, {"token": "hunter2"}, context=context, gates=(PolicyGate("line"),))

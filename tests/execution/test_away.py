@@ -8,7 +8,7 @@ from tests.execution.stage import Stage, defined
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
-from toolplug.execution.live import LiveCatalog, ToolExecutor, joined
+from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
 from toolplug.execution.plans import TenantsGate
 from toolplug.execution.results import unavailable
 
@@ -39,7 +39,7 @@ async def answer(executor: ToolExecutor, name: str) -> tuple[ToolStatus, str]:
 async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_either_name(stage: Stage) -> None:
     away = Catalog([tool(stage, "draw")]).prefixed("page")
     live = LiveCatalog(
-        stage.accounting.counters("_unknown", "_unknown"), Catalog([tool(stage, "read", here)], away=away)
+        stage.accounting.counters("_unknown", "_unknown"), Catalog([tool(stage, "read", here)], unavailable=away)
     )
 
     for name in ("page.draw", "page__draw"):
@@ -53,11 +53,11 @@ async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_e
 @pytest.mark.requirement("I3-catalog-away")
 async def test_a_listed_tool_is_called_before_one_of_its_name_that_is_away(stage: Stage) -> None:
     listed, away = Catalog([tool(stage, "fs.a", here)]), Catalog([tool(stage, "fs.a"), tool(stage, "fs__a")])
-    one, two = LiveCatalog(stage.counters, Catalog(away=away)), LiveCatalog(stage.counters, listed)
+    one, two = LiveCatalog(stage.counters, Catalog(unavailable=away)), LiveCatalog(stage.counters, listed)
 
     for executor in (
-        LiveCatalog(stage.counters, Catalog(listed.values(), away=away)),
-        joined(stage.counters, one, two),
+        LiveCatalog(stage.counters, Catalog(listed.values(), unavailable=away)),
+        merged_executor(stage.counters, one, two),
     ):
         assert await answer(executor, "fs.a") == (ToolStatus.SUCCESS, "here")
         assert await answer(executor, "fs__a") == (ToolStatus.SUCCESS, "here")
@@ -65,7 +65,7 @@ async def test_a_listed_tool_is_called_before_one_of_its_name_that_is_away(stage
 
 @pytest.mark.requirement("I3-catalog-away", "C-3-unknown")
 async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(stage: Stage) -> None:
-    live = LiveCatalog(stage.counters, Catalog(away=Catalog([tool(stage, "draw", gates=(ONLY_T1,))])))
+    live = LiveCatalog(stage.counters, Catalog(unavailable=Catalog([tool(stage, "draw", gates=(ONLY_T1,))])))
     t1, t2 = Principal(tenant="t1"), Principal(tenant="t2")
 
     assert live.view(lambda catalog: catalog.visible_to(t1)).catalog is live.catalog
@@ -76,16 +76,16 @@ async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(stage: Sta
 @pytest.mark.requirement("I3-catalog-away", "DESIGN-next-call", "DESIGN-subscribe")
 async def test_a_view_follows_what_is_away_though_nobody_hears_of_it(stage: Stage) -> None:
     live, own = LiveCatalog(stage.counters), LiveCatalog(stage.counters, stage.catalog(read=here))
-    both = joined(stage.counters, live, own)
+    both = merged_executor(stage.counters, live, own)
     view = both.view(lambda catalog: catalog.prefixed("p"))
     heard: list[CatalogDiff] = []
     view.subscribe(heard.append)
 
-    assert live.publish(Catalog(away=Catalog([tool(stage, "draw")]))) == CatalogDiff()
+    assert live.publish(Catalog(unavailable=Catalog([tool(stage, "draw")]))) == CatalogDiff()
     assert (await answer(view, "p.draw"))[0] is ToolStatus.UNAVAILABLE
-    live.publish(Catalog(away=Catalog([tool(stage, "draw")])))
+    live.publish(Catalog(unavailable=Catalog([tool(stage, "draw")])))
     before = view.catalog
-    live.publish(Catalog(before.away.values() if before.away else ()))
+    live.publish(Catalog(before.unavailable.values() if before.unavailable else ()))
     live.publish(Catalog())
     assert (await answer(view, "p.draw"))[0] is ToolStatus.UNKNOWN_TOOL
     assert (await answer(view, "p.read"))[0] is ToolStatus.SUCCESS

@@ -7,7 +7,7 @@ from tests.plain_tools import plain_tool
 
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ def live(*names: str) -> LiveCatalog:
 @pytest.mark.requirement("DESIGN-subscribe")
 async def test_who_follows_a_joint_sees_and_hears_what_a_change_of_members_changes() -> None:
     one, two = live("a", "b"), live("b", "c")
-    joint = Joint(COUNTERS, one)
+    joint = MergedExecutor(COUNTERS, one)
     view = joint.view(lambda catalog: catalog.prefixed("all"))
     heard: list[CatalogDiff] = []
     stop = view.subscribe(heard.append)
@@ -46,7 +46,7 @@ async def test_who_follows_a_joint_sees_and_hears_what_a_change_of_members_chang
 
 async def test_a_joint_of_one_lists_that_very_catalog_and_is_the_same_while_nothing_changed() -> None:
     one = live("a")
-    joint = Joint(COUNTERS, one)
+    joint = MergedExecutor(COUNTERS, one)
     assert joint.catalog is one.catalog
     joint.join(one)
     assert joint.catalog is one.catalog

@@ -10,7 +10,7 @@ from tests.execution.stage import Stage, cancelled, turns
 
 from toolplug.catalog.plan import Refusal
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.limits import Breaker, Permits, Rate
+from toolplug.execution.limits import Breaker, ConcurrencyLimit, Rate
 from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ def late() -> float:
 
 @pytest.mark.requirement("C-3-limited")
 async def test_as_many_calls_as_places_are_admitted_and_the_next_is_refused_at_once() -> None:
-    permits = Permits(2, 0, "plays")
+    permits = ConcurrencyLimit(2, 0, "plays")
 
     assert [await permits.admit(late()) for _ in range(3)] == [
         None,
@@ -41,7 +41,7 @@ async def test_as_many_calls_as_places_are_admitted_and_the_next_is_refused_at_o
 
 @pytest.mark.requirement("C-3-limited")
 async def test_the_queue_is_served_in_order_and_bounded() -> None:
-    permits, served = Permits(1, 2, "plays"), []
+    permits, served = ConcurrencyLimit(1, 2, "plays"), []
 
     async def waits(name: str) -> None:
         refusal = await permits.admit(late())
@@ -59,7 +59,7 @@ async def test_the_queue_is_served_in_order_and_bounded() -> None:
 
 
 async def test_a_newcomer_does_not_overtake_the_queue() -> None:
-    permits = Permits(1, 2, "plays")
+    permits = ConcurrencyLimit(1, 2, "plays")
     await permits.admit(late())
     first = asyncio.ensure_future(permits.admit(late()))
     await turns(3)
@@ -74,19 +74,19 @@ async def test_a_newcomer_does_not_overtake_the_queue() -> None:
 
 @pytest.mark.requirement("LAW-5")
 async def test_a_wait_that_ends_at_its_deadline_takes_nothing() -> None:
-    permits = Permits(1, 1, "plays")
+    permits = ConcurrencyLimit(1, 1, "plays")
     await permits.admit(late())
 
     with pytest.raises(TimeoutError):
         await permits.admit(soon())
     permits.ended()
     assert await permits.admit(late()) is None
-    assert isinstance(await Permits(0, 0, "plays").admit(late()), Refusal)
+    assert isinstance(await ConcurrencyLimit(0, 0, "plays").admit(late()), Refusal)
 
 
 @pytest.mark.requirement("LAW-5", "LAW-4")
 async def test_a_place_that_comes_together_with_the_callers_cancellation_is_handed_on() -> None:
-    permits = Permits(1, 2, "plays")
+    permits = ConcurrencyLimit(1, 2, "plays")
     await permits.admit(late())
     first, second = (asyncio.ensure_future(permits.admit(late())) for _ in range(2))
     await turns(3)
@@ -98,7 +98,7 @@ async def test_a_place_that_comes_together_with_the_callers_cancellation_is_hand
 
 @pytest.mark.requirement("LAW-5", "LAW-4")
 async def test_a_cancelled_waiter_that_is_passed_over_in_the_same_turn_is_only_cancelled() -> None:
-    permits = Permits(1, 2, "plays")
+    permits = ConcurrencyLimit(1, 2, "plays")
     await permits.admit(late())
     first, second = (asyncio.ensure_future(permits.admit(late())) for _ in range(2))
     await turns(3)
@@ -113,7 +113,7 @@ async def test_a_cancelled_waiter_that_is_passed_over_in_the_same_turn_is_only_c
 
 @pytest.mark.requirement("LAW-4")
 async def test_a_callers_cancellation_after_the_deadline_is_still_its_cancellation() -> None:
-    permits = Permits(0, 1, "plays")
+    permits = ConcurrencyLimit(0, 1, "plays")
     waiting = asyncio.ensure_future(permits.admit(asyncio.get_running_loop().time() - 1))
     await asyncio.sleep(0)
     waiting.cancel()

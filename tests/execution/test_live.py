@@ -11,7 +11,7 @@ from tests.execution.stage import Stage, defined
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
-from toolplug.execution.live import Listener, LiveCatalog, ToolExecutor, Unsubscribe, joined
+from toolplug.execution.live import Listener, LiveCatalog, ToolExecutor, Unsubscribe, merged_executor
 
 pytestmark = pytest.mark.anyio
 
@@ -220,7 +220,7 @@ async def test_a_view_follows_a_new_plan_that_lists_alike(shop: Shop, stage: Sta
 
 @pytest.mark.requirement("I2-2-views")
 async def test_a_prefix_without_tools_is_known_through_a_view(shop: Shop) -> None:
-    view = joined(shop.stage.counters, shop.live)
+    view = merged_executor(shop.stage.counters, shop.live)
     assert await ran(view, "fs.x") == "Toolset not found for fs.x"
     shop.live.publish(Catalog(prefixes=frozenset({"fs"})))
 
@@ -244,7 +244,7 @@ async def test_a_views_listener_hears_the_views_own_differences(shop: Shop) -> N
 @pytest.mark.requirement("I2-2-views")
 async def test_the_first_of_a_name_wins_in_a_joined_view_and_the_next_inherits(stage: Stage) -> None:
     one, two = Shop(stage), Shop(stage)
-    both = joined(stage.counters, one.live, Foreign(two.live))
+    both = merged_executor(stage.counters, one.live, Foreign(two.live))
     heard: list[CatalogDiff] = []
     both.subscribe(heard.append)
     one.sell("a")
@@ -260,7 +260,7 @@ async def test_the_first_of_a_name_wins_in_a_joined_view_and_the_next_inherits(s
 @pytest.mark.requirement("I2-2-views")
 @pytest.mark.parametrize("through", [0, 1, 3])
 async def test_a_view_over_a_foreign_executor_follows_it_without_being_told(shop: Shop, through: int) -> None:
-    view = joined(shop.stage.counters, Foreign(shop.live))
+    view = merged_executor(shop.stage.counters, Foreign(shop.live))
     for _ in range(through):
         view = view.view(lambda catalog: catalog.prefixed("x").renamed({}))
     shop.sell("a")
@@ -322,5 +322,5 @@ async def test_a_view_of_a_view_whose_derivation_fails_is_tried_again_when_next_
 async def test_every_view_of_a_stack_is_a_tool_executor(shop: Shop) -> None:
     view = shop.live.view(lambda catalog: catalog.prefixed("shop"))
 
-    for executor in (shop.live, view, joined(shop.stage.counters, view), Foreign(view)):
+    for executor in (shop.live, view, merged_executor(shop.stage.counters, view), Foreign(view)):
         assert isinstance(executor, ToolExecutor)

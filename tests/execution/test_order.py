@@ -12,7 +12,7 @@ from tests.execution.stage import Stage, called, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolResult
 from toolplug.catalog.plan import Plan
-from toolplug.execution.limits import Breaker, Permits, Rate
+from toolplug.execution.limits import Breaker, ConcurrencyLimit, Rate
 from toolplug.execution.plans import PolicyGate, TenantsGate
 from toolplug.execution.run import run
 
@@ -62,7 +62,7 @@ STEPS: list[Step] = [
     ("abandoned", {"full": True}, "abandoned calls"),
     ("breaker", {"limiters": (broken(),)}, "its breaker is open after"),
     ("rate", {"limiters": (Rate(1, 3600, "plays"),)}, "takes 1 call"),
-    ("concurrency", {"limiters": (Permits(0, 0, "plays"),)}, "running already"),
+    ("concurrency", {"limiters": (ConcurrencyLimit(0, 0, "plays"),)}, "running already"),
     ("target", {}, "ran"),
 ]
 
@@ -115,8 +115,8 @@ async def test_a_closed_switch_comes_before_everything(stage: Stage, later: Step
 
 @pytest.mark.requirement("C-3-gates-order")
 async def test_what_a_refused_call_took_is_given_back(stage: Stage) -> None:
-    permits, breaker = Permits(1, 0, "plays"), Breaker(1, 60.0, "plays")
-    full = Permits(0, 0, "other")
+    permits, breaker = ConcurrencyLimit(1, 0, "plays"), Breaker(1, 60.0, "plays")
+    full = ConcurrencyLimit(0, 0, "other")
 
     async def tool(call: object, context: object) -> str:
         return "ran"
@@ -128,7 +128,7 @@ async def test_what_a_refused_call_took_is_given_back(stage: Stage) -> None:
 
 @pytest.mark.requirement("C-3-deadline-from-entry")
 async def test_the_wait_in_a_queue_counts_towards_the_deadline(stage: Stage) -> None:
-    permits = Permits(0, 1, "plays")
+    permits = ConcurrencyLimit(0, 1, "plays")
     began: list[Callable[[], object]] = []
 
     async def tool(call: object, context: object) -> None:
@@ -142,7 +142,7 @@ async def test_the_wait_in_a_queue_counts_towards_the_deadline(stage: Stage) -> 
 
 @pytest.mark.requirement("C-3-deadline-from-entry")
 async def test_a_tool_gets_only_the_time_that_its_queue_left(stage: Stage) -> None:
-    permits, release = Permits(1, 1, "plays"), asyncio.Event()
+    permits, release = ConcurrencyLimit(1, 1, "plays"), asyncio.Event()
     seen: list[float] = []
 
     async def holds(call: object, context: object) -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.execution.stage import Stage, turns, workers_alive
 from tests.virtual_time import VirtualLoop
 
-from toolplug.execution.limits import Permits
+from toolplug.execution.limits import ConcurrencyLimit
 
 PLACES = 2
 HURRIED_S, PATIENT_S = 10.0, 3600.0
@@ -29,7 +29,7 @@ class CallsOverPermits(RuleBasedStateMachine):
         super().__init__()
         self.loop = VirtualLoop()
         self.stage = Stage()
-        self.permits = Permits(PLACES, 2, "plays")
+        self.permits = ConcurrencyLimit(PLACES, 2, "plays")
         self.size = PLACES
         self.most = PLACES
         self.inside: dict[int, asyncio.Future[str]] = {}

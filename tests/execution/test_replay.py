@@ -11,7 +11,7 @@ from tests.execution.stage import Stage, at_rest, cancelled, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import ToolError
-from toolplug.execution.limits import Permits
+from toolplug.execution.limits import ConcurrencyLimit
 from toolplug.execution.replay import KEPT_S, Replays
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.store_fixtures import ManualClock
@@ -148,7 +148,7 @@ async def test_a_result_is_kept_for_a_day(stage: Stage, rules: dict[str, Any], c
 
 
 async def test_a_call_that_was_not_made_frees_its_key(stage: Stage, rules: dict[str, Any]) -> None:
-    tool, full = Effect(), Permits(0, 0, "plays")
+    tool, full = Effect(), ConcurrencyLimit(0, 0, "plays")
 
     refused = await stage.call(tool, context=KEYED, limiters=(full,), **rules)
     made = await stage.call(tool, context=KEYED, **rules)
@@ -157,7 +157,7 @@ async def test_a_call_that_was_not_made_frees_its_key(stage: Stage, rules: dict[
 
 
 async def test_a_call_cancelled_before_its_tool_began_frees_its_key(stage: Stage, rules: dict[str, Any]) -> None:
-    tool, full = Effect(), Permits(0, 1, "plays")
+    tool, full = Effect(), ConcurrencyLimit(0, 1, "plays")
     waiting = asyncio.ensure_future(stage.call(tool, context=KEYED, limiters=(full,), **rules))
     await turns(10)
     waiting.cancel()

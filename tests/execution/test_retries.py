@@ -13,7 +13,7 @@ from tests.virtual_time import VIRTUAL
 from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Retry
 from toolplug.errors import ToolError
-from toolplug.execution.limits import Permits
+from toolplug.execution.limits import ConcurrencyLimit
 
 pytestmark = pytest.mark.anyio
 
@@ -110,7 +110,7 @@ async def test_a_source_that_is_closed_meanwhile_is_not_tried_again(stage: Stage
 
 @pytest.mark.requirement("LAW-5")
 async def test_a_caller_cancelled_in_the_pause_gives_its_place_back(stage: Stage) -> None:
-    permits = Permits(1, 0, "plays")
+    permits = ConcurrencyLimit(1, 0, "plays")
     tool = Script(ToolError("busy", retry_after_s=5.0), turn=True)
     running = asyncio.ensure_future(stage.call(tool, retry=Retry(3), limiters=(permits,)))
     await turns(10)
@@ -122,7 +122,7 @@ async def test_a_caller_cancelled_in_the_pause_gives_its_place_back(stage: Stage
 
 @pytest.mark.requirement("LAW-5")
 async def test_a_call_holds_one_place_for_all_its_attempts(stage: Stage) -> None:
-    permits = Permits(1, 0, "plays")
+    permits = ConcurrencyLimit(1, 0, "plays")
     tool = Script(SOON, SOON, "third", turn=True)
 
     assert (await stage.call(tool, retry=Retry(2), limiters=(permits,))).output == "third"

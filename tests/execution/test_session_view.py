@@ -8,7 +8,7 @@ from tests.execution.stage import Stage, defined
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Plan, Tool
-from toolplug.execution.live import LiveCatalog, joined
+from toolplug.execution.live import LiveCatalog, merged_executor
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ def of(stage: Stage, name: str, **rules: object) -> Tool:
 
 
 def session_view(stage: Stage, *tools: Tool) -> LiveCatalog:
-    return joined(
+    return merged_executor(
         stage.counters, LiveCatalog(stage.counters, Catalog(tools)), LiveCatalog(stage.counters), session=MINE
     )
 
@@ -59,14 +59,14 @@ async def test_the_executor_says_whose_session_a_call_belongs_to_and_never_its_c
 ) -> None:
     base = LiveCatalog(stage.counters, Catalog([of(stage, "shared")]))
     own = LiveCatalog(stage.counters, Catalog([of(stage, "own")]))
-    view = joined(stage.counters, base, own, session=MINE)
+    view = merged_executor(stage.counters, base, own, session=MINE)
     nested = view.view(lambda catalog: catalog.prefixed("p")).view(lambda catalog: catalog.where(lambda _: True))
 
     for executor, names in ((view, ("shared", "own")), (nested, ("p.shared", "p__own"))):
         for name in names:
             assert (await executor.execute(ToolCall("c1", name), context)).output == MINE
     assert (await base.execute(ToolCall("c1", "shared"), context)).output == str(context.session)
-    assert (await joined(stage.counters, base).execute(ToolCall("c1", "shared"), context)).output == str(
+    assert (await merged_executor(stage.counters, base).execute(ToolCall("c1", "shared"), context)).output == str(
         context.session
     )
 
@@ -79,7 +79,7 @@ async def test_all_else_in_the_context_is_as_the_caller_gave_it(stage: Stage) ->
         seen.append(context)
 
     view = session_view(stage, Tool(defined("look"), stage.plan(look, name="look")))
-    given = CallContext(principal=ALICE, agent="a", options={"k": 1}, approval="ok", trace="r1", report=print)
+    given = CallContext(principal=ALICE, agent="a", options={"k": 1}, approval="ok", request_id="r1", report=print)
     await view.execute(ToolCall("c1", "look"), given)
     assert [context._replace(deadline=None) for context in seen] == [given._replace(session=MINE)]
 
@@ -99,7 +99,7 @@ async def test_what_stands_around_a_tool_sees_the_session_too(stage: Stage, cont
 @pytest.mark.requirement("I3-session-view", "C-6-no-shadow", "C-6-late-provider")
 async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(stage: Stage) -> None:
     base, own = LiveCatalog(stage.counters), LiveCatalog(stage.counters, Catalog([of(stage, "a"), of(stage, "b")]))
-    view = joined(stage.counters, base, own, session=MINE)
+    view = merged_executor(stage.counters, base, own, session=MINE)
     shared = of(stage, "a")
     base.publish(Catalog([shared]))
     assert list(view.catalog.values()) == [shared, own.catalog["b"]]
@@ -112,7 +112,7 @@ async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(sta
 async def test_one_change_of_what_everybody_has_reaches_every_session_at_its_next_call(stage: Stage) -> None:
     base = LiveCatalog(stage.counters)
     views = [
-        joined(
+        merged_executor(
             stage.counters,
             base.view(lambda catalog: catalog.visible_to(ALICE)),
             LiveCatalog(stage.counters, Catalog([of(stage, f"own{at}")])),

@@ -16,7 +16,7 @@ from tests.execution.test_task_runner_manners import MANNERS, target
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.plan import Plan, Retry
-from toolplug.execution.limits import Permits
+from toolplug.execution.limits import ConcurrencyLimit
 from toolplug.execution.replay import Replays
 from toolplug.execution.run import run
 from toolplug.stores.memory import MemoryStore
@@ -50,7 +50,7 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "toolplug")
-    release, permits, loop = asyncio.Event(), Permits(CALLERS, CALLERS, "plays"), asyncio.get_running_loop()
+    release, permits, loop = asyncio.Event(), ConcurrencyLimit(CALLERS, CALLERS, "plays"), asyncio.get_running_loop()
     crowd = stage.accounting.abandoned("native", "crowd")
     crowd.limit = 10**9
     draw = random.Random(7)

@@ -11,7 +11,7 @@ from tests.execution.stage import Stage, at_rest, called, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import InvalidArguments, ToolError
-from toolplug.execution.limits import Permits
+from toolplug.execution.limits import ConcurrencyLimit
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import PolicyGate, ScopeGate, TenantsGate
 from toolplug.execution.run import run
@@ -178,7 +178,7 @@ async def test_a_tool_of_a_closed_switch_never_runs_even_where_somebody_kept_it(
 
 @pytest.mark.requirement("LAW-3")
 async def test_a_call_that_waited_in_a_queue_does_not_begin_on_a_switch_closed_meanwhile(stage: Stage) -> None:
-    release, tool, permits = asyncio.Event(), Counting(), Permits(1, 1, "plays")
+    release, tool, permits = asyncio.Event(), Counting(), ConcurrencyLimit(1, 1, "plays")
 
     async def holds(call: object, context: object) -> str:
         await release.wait()
@@ -288,7 +288,7 @@ async def test_sixteen_abandoned_calls_open_the_breaker_until_one_of_them_ends(
 
     abandoned = await asyncio.gather(*(stage.call(clings, timeout_s=0.01) for _ in range(16)))
     refused = await stage.call(tool)
-    limited = await stage.call(tool, limiters=(Permits(1, 0, "plays"),))
+    limited = await stage.call(tool, limiters=(ConcurrencyLimit(1, 0, "plays"),))
 
     assert {result.status for result in abandoned} == {ToolStatus.TIMEOUT}
     assert refused == limited

@@ -10,7 +10,7 @@ import pytest
 from tests.execution.stage import LOOPS, Stage, at_rest, called, cancelled, turns, until
 
 from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
-from toolplug.execution.limits import Permits
+from toolplug.execution.limits import ConcurrencyLimit
 from toolplug.execution.run import MAX_DEPTH, run
 from toolplug.execution.task_runner import TaskRunner
 
@@ -57,7 +57,7 @@ async def test_a_caller_cancelled_at_any_stage_is_cancelled_and_its_tool_ends(st
 
 @pytest.mark.requirement("LAW-5", "C-3-cancelled-counted")
 async def test_a_caller_cancelled_in_the_queue_leaves_the_queue(stage: Stage) -> None:
-    permits = Permits(1, 1, "plays")
+    permits = ConcurrencyLimit(1, 1, "plays")
     tool = Told()
     first = asyncio.ensure_future(stage.call(tool, limiters=(permits,)))
     await tool.began.wait()

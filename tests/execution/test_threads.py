@@ -11,7 +11,7 @@ import pytest
 from tests.execution.stage import LOOPS, Stage, at_rest, cancelled, until
 
 from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
-from toolplug.execution.limits import Permits
+from toolplug.execution.limits import ConcurrencyLimit
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def test_whatever_a_synchronous_tool_raises_is_a_result(stage: Stage, erro
 @pytest.mark.requirement("LAW-4", "LAW-5", "C-3-timeout-abandons")
 async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thread_ends(stage: Stage) -> None:
     release = threading.Event()
-    permits = Permits(1, 0, "plays")
+    permits = ConcurrencyLimit(1, 0, "plays")
 
     def tool(call: object, context: object) -> str:
         release.wait()

@@ -17,7 +17,7 @@ from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, limited
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
 from toolplug.execution.threads import DaemonThreads
-from toolplug.mcp.connection_strategies import Reach
+from toolplug.mcp.connection_strategies import SwitchedConnection
 from toolplug.mcp.plans import Labels
 from toolplug.mcp.plans import Planner as ServerPlanner
 from toolplug.mcp.server import Command, Server
@@ -85,7 +85,11 @@ def of_server(host: Limits = NO_LIMITS, source: Limits = NO_LIMITS, own: Limits 
     given = services(host)
     line: Any = object()
     found = FoundTool(READ.owned_by("mcp", "s"))
-    return ServerPlanner(server, given, Labels(given.accounting, name)).catalog([found], Reach(line))["read"].plan
+    return (
+        ServerPlanner(server, given, Labels(given.accounting, name))
+        .catalog([found], SwitchedConnection(line))["read"]
+        .plan
+    )
 
 
 def of_session(host: Limits) -> Plan:

@@ -6,7 +6,7 @@ import pytest
 
 from toolplug import FunctionRegistry
 from toolplug.host.file.settings import BackendSettings, ResponsesSettings
-from toolplug.host.responses import ResponsesDesk
+from toolplug.host.responses import ResponsesService
 from toolplug.responses import Asker, ResponseRequest
 from toolplug.stores.memory import MemoryStore
 
@@ -18,7 +18,7 @@ NOWHERE = ResponsesSettings(backend=BackendSettings(base_url="http://127.0.0.1:1
 @pytest.mark.requirement("I6-2-plain")
 async def test_a_host_without_a_models_server_makes_no_responses_until_it_is_given_one() -> None:
     async with MemoryStore() as store:
-        desk = ResponsesDesk(store, None, lambda key: None)
+        desk = ResponsesService(store, None, lambda key: None)
         assert desk.service is None
         desk.configure(NOWHERE)
         assert desk.service is not None
@@ -32,7 +32,7 @@ async def test_a_host_without_a_models_server_makes_no_responses_until_it_is_giv
 async def test_another_server_is_asked_from_the_next_response_on() -> None:
     elsewhere = NOWHERE.model_copy(update={"backend": NOWHERE.backend.model_copy(update={"model": "other"})})
     async with MemoryStore() as store, FunctionRegistry({}) as registry:
-        desk = ResponsesDesk(store, NOWHERE, lambda key: None)
+        desk = ResponsesService(store, NOWHERE, lambda key: None)
 
         async def asker(conversation: str) -> Asker:
             return Asker(registry)

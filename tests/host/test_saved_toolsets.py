@@ -287,7 +287,7 @@ async def test_deleting_the_equipped_toolset_lists_everything_again(
     with caplog.at_level(logging.INFO, logger="toolplug.audit"):
         await host.saved_toolsets.build(ANN, "short-lived", named("read"))
         await host.saved_toolsets.equip(ANN, "short-lived")
-        await host.saved_toolsets.delete(ANN._replace(trace="r1"), "short-lived")
+        await host.saved_toolsets.delete(ANN._replace(request_id="r1"), "short-lived")
         assert listed(host, ANN) == ["read", "write"]
         with pytest.raises(SavedToolsetRefused, match="there is no toolset"):
             await host.saved_toolsets.delete(ANN, "no such name")

@@ -59,7 +59,7 @@ class Sample(FunctionProvider):
             "tenant": principal.tenant,
             "current": current_tenant(),
             "options": dict(context.options),
-            "trace": context.trace,
+            "trace": context.request_id,
             "key": context.idempotency_key,
         }
 

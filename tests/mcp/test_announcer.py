@@ -12,7 +12,7 @@ from toolplug import Catalog
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
-from toolplug.mcp.list_changed import LOOKED_AT, Announcer
+from toolplug.mcp.list_changed import LOOKED_AT, ListChangedNotifier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-6-list-changed")]
 
@@ -38,7 +38,7 @@ async def settled() -> None:
 
 
 async def test_changes_that_come_before_the_client_listens_are_told_as_one() -> None:
-    live, announcer = source(), Announcer()
+    live, announcer = source(), ListChangedNotifier()
     with announcer.watch(live.view(lambda catalog: catalog)) as watch:
         live.publish(catalog_of("a", "b"))
         await settled()
@@ -53,7 +53,7 @@ async def test_changes_that_come_before_the_client_listens_are_told_as_one() -> 
 
 
 async def test_a_change_that_leaves_the_list_as_it_is_is_not_told() -> None:
-    live, announcer = source(), Announcer()
+    live, announcer = source(), ListChangedNotifier()
     with announcer.watch(live.view(lambda catalog: catalog.where(lambda tool: tool.definition.name == "a"))) as watch:
         waiting = asyncio.ensure_future(watch.changed())
         live.publish(catalog_of("a", "b"))
@@ -63,7 +63,7 @@ async def test_a_change_that_leaves_the_list_as_it_is_is_not_told() -> None:
 
 
 async def test_when_it_is_told_the_list_shows_it() -> None:
-    live, announcer = source(), Announcer()
+    live, announcer = source(), ListChangedNotifier()
     view = live.view(lambda catalog: catalog)
     with announcer.watch(view) as watch:
         live.publish(catalog_of("z"))
@@ -72,7 +72,7 @@ async def test_when_it_is_told_the_list_shows_it() -> None:
 
 
 async def test_a_change_of_many_lists_is_looked_at_a_few_at_a_time() -> None:
-    live, announcer, counted = source(), Announcer(), Counted()
+    live, announcer, counted = source(), ListChangedNotifier(), Counted()
     views = [live.view(counted) for _ in range(10 * LOOKED_AT)]
     watches = [announcer.watch(view) for view in views]
     counted.asked = 0
@@ -89,7 +89,7 @@ async def test_a_change_of_many_lists_is_looked_at_a_few_at_a_time() -> None:
 
 
 async def test_a_client_that_listed_an_older_list_is_told_at_once() -> None:
-    live, announcer = source(), Announcer()
+    live, announcer = source(), ListChangedNotifier()
     before = live.catalog.etag
     live.publish(catalog_of("a", "b"))
     with announcer.watch(live, since=before) as watch:
@@ -102,7 +102,7 @@ async def test_a_client_that_listed_an_older_list_is_told_at_once() -> None:
 
 
 async def test_the_end_of_a_session_and_a_stop_end_what_they_concern() -> None:
-    live, announcer = source(), Announcer()
+    live, announcer = source(), ListChangedNotifier()
     one, other = announcer.watch(live, of="ONE"), announcer.watch(live, of="OTHER")
     announcer.end("ONE")
     assert not await one.changed()
@@ -124,7 +124,7 @@ class Foreign:
 
 
 async def test_an_executor_of_somebody_elses_is_listened_to_until_the_watch_is_closed() -> None:
-    foreign, announcer = Foreign(), Announcer()
+    foreign, announcer = Foreign(), ListChangedNotifier()
     with announcer.watch(foreign) as watch:  # type: ignore[arg-type]
         foreign.catalog = catalog_of("b")
         for listener in foreign.listeners:
@@ -134,7 +134,7 @@ async def test_an_executor_of_somebody_elses_is_listened_to_until_the_watch_is_c
 
 
 async def test_a_closed_watch_leaves_nothing_with_what_it_followed() -> None:
-    live, announcer = source(), Announcer()
+    live, announcer = source(), ListChangedNotifier()
     watch = announcer.watch(live, of="ONE")
     live.publish(catalog_of("b"))
     watch.close()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.http.jumping_loop import Jump, on_jumping_loop
 
-from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, Handshakes
+from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, McpSessions
 from toolplug.mcp.server_endpoint import Client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp")]
@@ -16,7 +16,7 @@ CLIENT = Client("2025-11-25", {"name": "test"}, {})
 
 
 async def test_only_its_owner_finds_it_and_nobody_once_it_has_ended() -> None:
-    known = Handshakes()
+    known = McpSessions()
     mine = known.open("alice", CLIENT)
     assert known.find(mine.id, "alice") is mine
     assert known.find(mine.id, "bob") is None
@@ -27,7 +27,7 @@ async def test_only_its_owner_finds_it_and_nobody_once_it_has_ended() -> None:
 
 async def test_beyond_the_limit_the_one_that_was_used_longest_ago_goes_with_what_runs_for_it() -> None:
     called_off: list[str] = []
-    known = Handshakes(most=2)
+    known = McpSessions(most=2)
     first, second = known.open("alice", CLIENT), known.open("alice", CLIENT)
     second.running[1] = lambda: called_off.append("call")
     second.stream = lambda: called_off.append("stream")
@@ -39,7 +39,7 @@ async def test_beyond_the_limit_the_one_that_was_used_longest_ago_goes_with_what
 
 def test_one_that_nobody_uses_is_forgotten_but_not_while_something_runs_for_it() -> None:
     async def scenario(jump: Jump) -> None:
-        known = Handshakes()
+        known = McpSessions()
         idle, open_ = known.open("alice", CLIENT), known.open("alice", CLIENT)
         open_.stream = lambda: None
         jump(IDLE_S)
@@ -52,7 +52,7 @@ def test_one_that_nobody_uses_is_forgotten_but_not_while_something_runs_for_it()
 def test_each_is_over_once_however_it_is_forgotten() -> None:
     async def scenario(jump: Jump) -> None:
         over: list[Handshake] = []
-        known = Handshakes(most=3, over=over.append)
+        known = McpSessions(most=3, over=over.append)
         pushed, ended, idle, late = (known.open("alice", CLIENT) for _ in range(4))
         known.end(ended)
         known.end(ended)
@@ -68,15 +68,15 @@ def test_each_is_over_once_however_it_is_forgotten() -> None:
 
 
 async def test_nobody_is_looked_after_once_it_has_stopped() -> None:
-    known = Handshakes()
+    known = McpSessions()
     known.open("alice", CLIENT)
     known.stop()
-    Handshakes().stop()
+    McpSessions().stop()
 
 
 async def test_a_request_is_called_off_by_its_id_as_it_was_sent() -> None:
     called_off: list[object] = []
-    known = Handshakes().open("alice", CLIENT)
+    known = McpSessions().open("alice", CLIENT)
     known.running[7] = lambda: called_off.append(7)
     known.cancel("7")
     known.cancel(None)

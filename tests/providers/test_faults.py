@@ -10,10 +10,19 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from toolplug import CallContext, FunctionProvider, FunctionRegistry, Site, ToolCall, ToolDefinition, ToolStatus, tool
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    FunctionRegistry,
+    ProviderContext,
+    ToolCall,
+    ToolDefinition,
+    ToolStatus,
+    tool,
+)
 from toolplug.errors import ConfigError
 from toolplug.providers.collectors import Collected, ProviderCollectors
-from toolplug.providers.entry import ProviderEntry, ProviderState, Wanted
+from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.testing.faulty import FaultyProvider, Step
 
 pytestmark = pytest.mark.anyio
@@ -162,7 +171,7 @@ STEPS = [
 ]
 
 
-def wanted(step: Step, *, required: bool, made: list[FaultyProvider]) -> Wanted:
+def wanted(step: Step, *, required: bool, made: list[FaultyProvider]) -> DesiredProvider:
     """A faulty provider as an entry of a configuration."""
 
     def build() -> FunctionProvider:
@@ -172,11 +181,11 @@ def wanted(step: Step, *, required: bool, made: list[FaultyProvider]) -> Wanted:
         provider.__init__()
         return provider
 
-    return Wanted(ProviderEntry(key="faulty", type="faulty", required=required), build)
+    return DesiredProvider(ProviderEntry(key="faulty", type="faulty", required=required), build)
 
 
-def healthy() -> Wanted:
-    return Wanted(ProviderEntry(key="healthy", type="healthy"), FaultyProvider)
+def healthy() -> DesiredProvider:
+    return DesiredProvider(ProviderEntry(key="healthy", type="healthy"), FaultyProvider)
 
 
 @pytest.mark.requirement("C-2-required-false", "C-12-aclose-after-failed-start")
@@ -229,7 +238,7 @@ async def test_a_start_that_is_broken_off_closes_what_had_started() -> None:
     begun = asyncio.Event()
 
     class Slow(FaultyProvider):
-        async def start(self, site: Site) -> None:
+        async def start(self, site: ProviderContext) -> None:
             begun.set()
             await asyncio.Event().wait()
 

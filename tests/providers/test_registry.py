@@ -27,7 +27,7 @@ from toolplug import (
 from toolplug.errors import ConfigError
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.registry import TenantRecords
-from toolplug.providers.site import Site
+from toolplug.providers.site import ProviderContext
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -170,7 +170,7 @@ async def test_a_registry_without_a_host_is_guarded_and_measured() -> None:
 @pytest.mark.requirement("FR-012", "REG-US3-1", "REG-US3-2")
 async def test_a_providers_own_collectors_are_scraped_with_their_values() -> None:
     class Counting(FunctionProvider):
-        async def start(self, site: Site) -> None:
+        async def start(self, site: ProviderContext) -> None:
             self.asked = Counter("asked", "Questions.", registry=None)
 
         def collectors(self) -> list[Counter]:
@@ -214,7 +214,7 @@ async def test_a_tool_may_answer_with_a_whole_result_and_its_call_is_filled_in()
 @pytest.mark.requirement("C-12-site", "C-12-site-store-tenant", "C-5-tenant-store")
 async def test_a_provider_has_a_directory_and_records_for_each_tenant() -> None:
     class Keeper(FunctionProvider):
-        async def start(self, site: Site) -> None:
+        async def start(self, site: ProviderContext) -> None:
             self.site = site
 
     keeper = Keeper()
@@ -240,7 +240,7 @@ async def test_tools_are_read_once_after_start() -> None:
         def __init__(self) -> None:
             self.steps = []
 
-        async def start(self, site: Site) -> None:
+        async def start(self, site: ProviderContext) -> None:
             self.steps.append("start")
 
         def tools(self) -> list[ToolDefinition]:
@@ -319,13 +319,15 @@ async def test_a_provider_that_its_maker_started_is_not_started_twice() -> None:
     class Once(FunctionProvider):
         starts = 0
 
-        async def start(self, site: Site) -> None:
+        async def start(self, site: ProviderContext) -> None:
             self.starts += 1
 
     once = Once()
     async with FunctionRegistry({"once": once}):
         assert once.starts == 1
-    site = Site(key="once", state_dir=Path(), store=lambda principal: TenantRecords(MemoryStore(), principal.tenant))
+    site = ProviderContext(
+        key="once", state_dir=Path(), store=lambda principal: TenantRecords(MemoryStore(), principal.tenant)
+    )
     await once.start(site)
     async with FunctionRegistry({"once": once}):
         assert once.starts == 2

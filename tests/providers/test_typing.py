@@ -25,7 +25,7 @@ from toolplug.errors import ToolError
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.hooks import hookimpl
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.site import Site
+from toolplug.providers.site import ProviderContext
 
 
 class Notes(FunctionProvider):
@@ -34,7 +34,7 @@ class Notes(FunctionProvider):
 
     config: Config
 
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         self.notes: dict[str, list[str]] = {}
         self.written = Counter("notes_written", "Notes written", registry=None)
         self.log.info("ready in %s", site.state_dir)

@@ -12,7 +12,7 @@ from toolplug.errors import StoreUnavailable
 from toolplug.execution.live import LiveCatalog
 from toolplug.responses.backend import Delta, Question
 from toolplug.responses.builder import Event
-from toolplug.responses.offer import Asker
+from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 from toolplug.stores.memory import MemoryStore
@@ -65,8 +65,8 @@ class Model:
         """It has no connection."""
 
 
-async def asker(conversation: str) -> Asker:
-    return Asker(LiveCatalog(EMPTY_CATALOG))
+async def asker(conversation: str) -> ToolCaller:
+    return ToolCaller(LiveCatalog(EMPTY_CATALOG))
 
 
 def served(store: Failing, model: Model) -> Responses:

@@ -16,7 +16,7 @@ from toolplug.sessions.plans import Planner
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
-from toolplug.sessions.stream import Feed, Reader
+from toolplug.sessions.stream import EventFanout, Reader
 
 
 class _OnePlanAName(Planner):
@@ -31,14 +31,14 @@ class _OnePlanAName(Planner):
         return Tool(definition, self._plans.setdefault(definition.name, made.plan))
 
 
-class _JoinsWhereverItIs(Feed):
+class _JoinsWhereverItIs(EventFanout):
     """A stream joins although what came after its beginning has been told already."""
 
     def _joined(self, reader: Reader, position: int) -> bool:
         return super()._joined(reader, max(position, self._position))
 
 
-class _ForgetsWhatTheSnapshotHeld(Feed):
+class _ForgetsWhatTheSnapshotHeld(EventFanout):
     """What a snapshot shows is told once more when the feed comes to it."""
 
     async def _begin(self, reader: Reader, resync: str | None) -> None:
@@ -46,7 +46,7 @@ class _ForgetsWhatTheSnapshotHeld(Feed):
         reader.after = 0
 
 
-class _DropsWhatIsTooMuch(Feed):
+class _DropsWhatIsTooMuch(EventFanout):
     """A slow reader loses events and is not told."""
 
     def _joined(self, reader: Reader, position: int) -> bool:
@@ -63,7 +63,7 @@ class _Dropping(Reader):
             self.lost = None
 
 
-class _TellsUnderOneId(Feed):
+class _TellsUnderOneId(EventFanout):
     """Requests that a stream is told one after the other have one id."""
 
     def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
@@ -123,7 +123,7 @@ class _WritesInTwoSteps(FaultyStore):
         return revision
 
 
-def _with(feed: type[Feed] | None = None, relay: type[Relay] | None = None) -> Seams:
+def _with(feed: type[EventFanout] | None = None, relay: type[Relay] | None = None) -> Seams:
     """Sessions whose feeds or relays are of these classes."""
 
     class Buggy(Sessions):

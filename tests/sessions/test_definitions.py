@@ -9,7 +9,7 @@ import pytest
 from tests.sessions.stage import definition
 
 from toolplug.errors import InvalidDefinition
-from toolplug.sessions.session_tool import ToolPool
+from toolplug.sessions.session_tool import DefinitionCache
 
 KIB = 1024
 
@@ -17,7 +17,7 @@ KIB = 1024
 def fault(raw: object) -> str:
     """The key that is to blame."""
     with pytest.raises(InvalidDefinition) as refusal:
-        ToolPool().tool(raw)
+        DefinitionCache().tool(raw)
     assert str(refusal.value)
     assert len(str(refusal.value)) < 2 * KIB
     return refusal.value.at
@@ -25,7 +25,7 @@ def fault(raw: object) -> str:
 
 def taken(raw: object) -> dict[str, Any]:
     """The definition as metadata shows it."""
-    return orjson.loads(ToolPool().tool(raw).wire)
+    return orjson.loads(DefinitionCache().tool(raw).wire)
 
 
 @pytest.mark.requirement("C-6-tool-shape")
@@ -39,7 +39,7 @@ def test_a_whole_definition_is_kept_as_it_was_given() -> None:
         "requires": ["storage", {"type": "data_analysis", "level": "basic"}],
     }
     assert taken(whole) == whole
-    tool = ToolPool().tool(whole)
+    tool = DefinitionCache().tool(whole)
     assert (tool.name, tool.definition.ref.kind, tool.definition.ref.source) == ("add_rows", "session", "_session")
     assert (tool.definition.hints.read_only, tool.definition.hints.idempotent) == (False, True)
 
@@ -50,7 +50,7 @@ def test_what_is_null_is_as_good_as_left_out() -> None:
 
 
 def test_equal_definitions_are_one_object_while_anybody_has_it() -> None:
-    pool = ToolPool()
+    pool = DefinitionCache()
     first = pool.tool(definition("a", "Same."))
     assert pool.tool(definition("a", "Same.")) is first
     assert pool.tool(definition("a", "Other.")) is not first
@@ -159,7 +159,7 @@ def test_a_reference_into_the_schema_itself_is_taken() -> None:
 
 
 def test_a_pattern_is_compiled_in_linear_time() -> None:
-    tool = ToolPool().tool(definition("a") | {"inputSchema": {"properties": {"x": {"pattern": "^(a+)+$"}}}})
+    tool = DefinitionCache().tool(definition("a") | {"inputSchema": {"properties": {"x": {"pattern": "^(a+)+$"}}}})
     assert not tool.definition.parameters.validator().is_valid({"x": "a" * 5_000 + "!"})
 
 

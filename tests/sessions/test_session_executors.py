@@ -28,7 +28,7 @@ from tests.sessions.stage import (
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.live import LiveCatalog, joined
+from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.plans import Planner
@@ -60,14 +60,14 @@ def _itself(session: Session) -> LiveCatalog:
 
 
 def _behind_another(session: Session) -> LiveCatalog:
-    return joined(
+    return merged_executor(
         COUNTERS, LiveCatalog(COUNTERS, Catalog([plain_tool("other")])), session.executor, session=session.code
     )
 
 
 def _before_a_prefixed_one(session: Session) -> LiveCatalog:
     others = LiveCatalog(COUNTERS, Catalog([plain_tool("other")])).view(lambda catalog: catalog.prefixed("web"))
-    return joined(COUNTERS, session.executor, others)
+    return merged_executor(COUNTERS, session.executor, others)
 
 
 @pytest.mark.requirement("DYN-AC-7", "I3-4-everywhere", "DYN-US-register")

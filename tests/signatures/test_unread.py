@@ -27,7 +27,7 @@ class Notes(FunctionProvider):
     def __init__(self, config: Settings) -> None:
         self.given = config
 
-    async def start(self, site: Site) -> None: ...
+    async def start(self, site: ProviderContext) -> None: ...
 """)
     assert hook_problems(provider) == ()
     assert vars(built(provider, "notes", "settings"))["given"] == "settings"
@@ -36,10 +36,12 @@ class Notes(FunctionProvider):
 def test_a_hook_that_does_not_fit_is_shown_with_its_unread_annotations() -> None:
     provider = provider_of("""
 class Notes(FunctionProvider):
-    async def start(self, site: Site, more: int) -> None: ...
+    async def start(self, site: ProviderContext, more: int) -> None: ...
 """)
     (problem,) = hook_problems(provider)
-    assert problem.replace("'", "").startswith("Notes.start(self, site: Site, more: int) -> None does not take")
+    assert problem.replace("'", "").startswith(
+        "Notes.start(self, site: ProviderContext, more: int) -> None does not take"
+    )
 
 
 @pytest.mark.requirement("C-12-tool-annotations-resolved")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.sqlite_writer import QUIET_S, Outage
+from toolplug.stores.sqlite_writer import QUIET_S, FailureLog
 from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.requirement("H-store-disk-full")
@@ -15,7 +15,7 @@ FULL = StoreUnavailable("state.db: database or disk is full")
 
 
 def test_an_outage_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    outage = Outage(Path("state.db"))
+    outage = FailureLog(Path("state.db"))
     outage.worked()
     for _ in range(100):
         outage.failed(FULL)
@@ -29,7 +29,7 @@ def test_an_outage_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixtu
 
 def test_a_disk_that_is_full_now_and_then_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    outage = Outage(Path("state.db"), clock=clock)
+    outage = FailureLog(Path("state.db"), clock=clock)
     for _ in range(100):
         outage.failed(FULL)
         outage.worked()

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from toolplug import CallContext, FunctionProvider, ToolCall, ToolDefinition, ToolError, route, tool
 from toolplug.catalog.definition import Hosted
 from toolplug.providers.authoring import BoundRoute
-from toolplug.providers.site import Site
+from toolplug.providers.site import ProviderContext
 from toolplug.testing import ContractBroken, check_provider
 from toolplug.testing.provider_rules.routes import TOKEN, answered_rules
 
@@ -69,7 +69,7 @@ CLOSED = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class NotAsync(FunctionProvider):
-    def start(self, site: Site) -> None:  # type: ignore[override]
+    def start(self, site: ProviderContext) -> None:  # type: ignore[override]
         """Not what a host awaits."""
 
 
@@ -79,12 +79,12 @@ class OneOnly(FunctionProvider):
 
 
 class StartFails(FunctionProvider):
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         raise OSError("no such host")
 
 
 class ClosesWhatItNeverOpened(FunctionProvider):
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         self.task = asyncio.create_task(asyncio.Event().wait())
 
     async def aclose(self) -> None:
@@ -105,7 +105,7 @@ class Changing(FunctionProvider):
 class LeavesThread(FunctionProvider):
     stop = threading.Event()
 
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         threading.Thread(target=self.stop.wait, name="forgotten", daemon=True).start()
 
 

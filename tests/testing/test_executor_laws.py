@@ -31,7 +31,7 @@ from toolplug.catalog.definition import Note
 from toolplug.catalog.layers import layered
 from toolplug.catalog.plan import Tool
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.live import LiveCatalog, joined
+from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.results import unavailable
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.testing import ContractBroken, check_executor, running
@@ -71,7 +71,7 @@ async def a_view() -> AsyncGenerator[Opened]:
 @asynccontextmanager
 async def a_joined() -> AsyncGenerator[Opened]:
     async with running(Echo) as one, running(Echo, key="other") as two:
-        both = joined(
+        both = merged_executor(
             CallAccounting().counters("_unknown", "_unknown"), one.view(lambda tools: tools.prefixed("one")), two
         )
         yield both, "one.echo", lambda: two.apply(())
@@ -83,9 +83,11 @@ async def a_session() -> AsyncGenerator[Opened]:
     async with running(Echo) as registry, opened_runner() as runner:
         own = LiveCatalog(CallAccounting().counters("_unknown", "_unknown"))
         own.publish(
-            Catalog([plain_tool("draw", runner=runner)], away=Catalog([gone("echo", runner), gone("web.a", runner)]))
+            Catalog(
+                [plain_tool("draw", runner=runner)], unavailable=Catalog([gone("echo", runner), gone("web.a", runner)])
+            )
         )
-        view = joined(CallAccounting().counters("_unknown", "_unknown"), registry, own, session="CODE2345")
+        view = merged_executor(CallAccounting().counters("_unknown", "_unknown"), registry, own, session="CODE2345")
         yield view, "echo", lambda: registry.apply(())
 
 
@@ -144,9 +146,11 @@ async def test_through_every_pair_of_reshapings_a_listed_name_reaches_its_tool_a
     async with opened_runner() as runner:
         tools = [plain_tool(name, source=source, runner=runner) for source, name in TOOLS]
         unknown = CallAccounting().counters("_unknown", "_unknown")
-        live = LiveCatalog(unknown, Catalog(tools[:listed], away=Catalog([gone("draw", runner)])))
-        own = LiveCatalog(unknown, Catalog(tools[listed:], away=Catalog([gone("add", runner), gone("fs.a", runner)])))
-        view = joined(unknown, live, own).view(reshapings()[inner]).view(reshapings()[outer])
+        live = LiveCatalog(unknown, Catalog(tools[:listed], unavailable=Catalog([gone("draw", runner)])))
+        own = LiveCatalog(
+            unknown, Catalog(tools[listed:], unavailable=Catalog([gone("add", runner), gone("fs.a", runner)]))
+        )
+        view = merged_executor(unknown, live, own).view(reshapings()[inner]).view(reshapings()[outer])
 
         async def change() -> None:
             live.publish(Catalog())
@@ -290,7 +294,9 @@ async def opened_runner() -> AsyncGenerator[TaskRunner]:
 async def plain() -> AsyncGenerator[LiveCatalog]:
     """An executor over one tool of no arguments, with a name that is not its wire name, and one that is away."""
     async with opened_runner() as runner:
-        tools = Catalog([plain_tool("echo", runner=runner)], away=Catalog([gone("draw", runner)])).prefixed("one")
+        tools = Catalog([plain_tool("echo", runner=runner)], unavailable=Catalog([gone("draw", runner)])).prefixed(
+            "one"
+        )
         yield LiveCatalog(CallAccounting().counters("_unknown", "_unknown"), tools)
 
 

@@ -13,9 +13,9 @@ from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Allowlist
-from toolplug.toolsets.toolset import Factory, PerSession, Shared, Toolset
+from toolplug.toolsets.toolset import Factory, PerSession, SharedSource, Toolset
 
 AGENT = Choice("default", "a")
 READ = (ToolDefinition(name="read"),)
@@ -74,7 +74,7 @@ class Desk:
         return await self._life.enter_async_context(FunctionRegistry(providers))
 
     def share(self, name: str, executor: FunctionRegistry, prefix: str = "") -> None:
-        self._register(Toolset(id=name, prefix=prefix or name, source=Shared(executor=executor)))
+        self._register(Toolset(id=name, prefix=prefix or name, source=SharedSource(executor=executor)))
 
     def make(self, name: str, factory: Factory, tools: tuple[ToolDefinition, ...] | None = None) -> None:
         self._register(Toolset(id=name, prefix=name, source=PerSession(factory=factory, tools=tools)))
@@ -83,14 +83,14 @@ class Desk:
         lists = self.tools.allowlists.configured_as({"a": Allowlist(toolsets, "here")})
         self.tools.change(allowlists=lists)
 
-    def agent(self, session: Hashable = None) -> FirstUse:
-        return FirstUse(self.tools, AGENT, session, lambda key: self.tools.executor(AGENT, key))
+    def agent(self, session: Hashable = None) -> LazyExecutor:
+        return LazyExecutor(self.tools, AGENT, session, lambda key: self.tools.executor(AGENT, key))
 
     def _register(self, toolset: Toolset) -> None:
         self.tools.change(toolsets=self.tools.toolsets.with_coded(toolset))
 
 
-async def run(executor: FirstUse, name: str) -> ToolResult:
+async def run(executor: LazyExecutor, name: str) -> ToolResult:
     return await executor.execute(ToolCall("c", name), CallContext())
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.toolsets.desk import READ, Desk, Files, run, settled
 
 from toolplug import FunctionRegistry, ToolResult
-from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.first_use import LazyExecutor
 
 IDS = ("a", "b")
 SESSIONS = ("one", "two")
@@ -67,7 +67,7 @@ class Model:
         desk.allow(*IDS)
         self.opened: set[tuple[str, str]] = set()
         self.begun: dict[str, int] = dict.fromkeys(SESSIONS, 0)
-        self.agents: dict[str | None, FirstUse] = {}
+        self.agents: dict[str | None, LazyExecutor] = {}
         self.made: list[Files] = []
         self.shared: list[Files] = []
 
@@ -87,7 +87,7 @@ class Model:
     def key(self, session: str) -> str:
         return f"{session} {self.begun[session]}"
 
-    def agent(self, key: str | None) -> FirstUse:
+    def agent(self, key: str | None) -> LazyExecutor:
         """The executor that its caller has held since it first asked."""
         if key not in self.agents:
             self.agents[key] = self.desk.agent(key)

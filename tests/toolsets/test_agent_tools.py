@@ -10,7 +10,7 @@ from toolplug.errors import InvalidDefinition, ToolsetRefused
 from toolplug.testing import check_executor
 from toolplug.toolsets.agent_tools import Choice
 from toolplug.toolsets.registered import Allowlist
-from toolplug.toolsets.toolset import Shared, Toolset
+from toolplug.toolsets.toolset import SharedSource, Toolset
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +91,7 @@ async def test_registering_an_id_again_replaces_it_at_once(desk: Desk) -> None:
 @pytest.mark.parametrize("prefix", ["", "a.b", "A", "1a", "a" * 33, "a\n", "é"])
 async def test_a_prefix_that_is_dotted_empty_or_illegal_is_an_error(desk: Desk, prefix: str) -> None:
     with pytest.raises(InvalidDefinition, match="is no toolset prefix"):
-        Toolset(id="fs", prefix=prefix, source=Shared(executor=await desk.registry()))
+        Toolset(id="fs", prefix=prefix, source=SharedSource(executor=await desk.registry()))
 
 
 @pytest.mark.requirement("C-7-prefix-error")
@@ -112,7 +112,7 @@ async def test_a_tenants_own_allowlist_and_toolset_stand_over_everybodys_for_tha
     desk.allow("fs")
     mine = Choice("t1", "a")
     agent, others = desk.tools.executor(mine), desk.tools.executor(AGENT)
-    own = Toolset(id="fs", prefix="mine", source=Shared(executor=await desk.registry(files=Files("own"))))
+    own = Toolset(id="fs", prefix="mine", source=SharedSource(executor=await desk.registry(files=Files("own"))))
     desk.tools.change(
         toolsets=desk.tools.toolsets.with_own("t1", own),
         allowlists=desk.tools.allowlists.with_own({("t1", "b"): Allowlist(("fs",), "PUT")}),

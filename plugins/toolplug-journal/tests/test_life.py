@@ -12,7 +12,7 @@ import pytest
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, Principal, ToolCall, ToolResult, tool
 from toolplug.execution.resolved_limits import Limits
 from toolplug.http import provider_routes
-from toolplug.providers.entry import ProviderEntry, Wanted
+from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.testing import made
 from toolplug_journal.provider import Journal
 
@@ -80,13 +80,13 @@ async def test_a_call_that_ends_after_the_journal_was_closed_has_its_end_all_the
     entry = ProviderEntry(key="journal", type="journal")
     waits = ProviderEntry(key="waiting", type="waiting", limits=Limits(drain=0.2))
     async with FunctionRegistry() as registry:
-        await registry.apply([Wanted(entry, lambda: first), Wanted(waits, lambda: waiting)])
+        await registry.apply([DesiredProvider(entry, lambda: first), DesiredProvider(waits, lambda: waiting)])
         task = call(registry)
         await waiting.entered.wait()
         await registry.apply(())
         await first.closed.wait()
         waiting.released.set()
         assert (await task).output == "done"
-        await registry.apply([Wanted(entry, lambda: second)])
+        await registry.apply([DesiredProvider(entry, lambda: second)])
         (kept,) = await read(registry)
         assert (kept["tool"], kept["status"]) == ("wait", "success")

@@ -111,7 +111,7 @@ class CallContext(NamedTuple):
     """Everything about a call that is not the call: data only, but for `report`, which never blocks.
 
     `deadline` is loop time in seconds; a tool that asks for its context sees the effective one. `options` are the
-    validated options of the built-in stub that stands for this tool. `trace` is the request id that audit lines carry.
+    validated options of the built-in stub that stands for this tool. `request_id` is the one that audit lines carry.
     """
 
     principal: Principal = ANONYMOUS
@@ -121,7 +121,7 @@ class CallContext(NamedTuple):
     idempotency_key: str | None = None
     approval: str | None = None
     options: Mapping[str, object] = EMPTY
-    trace: str = ""
+    request_id: str = ""
     report: Callable[..., None] = no_report
 
     def of_session(self, session: str) -> CallContext:

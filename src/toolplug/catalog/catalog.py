@@ -58,19 +58,29 @@ class Catalog(Mapping[str, Tool]):
     `prefixes` are the toolset prefixes that it knows, also those without a tool. Names are unique, wire names too:
     build one from parts that may clash with `merged` or `layered`.
 
-    `away` are tools whose source is away, or that a request leaves out. They are no part of the map and of no listing,
+    `unavailable` are tools whose source is down, or that a request leaves out. They are neither in the map nor listed,
     but a call of a name that only they have is answered by their own plan, which says why and reaches nobody. Every
     reshaping changes them along; None for none.
     """
 
-    __slots__ = ("_etag", "_gates", "_kept_roots", "_rendered", "_tools", "_verdicts", "_wire", "away", "prefixes")
+    __slots__ = (
+        "_etag",
+        "_gates",
+        "_kept_roots",
+        "_rendered",
+        "_tools",
+        "_verdicts",
+        "_wire",
+        "prefixes",
+        "unavailable",
+    )
 
     def __init__(
-        self, tools: Iterable[Tool] = (), *, prefixes: frozenset[str] = frozenset(), away: Catalog | None = None
+        self, tools: Iterable[Tool] = (), *, prefixes: frozenset[str] = frozenset(), unavailable: Catalog | None = None
     ) -> None:
         self._tools = {tool.definition.name: tool for tool in tools}
         self.prefixes: frozenset[str] = prefixes
-        self.away: Catalog | None = away or None
+        self.unavailable: Catalog | None = unavailable or None
         self._wire: dict[str, Tool] | None = None
         self._rendered: dict[str, bytes] = {}
         self._etag = ""
@@ -145,40 +155,42 @@ class Catalog(Mapping[str, Tool]):
                 f"{prefix!r} is no toolset prefix; a lower-case letter, then up to 31 of a-z 0-9 _ - are allowed"
             )
         tools = (_renamed(tool, f"{prefix}.{name}") for name, tool in self._tools.items())
-        away = self.away and self.away.prefixed(prefix)
-        return Catalog(tools, prefixes=frozenset({prefix}), away=away)
+        unavailable = self.unavailable and self.unavailable.prefixed(prefix)
+        return Catalog(tools, prefixes=frozenset({prefix}), unavailable=unavailable)
 
     def where(self, keep: Callable[[Tool], bool]) -> Catalog:
         """The tools that `keep` is true for."""
         kept = [tool for tool in self._tools.values() if keep(tool)]
-        away = self.away and self.away.where(keep)
-        if len(kept) == len(self) and away is self.away:
+        unavailable = self.unavailable and self.unavailable.where(keep)
+        if len(kept) == len(self) and unavailable is self.unavailable:
             return self
-        return Catalog(kept, prefixes=self.prefixes, away=away)
+        return Catalog(kept, prefixes=self.prefixes, unavailable=unavailable)
 
     def ordered(self, names: Sequence[str]) -> Catalog:
         """The tools of these names first, in this order, then the others in theirs."""
         first = [self[name] for name in dict.fromkeys(names) if name in self]
         moved = {tool.definition.name for tool in first}
         tools = [*first, *(tool for tool in self.values() if tool.definition.name not in moved)]
-        return self._as_if(tools, self.away and self.away.ordered(names))
+        return self._as_if(tools, self.unavailable and self.unavailable.ordered(names))
 
     def annotated(self, notes: Mapping[str, Sequence[Note]]) -> Catalog:
         """The same tools with these notes (by canonical name) in place of their own."""
-        return self._with(lambda tool: _annotated(tool, notes), self.away and self.away.annotated(notes))
+        return self._with(lambda tool: _annotated(tool, notes), self.unavailable and self.unavailable.annotated(notes))
 
     def renamed(self, names: Mapping[str, str]) -> Catalog:
         """The same tools, some under other names; raises `InvalidDefinition` when two would share one."""
-        away = self.away and self.away.renamed(names)
-        changed = self._with(lambda tool: _renamed(tool, names.get(tool.definition.name, tool.definition.name)), away)
+        unavailable = self.unavailable and self.unavailable.renamed(names)
+        changed = self._with(
+            lambda tool: _renamed(tool, names.get(tool.definition.name, tool.definition.name)), unavailable
+        )
         if len(changed) != len(self):
             raise InvalidDefinition("renaming gives two tools one name")
         return changed
 
     def planned(self, change: Callable[[ToolDefinition, Plan], Plan]) -> Catalog:
         """The same tools with other plans."""
-        away = self.away and self.away.planned(change)
-        return self._with(lambda tool: _planned(tool, change(tool.definition, tool.plan)), away)
+        unavailable = self.unavailable and self.unavailable.planned(change)
+        return self._with(lambda tool: _planned(tool, change(tool.definition, tool.plan)), unavailable)
 
     def visible_to(self, principal: Principal) -> Catalog:
         """Without the tools that a hiding gate keeps from this principal; one catalog for each distinct verdict."""
@@ -191,7 +203,7 @@ class Catalog(Mapping[str, Tool]):
         seen = self._verdicts.get(verdict)
         if seen is None:
             closed = {id(gate) for gate, admits in zip(gates, verdict, strict=True) if not admits}
-            seen = self._without(closed, self.away and self.away.visible_to(principal))
+            seen = self._without(closed, self.unavailable and self.unavailable.visible_to(principal))
             self._verdicts[verdict] = seen
         return seen
 
@@ -217,23 +229,23 @@ class Catalog(Mapping[str, Tool]):
             self._kept_roots = _roots_of(self._tools.values())
         return self._kept_roots
 
-    def _without(self, closed: set[int], away: Catalog | None) -> Catalog:
+    def _without(self, closed: set[int], unavailable: Catalog | None) -> Catalog:
         """Without the tools behind these gates, and without the prefixes of which nothing is left to see."""
         seen = [tool for tool in self._tools.values() if not any(id(gate) in closed for gate in tool.plan.gates)]
-        return Catalog(seen, prefixes=self.prefixes - (self._roots() - _roots_of(seen)), away=away)
+        return Catalog(seen, prefixes=self.prefixes - (self._roots() - _roots_of(seen)), unavailable=unavailable)
 
-    def _with(self, change: Callable[[Tool], Tool], away: Catalog | None) -> Catalog:
-        return self._as_if([change(tool) for tool in self._tools.values()], away)
+    def _with(self, change: Callable[[Tool], Tool], unavailable: Catalog | None) -> Catalog:
+        return self._as_if([change(tool) for tool in self._tools.values()], unavailable)
 
-    def _as_if(self, tools: Sequence[Tool], away: Catalog | None) -> Catalog:
+    def _as_if(self, tools: Sequence[Tool], unavailable: Catalog | None) -> Catalog:
         """With these, as many as there are, in place of its own."""
-        if away is self.away and all(new is old for new, old in zip(tools, self.values(), strict=True)):
+        if unavailable is self.unavailable and all(new is old for new, old in zip(tools, self.values(), strict=True)):
             return self
-        return Catalog(tools, prefixes=self.prefixes, away=away)
+        return Catalog(tools, prefixes=self.prefixes, unavailable=unavailable)
 
     def _hiding_gates(self) -> tuple[Gate, ...]:
         if self._gates is None:
-            tools = (*self.values(), *(self.away or EMPTY_CATALOG).values())
+            tools = (*self.values(), *(self.unavailable or EMPTY_CATALOG).values())
             unique = {id(gate): gate for tool in tools for gate in tool.plan.gates if gate.hides}
             self._gates = tuple(unique.values())
         return self._gates
@@ -241,7 +253,7 @@ class Catalog(Mapping[str, Tool]):
 
 def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
     """One catalog of many, in their order. The first of a name or wire name wins; the others are reported."""
-    parts = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.away]
+    parts = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.unavailable]
     tools: list[Tool] = []
     taken: dict[str, Tool] = {}
     conflicts: list[Conflict] = []
@@ -257,8 +269,10 @@ def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
     if len(parts) == 1 and not conflicts:
         return parts[0], ()
     prefixes = frozenset[str]().union(*(part.prefixes for part in parts))
-    away = [part.away for part in parts if part.away]
-    return Catalog(tools, prefixes=prefixes, away=merged(away)[0] if away else None), tuple(conflicts)
+    unavailable = [part.unavailable for part in parts if part.unavailable]
+    return Catalog(tools, prefixes=prefixes, unavailable=merged(unavailable)[0] if unavailable else None), tuple(
+        conflicts
+    )
 
 
 EMPTY_CATALOG = Catalog()
@@ -288,7 +302,7 @@ def _planned(tool: Tool, plan: Plan) -> Tool:
 _NEWEST = 64
 
 
-class Kept:
+class CachedValue:
     """A pure function of a catalog; asked twice about one catalog, it gives the same object, for the newest few."""
 
     def __init__(self, function: Callable[[Catalog], Catalog]) -> None:

@@ -25,15 +25,15 @@ def layered(*catalogs: Catalog) -> Catalog:
     is that same object. The etag is made from those of the parts that list something: layered catalogs that list alike
     have one etag where they are divided alike.
     """
-    given = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.away]
+    given = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.unavailable]
     parts: list[Catalog] = []
     for catalog in given:
         parts += _flat(_beside(catalog, parts) if parts else catalog)
     if len(given) == 1:
         return given[0]
     prefixes = frozenset[str]().union(*[catalog.prefixes for catalog in given])
-    away = [catalog.away for catalog in given if catalog.away]
-    return _stacked(parts, prefixes, layered(*away) if away else None)
+    unavailable = [catalog.unavailable for catalog in given if catalog.unavailable]
+    return _stacked(parts, prefixes, layered(*unavailable) if unavailable else None)
 
 
 class _Layers(Catalog):
@@ -44,8 +44,8 @@ class _Layers(Catalog):
 
     __slots__ = ("parts",)
 
-    def __init__(self, parts: tuple[Catalog, ...], *, prefixes: frozenset[str], away: Catalog | None) -> None:
-        super().__init__(prefixes=prefixes, away=away)
+    def __init__(self, parts: tuple[Catalog, ...], *, prefixes: frozenset[str], unavailable: Catalog | None) -> None:
+        super().__init__(prefixes=prefixes, unavailable=unavailable)
         self.parts = parts
 
     def __getitem__(self, name: str) -> Tool:
@@ -98,7 +98,7 @@ class _Layers(Catalog):
 
     def renamed(self, names: Mapping[str, str]) -> Catalog:
         """In one map, as new names may meet over the border of two parts."""
-        flat = Catalog(self.values(), prefixes=self.prefixes, away=self.away)
+        flat = Catalog(self.values(), prefixes=self.prefixes, unavailable=self.unavailable)
         changed = flat.renamed(names)
         return self if changed is flat else changed
 
@@ -106,7 +106,7 @@ class _Layers(Catalog):
         """Each part has its verdicts, kept for all who share it."""
         seen = self._each(lambda part: part.visible_to(principal), self.prefixes)
         hidden = (self._roots() - seen._roots()) & self.prefixes
-        return _stacked(_flat(seen), self.prefixes - hidden, seen.away) if hidden else seen
+        return _stacked(_flat(seen), self.prefixes - hidden, seen.unavailable) if hidden else seen
 
     def diff(self, newer: Catalog) -> CatalogDiff:
         """Part by part, where no name went from one part to another."""
@@ -130,10 +130,10 @@ class _Layers(Catalog):
     def _each(self, change: Callable[[Catalog], Catalog], prefixes: frozenset[str]) -> Catalog:
         """Each part changed, and what is away, where that brings no name of one part into another."""
         parts = [change(part) for part in self.parts]
-        away = self.away and change(self.away)
-        if away is self.away and all(new is old for new, old in zip(parts, self.parts, strict=True)):
+        unavailable = self.unavailable and change(self.unavailable)
+        if unavailable is self.unavailable and all(new is old for new, old in zip(parts, self.parts, strict=True)):
             return self
-        return _stacked(parts, prefixes, away)
+        return _stacked(parts, prefixes, unavailable)
 
 
 def _flat(catalog: Catalog) -> tuple[Catalog, ...]:
@@ -151,11 +151,11 @@ def _is_taken(definition: ToolDefinition, earlier: Sequence[Catalog]) -> bool:
     return any(part.find(name) is not None or (wire != name and part.find(wire) is not None) for part in earlier)
 
 
-def _stacked(parts: Sequence[Catalog], prefixes: frozenset[str], away: Catalog | None) -> Catalog:
+def _stacked(parts: Sequence[Catalog], prefixes: frozenset[str], unavailable: Catalog | None) -> Catalog:
     """One catalog of parts that do not clash and are no layers."""
     kept = tuple([part for part in parts if part])
     if not kept:
-        return Catalog(prefixes=prefixes, away=away)
-    if len(kept) == 1 and kept[0].prefixes == prefixes and kept[0].away is (away or None):
+        return Catalog(prefixes=prefixes, unavailable=unavailable)
+    if len(kept) == 1 and kept[0].prefixes == prefixes and kept[0].unavailable is (unavailable or None):
         return kept[0]
-    return _Layers(kept, prefixes=prefixes, away=away)
+    return _Layers(kept, prefixes=prefixes, unavailable=unavailable)

@@ -1,1 +1,1 @@
-"""The command line: a thin face of the host."""
+"""The command line: a file for each command, over the host."""

@@ -1,4 +1,4 @@
-"""The arguments of a tool from the words of a command line: `key=value` pairs, or one JSON object."""
+"""Parses the arguments of a tool on a command line: `key=value` pairs, or one JSON object."""
 
 from __future__ import annotations
 

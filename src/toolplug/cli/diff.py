@@ -1,4 +1,4 @@
-"""`toolplug diff`: what another file would change."""
+"""`toolplug diff`: the changes that another configuration would make."""
 
 from __future__ import annotations
 

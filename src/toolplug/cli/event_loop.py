@@ -1,4 +1,4 @@
-"""The event loop of one command, which ends whatever the tools that ran in it do."""
+"""The event loop of a command. It ends even where a tool that ran in it does not."""
 
 from __future__ import annotations
 

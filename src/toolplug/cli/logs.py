@@ -1,4 +1,4 @@
-"""Where log lines go and how they look. They always go to stderr."""
+"""The log lines of commands, on stderr: for people, or as JSON."""
 
 from __future__ import annotations
 

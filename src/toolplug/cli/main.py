@@ -1,6 +1,6 @@
-"""The command `toolplug`: loads the one command that the line names, runs it, and turns refusals into exit codes.
+"""The command `toolplug`: imports the command that is named, runs it, and converts errors to exit codes.
 
-Exit codes: 0 good, 1 a problem found, 2 a wrong command line (CONTRACT.md section 10).
+Exit codes: 0 success, 1 a problem found, 2 a wrong command line (CONTRACT.md section 10).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMMANDS = {
 """The module of each command, in the order of the help. Each module has a Typer application named `app`."""
 
 LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals"))
-"""Groups of commands that are their `list` where the line names none of them."""
+"""Groups of commands for which `list` is the default."""
 
 WRONG_COMMAND_LINE = 2
 
@@ -50,16 +50,16 @@ _COMPLETION = "_TOOLPLUG_COMPLETE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; that of the process, where none is given, which ends with it."""
+    """Run a command line, by default that of the process, and return its exit code."""
     if arguments is not None:
-        return _code_of(_with_list(list(arguments)))
+        return _run(_with_list(list(arguments)))
     before = threading.enumerate()
-    code = _code_of(_with_list(sys.argv[1:]))
+    code = _run(_with_list(sys.argv[1:]))
     bound_exit(before, code)
     return code
 
 
-def _code_of(given: Sequence[str]) -> int:
+def _run(given: Sequence[str]) -> int:
     as_json = "--json" in given
     try:
         code: object = _application(given)(given, prog_name="toolplug", standalone_mode=False)
@@ -74,7 +74,7 @@ def _code_of(given: Sequence[str]) -> int:
 
 
 def _with_list(given: Sequence[str]) -> Sequence[str]:
-    """The line, with `list` after the bare name of a group that has one."""
+    """Insert `list` after the name of a group for which it is the default."""
     group, named = given[:1], given[1:2]
     if LISTING.isdisjoint(group) or any(not word.startswith("-") or word == "--help" for word in named):
         return given
@@ -82,14 +82,14 @@ def _with_list(given: Sequence[str]) -> Sequence[str]:
 
 
 def _application(given: Sequence[str]) -> typer.Typer:
-    """The command that the line names, alone; all of them for the help, a wrong name and the shell's completion."""
+    """Import the command that is named; all of them for the help, a wrong name and shell completion."""
     application = typer.Typer(
         help="Switch on tools that language models can call, and serve them.",
         epilog="Begin with `toolplug init`, then `toolplug serve`. Every command has its own --help.",
         pretty_exceptions_enable=False,
         no_args_is_help=True,
     )
-    application.callback()(_whole)
+    application.callback()(_root)
     named = given[0] if given and _COMPLETION not in os.environ else ""
     for name in [named] if named in COMMANDS else COMMANDS:
         module = import_module(COMMANDS[name])
@@ -97,19 +97,19 @@ def _application(given: Sequence[str]) -> typer.Typer:
     return application
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"toolplug {version('toolplug')}")
         raise typer.Exit
 
 
 _Version = Annotated[
-    bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
 ]
 
 
-def _whole(told: _Version = False) -> None:
-    """Have a group of commands also where only one is loaded."""
+def _root(print_version: _Version = False) -> None:
+    """Make the application a group of commands, even with one command."""
 
 
 def _wrong_command_line(error: typer.TyperException, as_json: bool) -> int:

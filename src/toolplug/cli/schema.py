@@ -49,10 +49,10 @@ def schema(
     for name, answer in found.items():
         if answer.error:
             typer.echo(f"{name}: its settings are not known: {answer.error}", err=True)
-    made = file_schema(found)
+    document = file_schema(found)
     if as_json or output == Path("-"):
-        print_json(made)
+        print_json(document)
         return
     file = output or Path(found_config(config) or SCHEMA_FILE).with_name(SCHEMA_FILE)
-    file.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
     typer.echo(f"{file} is written, with {counted(len(found), 'provider type')}")

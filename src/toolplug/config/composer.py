@@ -34,7 +34,7 @@ _CORE = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {"str": str, "int": int, "float": float, "bool": bool, "null": type(None)}
 
 
-class Refused(Exception):
+class YamlRefused(Exception):
     """The rest of the stream is not worth reading; its problem is in the list already."""
 
 
@@ -71,7 +71,7 @@ class _Open:
 class Composer:
     """Builds one tree from the events of one stream. `root` is None for a stream without a document.
 
-    `feed` raises `Refused` where reading on is useless; `problems` holds all that was found.
+    `feed` raises `YamlRefused` where reading on is useless; `problems` holds all that was found.
     """
 
     def __init__(self, file: str) -> None:
@@ -101,7 +101,7 @@ class Composer:
 
     def _report(self, code: str, mark: Mark, message: str, hint: str = "") -> None:
         if len(self.problems) == MAX_PROBLEMS:
-            raise Refused
+            raise YamlRefused
         self.problems.append(
             Problem(
                 code=code,
@@ -123,7 +123,7 @@ class Composer:
                 "a second document begins here; the file must hold one",
                 "remove the line '---' and what follows it",
             )
-            raise Refused
+            raise YamlRefused
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         mark = _mark(event)
@@ -183,7 +183,7 @@ class Composer:
 
     def _refuse_depth(self, mark: Mark) -> None:
         self._report("too_deep", mark, f"collections nest more than {MAX_DEPTH} deep")
-        raise Refused
+        raise YamlRefused
 
     def _end_list(self, event: yaml.SequenceEndEvent) -> None:
         done = self._open.pop()
@@ -247,7 +247,7 @@ class Composer:
                 "with its aliases written out, the document passes 10 MiB",
                 "use fewer aliases of aliases",
             )
-            raise Refused
+            raise YamlRefused
         if len(self._open) + node.depth > MAX_DEPTH:
             self._refuse_depth(mark)
         if not parent.is_mapping:

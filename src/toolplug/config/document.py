@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from toolplug.config.composer import Composer, Refused
+from toolplug.config.composer import Composer, YamlRefused
 from toolplug.config.yaml_tree import (
     KeyPath,
     ListNode,
@@ -209,7 +209,7 @@ def parse_document(data: bytes, *, file: str, problems: list[Problem] | None = N
         for event in _events(text):
             composer.feed(event)
         whole = True
-    except Refused:
+    except YamlRefused:
         pass
     except yaml.YAMLError as error:
         found.append(syntax_problem(error, text=text, file=file))

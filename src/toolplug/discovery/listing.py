@@ -11,8 +11,8 @@ from typing import NamedTuple, TypedDict, TypeVar, cast
 import orjson
 
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
-from toolplug.discovery.record import DiscoveryRecord, FoundTool, Kept, Listing, ServerName, Status, quarantining
-from toolplug.discovery.sanitise import KIND, Cuts, sanitised
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, Status, quarantining
+from toolplug.discovery.sanitise import KIND, RemovedParts, sanitised
 from toolplug.errors import InvalidDefinition, StoreRefused
 
 # The stored form of a discovery record: one line of JSON about the server, then one line for each tool.
@@ -65,7 +65,7 @@ class _ToolLine(TypedDict):
     cut: list[str]
 
 
-def record_bytes(name: ServerName, kept: Kept) -> bytes:
+def record_bytes(name: ServerName, kept: ServerState) -> bytes:
     """The record as the store keeps it."""
     record = kept.record
     header: _Header = {
@@ -109,7 +109,7 @@ def body_of(lines: Iterable[bytes]) -> bytes:
     return b"\n".join(lines)
 
 
-async def read_record(value: bytes, last: Kept) -> tuple[ServerName, Kept]:
+async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, ServerState]:
     """Whose record these bytes are, and the record. Tools that are as in the `last` one are its objects.
 
     Raises `StoreRefused` where this toolplug cannot read them.
@@ -121,7 +121,7 @@ async def read_record(value: bytes, last: Kept) -> tuple[ServerName, Kept]:
         pins = MappingProxyType(header["pins"])
         same = body == last.body
         tools = last.record.tools if same else tuple(await in_slices(_tools(name.id, body, last)))
-        kept = Kept(
+        kept = ServerState(
             record=DiscoveryRecord(
                 status=header["status"],
                 tools=quarantining(tools, pins),
@@ -145,7 +145,7 @@ async def read_record(value: bytes, last: Kept) -> tuple[ServerName, Kept]:
     return name, kept
 
 
-def _tools(server: str, body: bytes, last: Kept) -> Iterator[FoundTool]:
+def _tools(server: str, body: bytes, last: ServerState) -> Iterator[FoundTool]:
     known = {tool.name: tool for tool in last.record.tools}
     for line in body.split(b"\n") if body else ():
         tool = _tool(server, cast("_ToolLine", orjson.loads(line)))
@@ -194,19 +194,21 @@ class ListReader:
         self._server = server
         self._last: Mapping[bytes, _Read] = {}
 
-    async def read(self, raw: Sequence[object], kept: Kept) -> Listing:
+    async def read(self, raw: Sequence[object], kept: ServerState) -> Listing:
         """The tools, in the server's order; those that are as they are kept are the same objects.
 
         Takes as long as it takes, in slices.
         """
-        left_out = Cuts(at_most=MAX_LEFT_OUT)
+        left_out = RemovedParts(at_most=MAX_LEFT_OUT)
         known = {tool.name: tool for tool in kept.record.tools}
         each = await in_slices(self._each(raw, known, left_out))
         found = [read for read in each if read is not None]
         self._last = {read.sent: read for read in found if read.sent}
         return Listing(tuple(read.tool for read in found), body_of(read.line for read in found), left_out.lines())
 
-    def _each(self, raw: Sequence[object], known: Mapping[str, FoundTool], left_out: Cuts) -> Iterator[_Read | None]:
+    def _each(
+        self, raw: Sequence[object], known: Mapping[str, FoundTool], left_out: RemovedParts
+    ) -> Iterator[_Read | None]:
         """Each tool in turn; None for one that is left out."""
         seen: set[str] = set()
         size = 0

@@ -152,7 +152,7 @@ def quarantining(tools: Iterable[FoundTool], pins: Pins) -> tuple[FoundTool, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class ServerState:
     """The record, and what only discovery needs to know. Times are on the store's clock.
 
     `body` is the record's tools as bytes, and `found_at` when they were found. `attempt` names the listing that is
@@ -175,7 +175,7 @@ class Kept:
         return self.record.config_hash
 
 
-NOTHING = Kept()
+NOTHING = ServerState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Listing:
     left_out: tuple[str, ...] = ()
 
 
-def begun(kept: Kept, config_hash: str, *, attempt: str, until: float) -> Kept:
+def begun(kept: ServerState, config_hash: str, *, attempt: str, until: float) -> ServerState:
     """With a listing of this configuration under way."""
     return replace(kept, record=discovering(kept.record, config_hash), attempt=attempt, believed_until=until)
 
@@ -204,7 +204,7 @@ def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
     )
 
 
-def succeeded(kept: Kept, config_hash: str, listing: Listing, *, at: float, pin: bool) -> Kept:
+def succeeded(kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool) -> ServerState:
     """With the result of a listing. Raises `TooManyNames`."""
     pins = pins_after(kept.pins, kept.record.tools, listing.tools) if pin else NO_PINS
     record = DiscoveryRecord(
@@ -214,10 +214,10 @@ def succeeded(kept: Kept, config_hash: str, listing: Listing, *, at: float, pin:
         config_hash=config_hash,
         left_out=listing.left_out,
     )
-    return Kept(record=record, body=listing.body, found_at=at, pins=pins)
+    return ServerState(record=record, body=listing.body, found_at=at, pins=pins)
 
 
-def failed(kept: Kept, config_hash: str, error: str, *, at: float, retry_at: float) -> Kept:
+def failed(kept: ServerState, config_hash: str, error: str, *, at: float, retry_at: float) -> ServerState:
     """With a listing that failed: the last good tools stay, and are stale."""
     record = replace(
         kept.record,
@@ -231,7 +231,7 @@ def failed(kept: Kept, config_hash: str, error: str, *, at: float, retry_at: flo
     return replace(kept, record=record, attempt="", believed_until=0.0, failures=kept.failures + 1, retry_at=retry_at)
 
 
-def with_newer_tools(kept: Kept, mine: Kept) -> Kept:
+def with_newer_tools(kept: ServerState, mine: ServerState) -> ServerState:
     """What another process has written; with the tools that were found here, if it knows none that are as new.
 
     They are stale then, whichever configuration they were found with. A success is what it is.
@@ -242,7 +242,7 @@ def with_newer_tools(kept: Kept, mine: Kept) -> Kept:
     return replace(kept, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins)
 
 
-def accepted(kept: Kept, names: Collection[str] | None) -> Kept:
+def accepted(kept: ServerState, names: Collection[str] | None) -> ServerState:
     """With these quarantined definitions accepted; None: all that is listed, and what has gone is forgotten."""
     listed = {tool.name for tool in kept.record.tools}
     chosen = kept.pins.keys() if names is None else listed.intersection(names)

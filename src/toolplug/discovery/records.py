@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from toolplug.discovery.listing import read_record, record_bytes
-from toolplug.discovery.record import NOTHING, Kept, ServerName, with_newer_tools
+from toolplug.discovery.record import NOTHING, ServerName, ServerState, with_newer_tools
 from toolplug.errors import StoreConflict, StoreError, StoreRefused
 from toolplug.stores.change_log import PAUSE_S, ChangeLog, Following
 from toolplug.stores.store import Record, Store
@@ -23,7 +23,7 @@ _UNREAD = -1
 """The revision of an entry that is no longer what the store has: no record has it."""
 _LOG = logging.getLogger("toolplug.discovery")
 
-Derive = Callable[[Kept], Kept | None]
+Derive = Callable[[ServerState], ServerState | None]
 """From what is kept to what is to be kept; None leaves it. Asked again where another process was quicker."""
 
 
@@ -59,8 +59,8 @@ class Records:
     def __init__(
         self,
         store: Store,
-        changed: Callable[[ServerName, Kept], None],
-        wanted: Callable[[ServerName, Kept], bool],
+        changed: Callable[[ServerName, ServerState], None],
+        wanted: Callable[[ServerName, ServerState], bool],
         *,
         pause_s: float = PAUSE_S,
     ) -> None:
@@ -90,7 +90,7 @@ class Records:
         """The time by which times are kept."""
         return self._store.now()
 
-    def kept(self, name: ServerName) -> Kept:
+    def kept(self, name: ServerName) -> ServerState:
         """What is known of a server; `NOTHING` where nothing is."""
         entry = self._entries.get(record_key(name))
         return NOTHING if entry is None else entry.kept
@@ -144,11 +144,11 @@ class Records:
         """Is what could not be saved no longer wanted: then the store's record counts, or that there is none."""
         return entry.unsaved and not self._wanted(entry.name, entry.kept)
 
-    def _put(self, entry: _Entry, kept: Kept) -> None:
+    def _put(self, entry: _Entry, kept: ServerState) -> None:
         entry.kept = kept
         self._changed(entry.name, kept)
 
-    async def _save(self, entry: _Entry, kept: Kept) -> None:
+    async def _save(self, entry: _Entry, kept: ServerState) -> None:
         key = record_key(entry.name)
         entry.revision = await self._store.commit(key, record_bytes(entry.name, kept), expected=entry.revision)
         entry.unsaved = False
@@ -243,5 +243,5 @@ class Records:
                             await self._announce(entry)
 
 
-def _is_later(one: Kept, other: Kept) -> bool:
+def _is_later(one: ServerState, other: ServerState) -> bool:
     return (one.record.last_discovery or "") >= (other.record.last_discovery or "")

@@ -28,7 +28,7 @@ MAX_LINE = 300
 Path = tuple[str, ...]
 
 
-class Cuts:
+class RemovedParts:
     """Lines `/path: why`, in the order of removal; at most 20, and how many more there were.
 
     Paths are the server's own texts: they are cleaned and cut.
@@ -47,7 +47,7 @@ class Cuts:
         pointer = "".join(f"/{_shown(part)}" for part in path)
         self._lines.append(f"{pointer or '/'}: {why}"[:MAX_LINE])
 
-    def include(self, other: Cuts) -> None:
+    def include(self, other: RemovedParts) -> None:
         """Report all that another report says."""
         room = self._at_most - len(self._lines)
         self._lines += other._lines[:room]
@@ -132,7 +132,7 @@ class _Place(NamedTuple):
     at: Path
 
 
-def empty_foreign_references(document: Node, at: Path, cuts: Cuts) -> None:
+def empty_foreign_references(document: Node, at: Path, cuts: RemovedParts) -> None:
     """Empty each schema in the document, itself too, with a reference that does not lead to a place in it."""
     for _ in range(_PASSES):
         places = list(_places(document, at))
@@ -229,7 +229,7 @@ MAX_LOOKS = 4 * MAX_SCHEMA_NODES
 _ANY_OBJECT = Schema({"type": "object"})
 
 
-def sanitised_parameters(raw: object, cuts: Cuts) -> Schema:
+def sanitised_parameters(raw: object, cuts: RemovedParts) -> Schema:
     """The schema of a tool's arguments; any object where this one cannot be kept."""
     at = ("inputSchema",)
     if not isinstance(raw, dict):
@@ -242,7 +242,7 @@ def sanitised_parameters(raw: object, cuts: Cuts) -> Schema:
         return _ANY_OBJECT
 
 
-def sanitised_output(raw: object, cuts: Cuts) -> Schema | None:
+def sanitised_output(raw: object, cuts: RemovedParts) -> Schema | None:
     """The schema of a tool's structured results; None where there is none, or it cannot be kept."""
     if raw is None:
         return None
@@ -257,9 +257,9 @@ def sanitised_output(raw: object, cuts: Cuts) -> Schema | None:
         return None
 
 
-def _of_object(raw: Node, at: Path, cuts: Cuts) -> Schema:
+def _of_object(raw: Node, at: Path, cuts: RemovedParts) -> Schema:
     """Raises `InvalidDefinition` for what is past the limits, no JSON Schema, or not of objects."""
-    removed = Cuts()
+    removed = RemovedParts()
     walk = _Walk(removed)
     value = walk.schema(raw, at, 0)
     if walk.has_references:
@@ -278,7 +278,7 @@ def _of_object(raw: Node, at: Path, cuts: Cuts) -> Schema:
 class _Walk:
     """Copies one schema, keyword by keyword. Raises `InvalidDefinition` past its limits."""
 
-    def __init__(self, cuts: Cuts) -> None:
+    def __init__(self, cuts: RemovedParts) -> None:
         self._cuts = cuts
         self._left = MAX_LOOKS
         self.has_references = False
@@ -442,7 +442,7 @@ def sanitised(raw: object, server: str) -> FoundTool:
     if not isinstance(name, str):
         raise InvalidDefinition("name must be text", at="name")
     check_foreign_tool_name(name)
-    cuts = Cuts()
+    cuts = RemovedParts()
     definition = ToolDefinition(
         name=name,
         description=_description(given.get("description"), cuts) or f"{server} tool: {name}",
@@ -453,7 +453,7 @@ def sanitised(raw: object, server: str) -> FoundTool:
     return FoundTool(definition.owned_by(KIND, server), cuts.lines())
 
 
-def _description(raw: object, cuts: Cuts) -> str:
+def _description(raw: object, cuts: RemovedParts) -> str:
     """Empty where there is none."""
     at = ("description",)
     if raw is None:
@@ -475,7 +475,7 @@ def _description(raw: object, cuts: Cuts) -> str:
     return kept if kept.strip() else ""
 
 
-def _hints(raw: object, cuts: Cuts) -> ToolHints:
+def _hints(raw: object, cuts: RemovedParts) -> ToolHints:
     """The hints that mean something here; others are left as they are, unread."""
     if raw is None:
         return NO_HINTS

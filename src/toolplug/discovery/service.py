@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
-from toolplug.discovery.record import DiscoveryRecord, Kept, KnownServer, ServerName, accepted
+from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, accepted
 from toolplug.discovery.records import Records
-from toolplug.discovery.watched_server import Around, Places, Watched
+from toolplug.discovery.watched_server import DiscoveryServices, FairSemaphore, Watched
 from toolplug.execution.live import Unsubscribe
 from toolplug.stores.change_log import PAUSE_S
 from toolplug.stores.store import Store
@@ -36,15 +36,15 @@ class Discovery:
         self,
         store: Store,
         *,
-        places: Places | None = None,
+        places: FairSemaphore | None = None,
         luck: Callable[[], float] = random.random,
         pause_s: float = PAUSE_S,
         grace_s: float = GRACE_S,
     ) -> None:
         self._records = Records(store, self._changed, self._wanted, pause_s=pause_s)
-        self._around = Around(
+        self._around = DiscoveryServices(
             records=self._records,
-            places=places or Places(),
+            places=places or FairSemaphore(),
             process=secrets.token_hex(8),
             luck=luck,
             told=self._told,
@@ -150,7 +150,7 @@ class Discovery:
             return
         listing = await watched.reader.read(tools, self._records.kept(name))
 
-        def derive(kept: Kept) -> Kept | None:
+        def derive(kept: ServerState) -> ServerState | None:
             now = self._known.get(name)
             if now is None or now.server.config_hash != config_hash or kept.config_hash not in ("", config_hash):
                 return None
@@ -171,14 +171,14 @@ class Discovery:
         while (watched := self._known.get(name)) is not None and watched.shown.status == "discovering":
             await watched.settled.wait()
 
-    def _changed(self, name: ServerName, kept: Kept) -> None:
+    def _changed(self, name: ServerName, kept: ServerState) -> None:
         watched = self._known.get(name)
         if watched is None:
             self._told(name, kept.record)
         else:
             watched.adopt(kept)
 
-    def _wanted(self, name: ServerName, kept: Kept) -> bool:
+    def _wanted(self, name: ServerName, kept: ServerState) -> bool:
         watched = self._known.get(name)
         return watched is None or watched.server.config_hash == kept.config_hash
 

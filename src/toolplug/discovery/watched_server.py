@@ -15,11 +15,11 @@ from toolplug.discovery.listing import ListReader
 from toolplug.discovery.record import (
     NO_CHANGE,
     DiscoveryRecord,
-    Kept,
     KnownServer,
     Listing,
     ListingFailed,
     ServerName,
+    ServerState,
     TooManyNames,
     begun,
     changes,
@@ -59,7 +59,7 @@ class _Stay:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Places:
+class FairSemaphore:
     """A few places for all, first come, first served; whoever has taken long makes room for those who wait.
 
     `at_once` are served at a time. After `patience_s` one goes over to at most `slow` others that take long, which have
@@ -119,7 +119,7 @@ _LOG = logging.getLogger("toolplug.discovery")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class DiscoveryServices:
     """What all known servers of a process share.
 
     `process` begins the name of every listing that it makes. `listings` are those that run, also those that were
@@ -127,7 +127,7 @@ class Around:
     """
 
     records: Records
-    places: Places
+    places: FairSemaphore
     process: str
     luck: Callable[[], float]
     told: Callable[[ServerName, DiscoveryRecord], None]
@@ -143,7 +143,7 @@ class Watched:
     may have been told of a change earlier, or later.
     """
 
-    def __init__(self, server: KnownServer, around: Around, before: Watched | None) -> None:
+    def __init__(self, server: KnownServer, around: DiscoveryServices, before: Watched | None) -> None:
         """`before` is what watched it in another configuration until now."""
         self.server: KnownServer = server
         self.settled: asyncio.Event = asyncio.Event()
@@ -188,7 +188,7 @@ class Watched:
             self._due_at = max(now + DEBOUNCE_S, earliest)
             self._wake.set()
 
-    def adopt(self, kept: Kept) -> None:
+    def adopt(self, kept: ServerState) -> None:
         """What is kept has changed, here or in another process."""
         if kept.config_hash != self.server.config_hash:
             return
@@ -198,7 +198,7 @@ class Watched:
         self._show()
         self._wake.set()
 
-    def base(self, kept: Kept) -> Kept:
+    def base(self, kept: ServerState) -> ServerState:
         """What a listing of this configuration begins from, and its result is put on."""
         own = self._own
         if own.config_hash == self.server.config_hash != kept.config_hash:
@@ -222,7 +222,7 @@ class Watched:
                 self.server.name, lambda kept: before if kept.attempt == listing else None
             )
 
-    def outcome(self, kept: Kept, result: Listing | str) -> Kept:
+    def outcome(self, kept: ServerState, result: Listing | str) -> ServerState:
         """What is kept when a listing has ended, well or with an error."""
         now = self._around.records.now()
         config_hash = self.server.config_hash
@@ -282,7 +282,7 @@ class Watched:
             return None
         return max(delay_s, self._rests_until - loop_now, 0)
 
-    def _believed_s(self, kept: Kept) -> float:
+    def _believed_s(self, kept: ServerState) -> float:
         """How long another process's listing is still believed in; one of this process that was given up, not at all.
 
         What is longer than a lease comes of a clock that was put back.
@@ -310,13 +310,13 @@ class Watched:
                 self._rest(SPACING_S)
             self._listing = ""
 
-    def _begun(self, listing: str, kept: Kept) -> Kept | None:
+    def _begun(self, listing: str, kept: ServerState) -> ServerState | None:
         if kept.config_hash == self.server.config_hash and self._believed_s(kept):
             return None
         self._before = kept
         return begun(self.base(kept), self.server.config_hash, attempt=listing, until=self._lease_end())
 
-    def _goes_on(self, kept: Kept) -> Kept | None:
+    def _goes_on(self, kept: ServerState) -> ServerState | None:
         return replace(kept, believed_until=self._lease_end()) if kept.attempt == self._listing else None
 
     def _lease_end(self) -> float:

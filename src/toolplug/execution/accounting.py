@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import ToolRef
-from toolplug.execution.limits import AbandonedCallLimit, Breaker, Permits, Rate
+from toolplug.execution.limits import AbandonedCallLimit, Breaker, ConcurrencyLimit, Rate
 
 
 def timestamp(seconds: float) -> str:
@@ -97,7 +97,7 @@ class CallAccounting:
         self._counters: dict[tuple[str, str], CallCounters] = {}
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
         self._refusals: dict[str, int] = {}
-        self._permits: dict[LevelKey, Permits] = {}
+        self._permits: dict[LevelKey, ConcurrencyLimit] = {}
         self._rates: dict[LevelKey, Rate] = {}
         self._breakers: dict[LevelKey, Breaker] = {}
         self._abandoned: dict[LevelKey, AbandonedCallLimit] = {}
@@ -132,11 +132,11 @@ class CallAccounting:
         """How often each code was given, in the order in which they came."""
         return list(self._refusals.items())
 
-    def permits(self, level: LevelKey, size: int, queue: int) -> Permits:
+    def permits(self, level: LevelKey, size: int, queue: int) -> ConcurrencyLimit:
         """The places of this level, with these numbers from now on."""
         kept = self._permits.get(level)
         if kept is None:
-            kept = self._permits[level] = Permits(size, queue, _what(level))
+            kept = self._permits[level] = ConcurrencyLimit(size, queue, _what(level))
         else:
             kept.resized(size, queue)
         return kept

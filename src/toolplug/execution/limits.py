@@ -61,7 +61,7 @@ _FAILURES = frozenset({"panic", "timeout"})
 _ANSWERED = frozenset({"success", "tool_error"})
 
 
-class Permits:
+class ConcurrencyLimit:
     """At most `size` calls at once; `queue` more may wait until one ends or their deadline comes, in order."""
 
     __slots__ = ("_taken", "_waiting", "queue", "size", "what")

@@ -87,7 +87,7 @@ class LiveCatalog:
         return self._catalog
 
     @property
-    def marks(self) -> bool:
+    def invalidates(self) -> bool:
         """Does it tell its views of every change."""
         return True
 
@@ -99,8 +99,8 @@ class LiveCatalog:
         """Run one call by the plan that the current catalog has for its name, listed or away."""
         catalog = self._catalog if self._fresh else self.catalog
         tool = catalog.find(call.name)
-        if tool is None and catalog.away is not None:
-            tool = catalog.away.find(call.name)
+        if tool is None and catalog.unavailable is not None:
+            tool = catalog.unavailable.find(call.name)
         if tool is None:
             self._unknown.record("unknown_tool", 0.0)
             return unknown_tool(call, catalog.unknown(call.name), context)
@@ -119,7 +119,7 @@ class LiveCatalog:
 
         return unsubscribe
 
-    def on_mark(self, told: Callable[[], None]) -> Unsubscribe:
+    def on_invalidate(self, told: Callable[[], None]) -> Unsubscribe:
         """Hear at once, and never raise, that the catalog may have changed since it was last read.
 
         Unlike `subscribe` it costs nobody a look at the catalog: for whoever follows thousands of them.
@@ -146,13 +146,13 @@ class LiveCatalog:
         """An executor over a pure function of this one's catalog, which never raises; follows it at once."""
         return _View(self._unknown, (self,), lambda catalogs: derive(catalogs[0]), self._session)
 
-    def followed_by(self, view: LiveCatalog) -> None:
+    def add_dependent(self, view: LiveCatalog) -> None:
         """Mark this view when the catalog changes; forgets it when nobody else holds it."""
         if self._followers is None:
             self._followers = {}
         self._followers[ref(view, self._followers.__delitem__)] = None
 
-    def left_by(self, view: LiveCatalog) -> None:
+    def remove_dependent(self, view: LiveCatalog) -> None:
         """Mark this view no more."""
         if self._followers is not None:
             self._followers.pop(ref(view), None)
@@ -201,7 +201,7 @@ class _View(LiveCatalog):
     Sources that are no `LiveCatalog` cannot mark it: they are compared at each read.
     """
 
-    __slots__ = ("_derive", "_marks", "_seen", "_sources", "_told", "_upstream")
+    __slots__ = ("_derive", "_invalidates", "_seen", "_sources", "_told", "_upstream")
 
     def __init__(
         self,
@@ -218,13 +218,13 @@ class _View(LiveCatalog):
         self._fresh = False
         self._upstream: tuple[Unsubscribe, ...] = ()
         self._told = EMPTY_CATALOG
-        self._marks = False
+        self._invalidates = False
         self._follow(sources)
 
     @property
-    def marks(self) -> bool:
+    def invalidates(self) -> bool:
         """Is every change of the sources known without asking them."""
-        return self._marks
+        return self._invalidates
 
     @property
     def catalog(self) -> Catalog:
@@ -253,11 +253,11 @@ class _View(LiveCatalog):
         """Be derived from these from now on."""
         for source in self._sources:
             if isinstance(source, LiveCatalog):
-                source.left_by(self)
+                source.remove_dependent(self)
         self._sources = sources
         for source in sources:
             if isinstance(source, LiveCatalog):
-                source.followed_by(self)
+                source.add_dependent(self)
         self._fresh = False
         self.mark_followers()
 
@@ -268,8 +268,8 @@ class _View(LiveCatalog):
             derived = self._derive(current)
             self._seen = current
             self._catalog = self._catalog if _same(derived, self._catalog) else derived
-        self._marks = all(isinstance(source, LiveCatalog) and source.marks for source in self._sources)
-        self._fresh = self._marks
+        self._invalidates = all(isinstance(source, LiveCatalog) and source.invalidates for source in self._sources)
+        self._fresh = self._invalidates
 
     def _source_changed(self, diff: CatalogDiff) -> None:
         before, self._told = self._told, self.catalog
@@ -278,7 +278,7 @@ class _View(LiveCatalog):
             self._tell(change)
 
 
-class Joint(_View):
+class MergedExecutor(_View):
     """One executor over several, in order; the first of a name wins. Which ones may change while others follow it."""
 
     def __init__(self, unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> None:
@@ -294,7 +294,7 @@ class Joint(_View):
             self._source_changed(CatalogDiff())
 
 
-def joined(unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
+def merged_executor(unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
     """One executor over several, in order; the first of a name wins.
 
     Where a session is named, calls through it and through views of it are calls of this session, whatever the contexts
@@ -320,7 +320,7 @@ def _same(new: Catalog | None, old: Catalog | None) -> bool:
         new.prefixes == old.prefixes
         and len(new) == len(old)
         and all(_is_same(a, b) for a, b in zip(new.values(), old.values(), strict=True))
-        and _same(new.away, old.away)
+        and _same(new.unavailable, old.unavailable)
     )
 
 

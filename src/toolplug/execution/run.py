@@ -144,13 +144,13 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
     status = result.status
     plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:
-        audit("tool.call", status, context.principal, call.name, context.trace)
+        audit("tool.call", status, context.principal, call.name, context.request_id)
     return result
 
 
 def unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult:
     """The answer to a name that the caller's catalog does not list; audited like every refusal."""
-    audit("tool.call", ToolStatus.UNKNOWN_TOOL, context.principal, call.name, context.trace)
+    audit("tool.call", ToolStatus.UNKNOWN_TOOL, context.principal, call.name, context.request_id)
     return ended(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
 
 

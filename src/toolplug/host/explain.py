@@ -16,9 +16,9 @@ from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import only_installed
-from toolplug.host.gates import GateVerdict, agent_way, limit_gates, server_gates, verdict, where_a_server_has_it
+from toolplug.host.gates import GateVerdict, agent_path, limit_gates, server_gates, verdict, where_a_server_has_it
 from toolplug.host.parts import Saved
-from toolplug.host.servers.mcp_servers import ServerDesk
+from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
@@ -26,8 +26,8 @@ from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import KIND as LENT
 from toolplug.toolsets.agent_tools import AgentTools
-from toolplug.toolsets.saved.saved_toolset import Owner
-from toolplug.toolsets.toolset import OnDemand, Shared, Toolset
+from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
+from toolplug.toolsets.toolset import OnDemand, SharedSource, Toolset
 
 MOST = 3
 
@@ -80,7 +80,7 @@ def _under_prefixes(name: str, tools: AgentTools, tenant: str, homes: Mapping[st
 def _names(toolset: Toolset) -> list[str]:
     """The names of its tools, as far as they are known before its factory has run."""
     source = toolset.source
-    if isinstance(source, Shared):
+    if isinstance(source, SharedSource):
         return list(source.executor.catalog)
     if isinstance(source, OnDemand):
         return list(source.lone.catalog)
@@ -89,7 +89,7 @@ def _names(toolset: Toolset) -> list[str]:
 
 def _of_session(session: Session) -> list[str]:
     own = session.executor.catalog
-    return [*own, *(own.away or EMPTY_CATALOG)]
+    return [*own, *(own.unavailable or EMPTY_CATALOG)]
 
 
 _ASK = "ask: a person must approve each call"
@@ -128,7 +128,7 @@ class Explainer:
         self,
         registry: FunctionRegistry,
         agents: AgentTools,
-        servers: ServerDesk,
+        servers: McpServers,
         saved: Saved,
         configuration: Configuration,
     ) -> None:
@@ -140,7 +140,7 @@ class Explainer:
 
     def explain(self, name: str, principal: Principal, agent: str | None, session: Session | None) -> Explanation:
         """Why this principal can call the tool of this name, or cannot; counts no call."""
-        way = agent_way(self._agents, name, principal, agent, None if session is None else session.code)
+        way = agent_path(self._agents, name, principal, agent, None if session is None else session.code)
         before = () if way is None else way.gates
         tool = self._registry.catalog.find(name) if way is None else way.tool
         if tool is None and session is not None:
@@ -176,7 +176,7 @@ class Explainer:
 
     def _gates(self, tool: Tool, principal: Principal, session: Session | None) -> Iterator[GateVerdict]:
         plan = tool.plan
-        equipped = self._saved.gate(Owner(principal.tenant, principal.subject, session and session.code))
+        equipped = self._saved.gate(ToolsetOwner(principal.tenant, principal.subject, session and session.code))
         if equipped is not None:
             yield equipped.verdict(tool)
         given = {gate.name: gate for gate in plan.gates}
@@ -237,7 +237,7 @@ class Explainer:
 def _lent(session: Session, name: str) -> Tool | None:
     """The session's tool of this name, also while its application is away."""
     own = session.executor.catalog
-    return own.find(name) or (None if own.away is None else own.away.find(name))
+    return own.find(name) or (None if own.unavailable is None else own.unavailable.find(name))
 
 
 def _application(session: Session) -> GateVerdict:

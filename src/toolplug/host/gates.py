@@ -13,7 +13,7 @@ from toolplug.discovery.record import DiscoveryRecord
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.results import rounded
-from toolplug.host.servers.mcp_servers import ServerDesk
+from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.servers.view import ServerView
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.toolsets.agent_tools import AgentTools, Choice
@@ -50,7 +50,7 @@ def verdict(gate: str, refusal: str | None, origin: str, otherwise: str) -> Gate
 _DISCOVERY = "GET /api/mcp-servers/{id}"
 
 
-def server_gates(desk: ServerDesk, tenant: str, tool: Tool) -> Iterator[GateVerdict]:
+def server_gates(desk: McpServers, tenant: str, tool: Tool) -> Iterator[GateVerdict]:
     """The state of the server that a tool is of, as discovery left it."""
     view = next((item for item in desk.servers(tenant) if item.id == tool.definition.ref.source), None)
     if view is not None:
@@ -58,7 +58,7 @@ def server_gates(desk: ServerDesk, tenant: str, tool: Tool) -> Iterator[GateVerd
         yield verdict("discovery", _refusal(view.record, tool), _DISCOVERY.format(id=view.id), _state(view.record))
 
 
-def where_a_server_has_it(desk: ServerDesk, tenant: str, name: str) -> Iterator[GateVerdict]:
+def where_a_server_has_it(desk: McpServers, tenant: str, name: str) -> Iterator[GateVerdict]:
     """Servers that have a tool of this name, which is theirs or `server/tool`, and why nobody can call it so."""
     server, slash, own = name.partition("/")
     for view in desk.servers(tenant):
@@ -116,33 +116,33 @@ def _knobs(plan: Plan) -> set[str]:
     return {limiter.knob for limiter in plan.limiters}
 
 
-class AgentWay(NamedTuple):
+class AgentPath(NamedTuple):
     """The way of a call through an agent: the tool that a toolset has, allowed or not, and the gates before it."""
 
     tool: Tool | None
     gates: tuple[GateVerdict, ...]
 
 
-def agent_way(
+def agent_path(
     tools: AgentTools, name: str, principal: Principal, agent: str | None, session: str | None
-) -> AgentWay | None:
+) -> AgentPath | None:
     """How a call of this name goes for the agent that the principal acts as; None where it acts as none."""
     try:
         acting = acting_agent(principal, agent)
     except (AgentNotAllowed, AgentRequired) as error:
-        return AgentWay(None, (verdict("agent", str(error), CREDENTIAL, ""),))
+        return AgentPath(None, (verdict("agent", str(error), CREDENTIAL, ""),))
     if acting is None:
         return None
     gates = [verdict("agent", None, CREDENTIAL, f"it may act as agent {acting!r}")]
     found = next(_owners(tools, name, principal.tenant, session), None)
     if found is None:
         gates.append(_no_toolset(tools, name, principal.tenant))
-        return AgentWay(None, tuple(gates))
+        return AgentPath(None, tuple(gates))
     toolset, tool = found
     shown = f"toolset {toolset.id!r} has the prefix {toolset.prefix!r}, its tools are those of {toolset.shown}"
     gates.append(verdict("toolset", None if tool is not None else _missing(toolset, shown), toolset.origin, shown))
     gates.append(_allowed(tools, toolset, principal.tenant, acting))
-    return AgentWay(tool, tuple(gates))
+    return AgentPath(tool, tuple(gates))
 
 
 def _owners(tools: AgentTools, name: str, tenant: str, session: str | None) -> Iterator[tuple[Toolset, Tool | None]]:

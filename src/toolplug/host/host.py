@@ -27,11 +27,11 @@ from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.parts import Parts, Serves, listed
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
-from toolplug.host.responses import ResponsesDesk
-from toolplug.host.servers.mcp_servers import ServerDesk
-from toolplug.host.servers.running import CodedMcp, coded_mcp
+from toolplug.host.responses import ResponsesService
+from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.servers.running import McpRegistration, coded_mcp
 from toolplug.host.tool_infos import CatalogPage
-from toolplug.host.toolsets.service import ToolsetDesk
+from toolplug.host.toolsets.service import ToolsetService
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import Installed, installed
@@ -89,7 +89,7 @@ class Host:
         self._open: Parts | None = None
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
-        self._coded_mcp: Mapping[str, CodedMcp] = MappingProxyType({})
+        self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
         self._changing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -154,12 +154,12 @@ class Host:
         return self._entered().queued
 
     @property
-    def toolsets(self) -> ToolsetDesk:
+    def toolsets(self) -> ToolsetService:
         """The toolsets and the allowlists of agents."""
         return self._entered().toolsets
 
     @property
-    def servers(self) -> ServerDesk:
+    def servers(self) -> McpServers:
         """The MCP servers whose tools toolsets may have."""
         return self._entered().servers
 
@@ -169,7 +169,7 @@ class Host:
         return self._entered().mcp
 
     @property
-    def responses(self) -> ResponsesDesk:
+    def responses(self) -> ResponsesService:
         """What makes responses of a model, and their conversations."""
         return self._entered().responses
 

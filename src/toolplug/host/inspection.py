@@ -13,7 +13,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import Configuration, Source, read_configuration, read_parts
 from toolplug.host.host import Host
-from toolplug.providers.entry import ProviderEntry, ProviderRecord, ProviderState, Wanted, recorded
+from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, recorded
 from toolplug.providers.entry_points import Installed
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_records import SavedRecords
@@ -190,7 +190,7 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
 def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configuration:
     """Every entry of the file in its order: the wrong ones as records, the others free to fail at their start."""
     entries = configuration.providers
-    wanted: dict[str, Wanted] = {}
+    wanted: dict[str, DesiredProvider] = {}
     for key in entries.keys:
         item = entries.wanted.get(key)
         if item is None:
@@ -200,7 +200,7 @@ def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configur
     return replace(configuration, providers=replace(entries, wanted=wanted))
 
 
-def _refused(configuration: Configuration, key: str, problems: list[Problem]) -> Wanted:
+def _refused(configuration: Configuration, key: str, problems: list[Problem]) -> DesiredProvider:
     mine = [item for item in problems if item.path == f"providers.{key}" or item.path.startswith(f"providers.{key}.")]
     found = configuration.providers.types.get(key)
     entry = ProviderEntry(
@@ -211,4 +211,4 @@ def _refused(configuration: Configuration, key: str, problems: list[Problem]) ->
     )
     state = next((_STATES[item.code] for item in mine if item.code in _STATES), ProviderState.CONFIG_INVALID)
     reason = "; ".join(str(item) for item in mine)
-    return Wanted(entry, None, recorded(entry, state, reason, mine[0].hint if mine else ""))
+    return DesiredProvider(entry, None, recorded(entry, state, reason, mine[0].hint if mine else ""))

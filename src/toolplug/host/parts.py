@@ -23,12 +23,12 @@ from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.gates import EquippedGate
 from toolplug.host.reload import wanted_providers
-from toolplug.host.responses import ResponsesDesk
-from toolplug.host.servers.mcp_servers import ServerDesk
-from toolplug.host.servers.running import CodedMcp, RunningServers, ServerMetrics
+from toolplug.host.responses import ResponsesService
+from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.servers.running import McpRegistration, RunningServers, ServerMetrics
 from toolplug.host.servers.sdk import Connections, mcp_speaker
 from toolplug.host.tool_infos import ToolInfos
-from toolplug.host.toolsets.service import ToolsetDesk
+from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import Views
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.planning import KIND
@@ -40,10 +40,10 @@ from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.sessions.session import Session
 from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
-from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.equipment import Equipment
-from toolplug.toolsets.saved.saved_toolset import Caller, Owner
+from toolplug.toolsets.saved.equipment import EquippedToolsets
+from toolplug.toolsets.saved.saved_toolset import Caller, ToolsetOwner
 from toolplug.toolsets.saved.service import CatalogOf, SavedToolsets
 
 MANAGING = "toolsets"
@@ -52,7 +52,7 @@ MANAGING = "toolsets"
 S = TypeVar("S")
 
 
-class Stays:
+class AlwaysListed:
     """Which tools no equipped toolset leaves out: those that choose toolsets, and what reads the results of any."""
 
     def __init__(self, configuration: Configuration) -> None:
@@ -70,8 +70,8 @@ class Stays:
 class Saved(NamedTuple):
     """The saved toolsets of one entered host."""
 
-    stays: Stays
-    equipment: Equipment
+    stays: AlwaysListed
+    equipment: EquippedToolsets
     toolsets: SavedToolsets
 
     @property
@@ -79,7 +79,7 @@ class Saved(NamedTuple):
         """What providers may ask for."""
         return _offered({SavedToolsets: self.toolsets})
 
-    def gate(self, owner: Owner) -> EquippedGate | None:
+    def gate(self, owner: ToolsetOwner) -> EquippedGate | None:
         """What the owner has equipped, as a gate; None where that is nothing."""
         toolset = self.equipment.of(owner)
         return None if toolset is None else EquippedGate(toolset, self.stays)
@@ -87,8 +87,8 @@ class Saved(NamedTuple):
 
 def saved_setup(configuration: Configuration, store: Store, services: CallServices, catalog_of: CatalogOf) -> Saved:
     """Saved toolsets that are not entered yet; `catalog_of` is asked by calls and requests only."""
-    stays = Stays(configuration)
-    equipment = Equipment(services.unknown, stays)
+    stays = AlwaysListed(configuration)
+    equipment = EquippedToolsets(services.unknown, stays)
     return Saved(stays, equipment, SavedToolsets(store, equipment, catalog_of))
 
 
@@ -110,7 +110,7 @@ DefaultTools = Callable[[str], ToolExecutor | None]
 """The tools of a tenant's sessions in which nothing is registered."""
 
 
-class Neighbours:
+class HostReservedNames:
     """The names that are taken in a tenant's catalogs, and the tools of a session that has none of its own.
 
     `prefixes` gives those of the toolsets that a tenant can see now.
@@ -144,10 +144,10 @@ async def server_desk(
     configuration: Configuration,
     services: CallServices,
     store: Store,
-    coded: Sequence[CodedMcp],
+    coded: Sequence[McpRegistration],
     *,
     serving: bool,
-) -> AsyncGenerator[ServerDesk]:
+) -> AsyncGenerator[McpServers]:
     """The servers of the configuration, of the host's code and of the store. Raises `StoreError`.
 
     Unless it is `serving`, nothing is discovered but what is asked for.
@@ -155,7 +155,7 @@ async def server_desk(
     described = {item.server.name.id: item.server for item in coded if item.server is not None}
     async with Discovery(store) as discovery:
         running = RunningServers(services, discovery, Connections(lambda: desk.configuration).connect, serving=serving)
-        desk = ServerDesk(configuration, store, running, described)
+        desk = McpServers(configuration, store, running, described)
         async with desk:
             yield desk
 
@@ -224,20 +224,20 @@ class Parts:
     metrics: CollectorRegistry
     store: Store
     views: Views
-    toolsets: ToolsetDesk
-    servers: ServerDesk
+    toolsets: ToolsetService
+    servers: McpServers
     infos: ToolInfos
     approvals: Approvals
     sessions: Sessions
     queued: QueuedCalls
     saved: Saved
     mcp: Serving
-    responses: ResponsesDesk
+    responses: ResponsesService
     life: AsyncExitStack
 
     @classmethod
     async def open(
-        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[CodedMcp], *, serves: Serves
+        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[McpRegistration], *, serves: Serves
     ) -> Self:
         """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
 
@@ -263,7 +263,7 @@ class Parts:
             )
             views = Views(registry, toolsets.tools, setup.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
-            neighbours = Neighbours(
+            neighbours = HostReservedNames(
                 registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)
             )
             planner = session_planner(configuration, services)
@@ -283,7 +283,7 @@ class Parts:
             life.push_async_callback(queued.aclose)
             mcp = Serving(mcp_speaker, toolsets.tools.end)
             life.callback(mcp.stop)
-            responses = ResponsesDesk(store, settings.responses, toolsets.tools.end)
+            responses = ResponsesService(store, settings.responses, toolsets.tools.end)
             life.push_async_callback(responses.aclose)
             parts = cls(
                 current=current,
@@ -321,7 +321,7 @@ class Parts:
         self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
         self.responses.configure(configuration.settings.responses)
 
-    def register_mcp(self, item: CodedMcp) -> None:
+    def register_mcp(self, item: McpRegistration) -> None:
         """Register a toolset of an MCP server of the host's code. Raises `ToolsetRefused`."""
         if item.server is not None:
             self.servers.register(item.server)
@@ -350,20 +350,20 @@ class Parts:
 
 async def listed(executor: ToolExecutor) -> Catalog:
     """What an executor lists, once every toolset that lists nothing before it was opened has been opened."""
-    return await executor.listed() if isinstance(executor, FirstUse) else executor.catalog
+    return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
 
 
 def _desk(
     configuration: Configuration,
     services: CallServices,
     registry: FunctionRegistry,
-    servers: ServerDesk,
+    servers: McpServers,
     store: Store,
     coded: Toolsets,
-    coded_mcp: Sequence[CodedMcp],
-) -> ToolsetDesk:
+    coded_mcp: Sequence[McpRegistration],
+) -> ToolsetService:
     """The toolsets of the configuration and of code; entered, also the store's. Raises `ConfigError`."""
-    desk = ToolsetDesk(configuration, registry, servers, store, services)
+    desk = ToolsetService(configuration, registry, servers, store, services)
     desk.configure(configuration)
     of_servers = {item.id: item for item in coded_mcp}
     for toolset in coded.coded.values():

@@ -14,7 +14,7 @@ from toolplug.execution.plans import CallServices, TenantsGate
 from toolplug.execution.threads import DaemonThreads
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import HostSettings
-from toolplug.providers.entry import ProviderEntry, Wanted
+from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.lifecycle import called
 from toolplug.providers.planning import planned_tools
 
@@ -71,11 +71,11 @@ def difference(old: Configuration, new: Configuration) -> Difference:
     )
 
 
-def _running(configuration: Configuration) -> dict[str, Wanted]:
+def _running(configuration: Configuration) -> dict[str, DesiredProvider]:
     return {key: item for key, item in configuration.providers.wanted.items() if item.build is not None}
 
 
-def _catalogs(providers: Mapping[str, Wanted], unknown: dict[str, None]) -> dict[str, Catalog]:
+def _catalogs(providers: Mapping[str, DesiredProvider], unknown: dict[str, None]) -> dict[str, Catalog]:
     """The tools of each provider that tells them before it runs; the keys of the others are noted."""
     services = CallServices()
     found: dict[str, Catalog] = {}
@@ -87,7 +87,7 @@ def _catalogs(providers: Mapping[str, Wanted], unknown: dict[str, None]) -> dict
     return found
 
 
-def _tools(wanted: Wanted, services: CallServices) -> list[Tool]:
+def _tools(wanted: DesiredProvider, services: CallServices) -> list[Tool]:
     entry: ProviderEntry = wanted.entry
     if wanted.build is None:
         return []
@@ -115,7 +115,7 @@ class Reloaded(NamedTuple):
     stopped: tuple[str, ...]
 
 
-def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]) -> list[Wanted]:
+def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]) -> list[DesiredProvider]:
     """The providers as the file says, but for those that were switched since (key to on or off).
 
     Raises `NoSuchProvider` for a key that the file does not have, and `ConfigError` for an entry that cannot be on.
@@ -123,7 +123,7 @@ def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]
     entries = configuration.providers
     for key in overrides:
         entries.check_known(key)
-    wanted: list[Wanted] = []
+    wanted: list[DesiredProvider] = []
     for key, item in entries.wanted.items():
         on = overrides.get(key)
         if on is None:

@@ -66,7 +66,7 @@ class Conversations:
 _CLIENT = "toolplug.responses.openai_backend"
 
 
-class ResponsesDesk:
+class ResponsesService:
     """`service` makes the responses, None without a model's server; `over` closes what a conversation had open."""
 
     def __init__(self, store: Store, settings: ResponsesSettings | None, over: Callable[[str], object]) -> None:

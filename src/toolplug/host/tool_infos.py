@@ -19,7 +19,7 @@ from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.plans import DEFAULT_POLICY
 from toolplug.host.file.settings import MCP, split_source
-from toolplug.host.servers.mcp_servers import ServerDesk
+from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
@@ -54,7 +54,7 @@ class _Section(NamedTuple):
 class ToolInfos:
     """Writes the pages of one host."""
 
-    def __init__(self, registry: FunctionRegistry, toolsets: AgentTools, servers: ServerDesk) -> None:
+    def __init__(self, registry: FunctionRegistry, toolsets: AgentTools, servers: McpServers) -> None:
         self._registry = registry
         self._toolsets = toolsets
         self._servers = servers
@@ -117,8 +117,8 @@ def _seen(section: _Section, principal: Principal) -> Iterator[_Section]:
     """The tools that the principal may see, then those of them that are away."""
     catalog = section.catalog.visible_to(principal)
     yield section._replace(catalog=catalog)
-    if catalog.away is not None:
-        yield section._replace(catalog=catalog.away, away=True)
+    if catalog.unavailable is not None:
+        yield section._replace(catalog=catalog.unavailable, away=True)
 
 
 def _infos(section: _Section) -> Iterator[dict[str, object]]:

@@ -9,19 +9,19 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Kept
+from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.layers import layered
 from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
-from toolplug.execution.live import LiveCatalog, ToolExecutor, joined
+from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
 from toolplug.execution.plans import CALL_SCOPE, UNKNOWN, ScopeGate
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.first_use import FirstUse
-from toolplug.toolsets.saved.equipment import Equipment
-from toolplug.toolsets.saved.saved_toolset import Owner
+from toolplug.toolsets.first_use import LazyExecutor
+from toolplug.toolsets.saved.equipment import EquippedToolsets
+from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
 
 # The toolsets that a request asks for, among those of its agent: the rest is not listed, and each call of it refused.
 #
@@ -47,7 +47,7 @@ def left_out(catalog: Catalog) -> Catalog:
     """Nothing to list; a call of one of these tools is answered by its own plan, which refuses it."""
     refused = catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _LEFT_OUT)))
     listed = Catalog(refused.values(), prefixes=refused.prefixes)
-    return Catalog(prefixes=catalog.prefixes, away=layered(listed, refused.away or EMPTY_CATALOG))
+    return Catalog(prefixes=catalog.prefixes, unavailable=layered(listed, refused.unavailable or EMPTY_CATALOG))
 
 
 _NEWEST = 1_000
@@ -72,14 +72,14 @@ class RecentViews:
         return view
 
 
-class ReaderLast:
+class WithReadResultLast:
     """Divides catalogs into their tools and the reader of kept results; `reader()` is that one tool."""
 
     def __init__(self, reader: Callable[[], Catalog]) -> None:
         self._reader = reader
-        self.body: Kept = Kept(_without_reader)
-        self.tail: Kept = Kept(self.reader_for)
-        self.whole: Kept = Kept(lambda catalog: layered(self.body(catalog), self.tail(catalog)))
+        self.body: CachedValue = CachedValue(_without_reader)
+        self.tail: CachedValue = CachedValue(self.reader_for)
+        self.whole: CachedValue = CachedValue(lambda catalog: layered(self.body(catalog), self.tail(catalog)))
 
     def reader_for(self, catalog: Catalog) -> Catalog:
         """The reader where a result of these tools may be kept, else nothing."""
@@ -109,14 +109,14 @@ class Views:
     """
 
     def __init__(
-        self, registry: FunctionRegistry, agents: AgentTools, tail: Callable[[], Catalog], equipment: Equipment
+        self, registry: FunctionRegistry, agents: AgentTools, tail: Callable[[], Catalog], equipment: EquippedToolsets
     ) -> None:
         self._registry = registry
         self._agents = agents
-        self._refused = Kept(_refused)
-        self._left_out = Kept(left_out)
+        self._refused = CachedValue(_refused)
+        self._left_out = CachedValue(left_out)
         self._nothing_chosen = registry.view(self._left_out)
-        self._order = ReaderLast(tail)
+        self._order = WithReadResultLast(tail)
         self._equipment = equipment
         self._recent = RecentViews()
 
@@ -134,7 +134,7 @@ class Views:
         where there is no session; None: for each call.
         """
         code = None if session is None else session.code
-        owner = Owner(principal.tenant, principal.subject, code)
+        owner = ToolsetOwner(principal.tenant, principal.subject, code)
 
         def choose(parts: Parts) -> LiveCatalog:
             return self._equipment.view(owner, parts, code)
@@ -148,7 +148,7 @@ class Views:
         """The tools of this caller, whatever is equipped. Raises like `executor_for`."""
         code = None if session is None else session.code
         return self._composed(
-            principal, agent, session, None, lambda parts: joined(self._unknown(), *parts, session=code)
+            principal, agent, session, None, lambda parts: merged_executor(self._unknown(), *parts, session=code)
         )
 
     def _composed(
@@ -168,7 +168,7 @@ class Views:
         def composed(key: Hashable) -> ToolExecutor:
             return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
-        return FirstUse(self._agents, choice, within if session is None else session.code, composed)
+        return LazyExecutor(self._agents, choice, within if session is None else session.code, composed)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
         tools = self._registry if only is None else self._nothing_chosen
@@ -180,7 +180,7 @@ class Views:
         if choice.only is None:
             return tools
         others = self._agents.executor(choice._replace(only=None, without=choice.only), session)
-        return joined(self._unknown(), tools, others.view(self._left_out))
+        return merged_executor(self._unknown(), tools, others.view(self._left_out))
 
     def default_tools(self, tenant: str, toolset: str | None) -> ToolExecutor | None:
         """One toolset under its prefix, as a tenant sees it, for sessions that have nothing of their own."""
@@ -202,7 +202,7 @@ class Views:
             self._seen_by(principal, own.view(order.reader_for)),
         )
 
-    def _shared(self, principal: Principal, tools: LiveCatalog, part: Kept) -> LiveCatalog:
+    def _shared(self, principal: Principal, tools: LiveCatalog, part: CachedValue) -> LiveCatalog:
         """A part of these tools that all sessions of the caller see alike."""
         return self._recent.view((principal, tools, part), lambda: self._seen_by(principal, tools.view(part)))
 

@@ -191,7 +191,7 @@ async def call_tool(request: HostRequest) -> Response:
         idempotency_key=key,
         approval=body.approval,
         options=checked_options(executor, body.name, body.options) if body.options else EMPTY,
-        trace=state["request_id"],
+        request_id=state["request_id"],
     )
     call = ToolCall(call_id(body.id, context), body.name, body.arguments)
     return await call_response(request, executor, call, context)

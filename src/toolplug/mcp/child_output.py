@@ -14,7 +14,7 @@ _MINUTE_S = 60.0
 _MAX_CHARACTERS = 500
 
 
-class PacedLog:
+class RateLimitedLog:
     """Writes at most `per_minute` lines in a minute, and says with the next minute's first how many it left out."""
 
     def __init__(
@@ -92,13 +92,13 @@ _KEPT = 2048
 _TOLD = 400
 
 
-class LastWords:
+class StderrTail:
     """Reads standard error to its end, so that the server never waits for us, and logs a few lines of it a minute.
 
     The values in `secrets` are in neither the log nor the text.
     """
 
-    def __init__(self, what: str, log: PacedLog, secrets: Sequence[str]) -> None:
+    def __init__(self, what: str, log: RateLimitedLog, secrets: Sequence[str]) -> None:
         self._what = what
         self._log = log
         self._secrets = secrets

@@ -1,6 +1,6 @@
 """An MCP server as a child process: start, three pipes, and the end of it and of everything that it started.
 
-    stdin   `write`, one whole line at a time        stdout  `lines`, bounded        stderr  `LastWords`
+    stdin   `write`, one whole line at a time        stdout  `lines`, bounded        stderr  `StderrTail`
 
 The child leads a process group of its own, so that the end reaches what it forked as well.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from toolplug.config.masking import looks_secret, masked, secrets_in
-from toolplug.mcp.child_output import BoundedLines, LastWords, PacedLog
+from toolplug.mcp.child_output import BoundedLines, RateLimitedLog, StderrTail
 from toolplug.mcp.connection import ConnectionFailed
 from toolplug.mcp.server import Command
 
@@ -126,12 +126,14 @@ class _Pipes(SubprocessStreamProtocol):
 class Child:
     """A running child. `start` begins it and `aclose` ends it, both once. `called` is its command line, for the log."""
 
-    def __init__(self, command: Command, process: asyncio.SubprocessTransport, pipes: _Pipes, log: PacedLog) -> None:
+    def __init__(
+        self, command: Command, process: asyncio.SubprocessTransport, pipes: _Pipes, log: RateLimitedLog
+    ) -> None:
         stdin, stdout, stderr = pipes.stdin, pipes.stdout, pipes.stderr
         if stdin is None or stdout is None or stderr is None:
             raise ValueError("a child needs all three pipes")
         secrets = secrets_of(command)
-        self.log: PacedLog = log
+        self.log: RateLimitedLog = log
         self.called: str = _called(command, secrets)
         self.lines: BoundedLines = BoundedLines(stdout, MAX_LINE_BYTES)
         self._process = process
@@ -139,7 +141,7 @@ class Child:
         self._stdin = stdin
         self._stdout = stdout
         self._writing = asyncio.Lock()
-        self._words = LastWords(f"stderr of {self.called!r}", log, secrets)
+        self._words = StderrTail(f"stderr of {self.called!r}", log, secrets)
         self._listening = asyncio.create_task(self._words.follow(stderr), name="toolplug-mcp-stderr")
 
     @classmethod
@@ -151,9 +153,9 @@ class Child:
         try:
             process = await asyncio.shield(spawning)
         except asyncio.CancelledError:
-            await cls(command, await spawning, pipes, PacedLog(_LOG)).aclose()
+            await cls(command, await spawning, pipes, RateLimitedLog(_LOG)).aclose()
             raise
-        return cls(command, process, pipes, PacedLog(_LOG))
+        return cls(command, process, pipes, RateLimitedLog(_LOG))
 
     async def write(self, line: bytes) -> None:
         """Write one line and wait until the pipe has taken it; cancelled, it has written the whole line or nothing.
@@ -174,7 +176,7 @@ class Child:
         async with self._writing:
             pass
 
-    async def obituary(self) -> str:
+    async def exit_reason(self) -> str:
         """How the process ended and what it said last, for an error's text; empty where it neither ended nor spoke.
 
         Waits shortly for both, since the end of the output comes before them.

@@ -32,7 +32,7 @@ class ServerDown(SourceAway):
         super().__init__(f"its server {server!r} is down", code="server_down", retry_after_s=retry_after_s)
 
 
-class Line(Protocol):
+class ConnectionStrategy(Protocol):
     """One way to a server: its connection for everybody, that of a session, or one for each call."""
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
@@ -48,10 +48,10 @@ _LOG = logging.getLogger("toolplug.mcp")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reach:
+class SwitchedConnection:
     """Ended once, by `retire` or by `end`; no plan over it runs from then on, wherever it is kept."""
 
-    line: Line
+    line: ConnectionStrategy
     switch: SourceSwitch = field(default_factory=SourceSwitch)
 
     def off(self) -> None:
@@ -71,7 +71,7 @@ class Reach:
         await self.line.aclose()
 
 
-class Endings:
+class BackgroundCloses:
     """Tasks that nobody waits for before the end of all."""
 
     def __init__(self) -> None:
@@ -146,8 +146,8 @@ Begin = Callable[[ServerConnection], Awaitable[None]]
 _Opening = asyncio.Future[ServerConnection | None]
 
 
-class Link:
-    """Implements `toolplug.mcp.connection_strategies.Line` over one connection at a time.
+class PersistentConnection:
+    """Implements `toolplug.mcp.connection_strategies.ConnectionStrategy` over one connection at a time.
 
     A server that cannot be started, or whose connection does not last, is left alone for a while (`Restarts`): calls
     are answered at once meanwhile. `on_change` hears that the server's list of tools has changed.
@@ -289,18 +289,18 @@ class Link:
             opening.set_result(connection)
 
 
-class LoneLine:
-    """Implements `Line`: every call has a server of its own, which ends after its answer.
+class PerCallConnection:
+    """Implements `ConnectionStrategy`: every call has a server of its own, which ends after its answer.
 
     A server that cannot be started is left alone for a while by all of them.
     """
 
-    def __init__(self, server: Server, connect: Connect, endings: Endings) -> None:
+    def __init__(self, server: Server, connect: Connect, endings: BackgroundCloses) -> None:
         self._server = server
         self._connect = connect
         self._endings = endings
         self._restarts = Restarts()
-        self._links: set[Link] = set()
+        self._links: set[PersistentConnection] = set()
         self._ended = False
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
@@ -308,7 +308,7 @@ class LoneLine:
         pause = self._restarts.pause_s()
         if pause or self._ended:
             raise ServerDown(self._server.name.id, retry_after_s=pause or None)
-        link = Link(self._server, self._connect, _not_heard)
+        link = PersistentConnection(self._server, self._connect, _not_heard)
         self._links.add(link)
         try:
             return await link.call(name, arguments, report)

@@ -20,20 +20,20 @@ LOOKED_AT = 16
 
 
 @runtime_checkable
-class Marking(Protocol):
+class Invalidatable(Protocol):
     """An executor that can say that its catalog may have changed, without working out how."""
 
     @property
-    def marks(self) -> bool:
+    def invalidates(self) -> bool:
         """Does it hear of every change of its sources."""
         ...
 
-    def on_mark(self, told: Callable[[], None]) -> Unsubscribe:
+    def on_invalidate(self, told: Callable[[], None]) -> Unsubscribe:
         """Call this when the catalog that was last read may have changed."""
         ...
 
 
-class Announcer:
+class ListChangedNotifier:
     """Every list that somebody follows."""
 
     def __init__(self) -> None:
@@ -145,10 +145,10 @@ class Watch:
     def _listen(self) -> None:
         """Hear of marks, and, where they do not tell everything, of differences as well."""
         executor = self._executor
-        marking = isinstance(executor, Marking)
+        marking = isinstance(executor, Invalidatable)
         if marking and not self._stop:
-            self._stop.append(executor.on_mark(self._told))
-        if not self._asks and not (marking and executor.marks):
+            self._stop.append(executor.on_invalidate(self._told))
+        if not self._asks and not (marking and executor.invalidates):
             self._asks = True
             self._stop.append(executor.subscribe(lambda _: self._told()))
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from toolplug.discovery.listing import ListReader
-from toolplug.discovery.record import DiscoveryRecord, FoundTool, Kept
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, ServerState
 from toolplug.mcp.connection import BadAnswer, ConnectionFailed, ServerConnection, ServerRefused
 
 SOON_S = 0.3
@@ -110,7 +110,7 @@ class OwnListing:
             except (ConnectionFailed, ServerRefused, BadAnswer) as error:
                 _LOG.warning("MCP server %r does not list its tools: %s", self._server, error)
                 return None
-            known = Kept(record=DiscoveryRecord(tools=self.tools or ()))
+            known = ServerState(record=DiscoveryRecord(tools=self.tools or ()))
             listing = await self._reader.read(raw, known)
             if self._stopped:
                 return None

@@ -9,8 +9,8 @@ from secrets import token_urlsafe
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.threads import in_own_thread
-from toolplug.mcp.list_changed import Announcer
-from toolplug.mcp.server_endpoint import Client, RequestId, Speaker
+from toolplug.mcp.list_changed import ListChangedNotifier
+from toolplug.mcp.server_endpoint import Client, McpServerEndpoint, RequestId
 
 IDLE_S = 1800.0
 """A session without a request and without an open stream for so long is over."""
@@ -58,7 +58,7 @@ class Handshake:
         return bool(self.running) or self.stream is not None
 
 
-class Handshakes:
+class McpSessions:
     """All of them, the one that was used longest ago first. `over` hears of each once, when it is forgotten."""
 
     def __init__(self, *, most: int = MOST, over: Callable[[Handshake], object] = _nothing) -> None:
@@ -132,13 +132,13 @@ class Serving:
     `over` closes what was opened for a client that has introduced itself and is forgotten.
     """
 
-    def __init__(self, load: Callable[[], Speaker], over: Callable[[Handshake], object]) -> None:
+    def __init__(self, load: Callable[[], McpServerEndpoint], over: Callable[[Handshake], object]) -> None:
         self._load = load
-        self._speaker: asyncio.Future[Speaker] | None = None
-        self.announcer: Announcer = Announcer()
-        self.handshakes: Handshakes = Handshakes(over=over)
+        self._speaker: asyncio.Future[McpServerEndpoint] | None = None
+        self.announcer: ListChangedNotifier = ListChangedNotifier()
+        self.handshakes: McpSessions = McpSessions(over=over)
 
-    async def speaker(self) -> Speaker:
+    async def speaker(self) -> McpServerEndpoint:
         """What speaks the protocol; loaded once, in a thread, as that takes a second. Raises `ModuleNotFoundError`."""
         if self._speaker is None:
             self._speaker = asyncio.ensure_future(in_own_thread(self._load))

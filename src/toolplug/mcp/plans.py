@@ -20,7 +20,7 @@ from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, Tena
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
-from toolplug.mcp.connection_strategies import Line, Reach
+from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.mcp.server import Server
 
 UNFIT = "structured content that does not fit the tool's output schema"
@@ -78,30 +78,32 @@ class Planner:
         """How long running calls may take to end when the server is switched off."""
         return self._builder.drain_s
 
-    def catalog(self, found: Iterable[FoundTool], reach: Reach, before: Catalog = EMPTY_CATALOG) -> Catalog:
+    def catalog(
+        self, found: Iterable[FoundTool], reach: SwitchedConnection, before: Catalog = EMPTY_CATALOG
+    ) -> Catalog:
         """These tools, without those of the policy `disable`; quarantined ones are away.
 
         What is in `before`, which this planner made for the same reach, and did not change stays the same.
         """
         listed: list[Tool] = []
-        away: list[Tool] = []
+        unavailable: list[Tool] = []
         for item in found:
             if self._server.policy_of(item.name) == "disable":
                 continue
             known = before.get(item.name)
             if item.quarantined:
-                away.append(self._quarantined(item.definition, reach))
+                unavailable.append(self._quarantined(item.definition, reach))
             elif known is not None and known.definition.signature == item.definition.signature:
                 listed.append(known)
             else:
                 listed.append(self._tool(item.definition, calling(reach.line, item.definition), reach))
-        return Catalog(listed, away=Catalog(away))
+        return Catalog(listed, unavailable=Catalog(unavailable))
 
-    def _quarantined(self, definition: ToolDefinition, reach: Reach) -> Tool:
+    def _quarantined(self, definition: ToolDefinition, reach: SwitchedConnection) -> Tool:
         tool = self._tool(definition, _quarantined, reach)
         return tool._replace(plan=replace(tool.plan, approval=None))
 
-    def _tool(self, definition: ToolDefinition, target: Target, reach: Reach) -> Tool:
+    def _tool(self, definition: ToolDefinition, target: Target, reach: SwitchedConnection) -> Tool:
         server, services, name = self._server, self._services, definition.ref.name
         rule, policy = server.rule(name), server.policy_of(name)
         if policy == "ask" and services.approvals is None:
@@ -137,7 +139,7 @@ class Labels:
         return self._accounting.counters(self._provider, name)
 
 
-def calling(line: Line, definition: ToolDefinition) -> Target:
+def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
     """The target that calls the tool of this definition over a line."""
     output = definition.output_schema
 
@@ -156,13 +158,13 @@ def calling(line: Line, definition: ToolDefinition) -> Target:
     return target
 
 
-def over(catalog: Catalog, reach: Reach) -> Catalog:
+def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
     """The same tools, called in another way; those that are away stay as they are."""
     tools = [
         Tool(definition, replace(plan, target=calling(reach.line, definition), switch=reach.switch))
         for definition, plan in catalog.values()
     ]
-    return Catalog(tools, prefixes=catalog.prefixes, away=catalog.away)
+    return Catalog(tools, prefixes=catalog.prefixes, unavailable=catalog.unavailable)
 
 
 async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:

@@ -77,7 +77,7 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class Speaker(Protocol):
+class McpServerEndpoint(Protocol):
     """The protocol in both its eras: with a handshake (2025-11-25 and before), and without state (2026-07-28)."""
 
     def read(self, body: bytes) -> Message | Reply:
@@ -92,7 +92,7 @@ class Speaker(Protocol):
         """Who sent a message of that era, or why it cannot be answered."""
         ...
 
-    async def greet(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
+    async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
         """Answer `initialize`: the client, where the handshake is done."""
         ...
 

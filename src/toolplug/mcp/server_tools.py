@@ -14,10 +14,15 @@ from dataclasses import dataclass, replace
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import CallCounters
 from toolplug.discovery.record import DiscoveryRecord, FoundTool, ListingFailed
-from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.mcp.connection import BadAnswer, Connect, ConnectionFailed, OnChange, ServerConnection, ServerRefused
-from toolplug.mcp.connection_strategies import Endings, Link, LoneLine, Reach
+from toolplug.mcp.connection_strategies import (
+    BackgroundCloses,
+    PerCallConnection,
+    PersistentConnection,
+    SwitchedConnection,
+)
 from toolplug.mcp.listing import Heard, OwnListing, Pause
 from toolplug.mcp.plans import Labels, Planner, over
 from toolplug.mcp.server import Server
@@ -42,14 +47,14 @@ class Known:
     accepted: Mapping[str, str] | None
 
 
-class SessionTools(Joint):
+class SessionTools(MergedExecutor):
     """A tool executor that starts its server at its first call. `aclose` ends both, once."""
 
     def __init__(
         self,
         unknown: CallCounters,
         connect: Connect,
-        endings: Endings,
+        endings: BackgroundCloses,
         known: Known,
         *,
         first: Heard,
@@ -65,7 +70,7 @@ class SessionTools(Joint):
         self._live = LiveCatalog(unknown)
         self._is_closed = False
         self._known = known
-        self._reach: Reach | None = None
+        self._reach: SwitchedConnection | None = None
         self._own: OwnListing | None = None
         self._open()
 
@@ -100,8 +105,8 @@ class SessionTools(Joint):
             self.join()
             return
         own = self._own = OwnListing(server.name.id, first=self._first, changed=self._show, pause=self._pause)
-        link = Link(server, self._connect, own.due, begin=own.begin)
-        reach = self._reach = Reach(link)
+        link = PersistentConnection(server, self._connect, own.due, begin=own.begin)
+        reach = self._reach = SwitchedConnection(link)
         self.join(self._known.tools.view(lambda catalog: over(catalog, reach)))
 
     def _leave(self) -> None:
@@ -160,11 +165,11 @@ class ServerTools:
         self._planner = Planner(server, services, self._labels)
         self._found: tuple[FoundTool, ...] = ()
         self._listed_once = False
-        self._link: Link | None = None
-        self._shared: Reach | None = None
-        self._lone: Reach | None = None
+        self._link: PersistentConnection | None = None
+        self._shared: SwitchedConnection | None = None
+        self._lone: SwitchedConnection | None = None
         self._sessions: set[SessionTools] = set()
-        self._endings = Endings()
+        self._endings = BackgroundCloses()
         self._closed = False
         self.live: LiveCatalog = LiveCatalog(services.unknown)
         self.lone: LiveCatalog = self.live.view(self._over_lone_line)
@@ -244,9 +249,9 @@ class ServerTools:
     def _open(self) -> None:
         server = self._server
         if server.enabled:
-            self._link = Link(server, self._connect, self._on_change, begin=self._begun)
-            self._shared = Reach(self._link)
-            self._lone = Reach(LoneLine(server, self._connect, self._endings))
+            self._link = PersistentConnection(server, self._connect, self._on_change, begin=self._begun)
+            self._shared = SwitchedConnection(self._link)
+            self._lone = SwitchedConnection(PerCallConnection(server, self._connect, self._endings))
 
     async def _begun(self, connection: ServerConnection) -> None:
         """A server that has just been started may be another than the one that was listed."""

@@ -103,7 +103,7 @@ class ProviderEntry:
         return Problem(code=code, message=message, file=file, line=line, column=column, path=path, hint=hint)
 
 
-class Wanted(NamedTuple):
+class DesiredProvider(NamedTuple):
     """One provider as it should be: built anew by `build`, or, without it, only recorded."""
 
     entry: ProviderEntry

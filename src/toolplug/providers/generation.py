@@ -15,12 +15,12 @@ from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.threads import DaemonThreads
 from toolplug.providers.authoring import BoundRoute, bound_routes
-from toolplug.providers.entry import ProviderEntry, ProviderState, Wanted
+from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called, owner
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.provider import FunctionProvider, forget_start, is_started
-from toolplug.providers.site import Site
+from toolplug.providers.site import ProviderContext
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -42,14 +42,14 @@ class Generation:
         """Take no more calls and requests; those that run go on."""
         self.switch.open = False
 
-    async def close(self, heard: Iterable[Generation] = ()) -> None:
+    async def close(self, observed: Iterable[Generation] = ()) -> None:
         """Switch off, wait for calls and route handlers (at most the drain time), then let the provider clean up.
 
-        Where it hears the calls of others (`heard`), those that run are waited for first, each at most for its own
+        Where it hears the calls of others (`observed`), those that run are waited for first, each at most for its own
         drain time: their results are still to come.
         """
         self.switch_off()
-        await asyncio.gather(*(other.switch.drained(other.drain_s) for other in heard))
+        await asyncio.gather(*(other.switch.drained(other.drain_s) for other in observed))
         if not await self.switch.drained(self.drain_s):
             running, seconds = self.switch.running, self.drain_s
             _LOG.warning("%s: still runs calls (%d) after %g s; closing it", owner(self.entry), running, seconds)
@@ -57,7 +57,9 @@ class Generation:
         await _closed(self.entry, self.provider)
 
 
-async def opened(wanted: Wanted, services: CallServices, site_for: Callable[[ProviderEntry], Site]) -> Generation:
+async def opened(
+    wanted: DesiredProvider, services: CallServices, site_for: Callable[[ProviderEntry], ProviderContext]
+) -> Generation:
     """Build and start one provider. Raises `ProviderError`; what had been started is closed again by then."""
     entry, build = wanted.entry, wanted.build
     if build is None:

@@ -82,7 +82,7 @@ class HookCalls(NamedTuple):
         _LOG.error("hook %s of provider %r failed (%s); the call goes on without it", name, self.key, what)
 
 
-def hears_calls(provider: object) -> bool:
+def observes_calls(provider: object) -> bool:
     """Has it a host-wide hook."""
     return hasattr(provider, "before_call") or hasattr(provider, "after_call")
 

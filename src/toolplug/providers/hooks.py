@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.providers.site import Site
+from toolplug.providers.site import ProviderContext
 from toolplug.signatures.annotations import class_function, unread_signature
 
 PROJECT = "toolplug"
@@ -59,7 +59,7 @@ class HookSpecs(Protocol):
         ...
 
     @hookspec
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         """Get ready: open connections, make files; called once, before anything else but the constructor."""
         ...
 

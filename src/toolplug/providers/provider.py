@@ -21,7 +21,7 @@ from toolplug.errors import InvalidDefinition
 from toolplug.execution.threads import DaemonThreads
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.hooks import hookimpl, mark_hooks
-from toolplug.providers.site import Site
+from toolplug.providers.site import ProviderContext
 from toolplug.signatures.annotations import names_around, unread_signature
 from toolplug.signatures.values import decoded
 
@@ -79,7 +79,7 @@ async def in_own_thread(target: Target, call: ToolCall, context: CallContext) ->
 
 _STARTED = "_toolplug_started"
 
-Start = Callable[[object, Site], Awaitable[None]]
+Start = Callable[[object, ProviderContext], Awaitable[None]]
 
 
 def remember_start(kind: type) -> None:
@@ -89,7 +89,7 @@ def remember_start(kind: type) -> None:
         return
 
     @wraps(start)
-    async def remembered(self: object, site: Site) -> None:
+    async def remembered(self: object, site: ProviderContext) -> None:
         await start(self, site)
         vars(self)[_STARTED] = True
 
@@ -178,7 +178,7 @@ class FunctionProvider:
         return ()
 
     @hookimpl
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         """Get ready; nothing to do."""
 
     @hookimpl

@@ -23,18 +23,25 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, Cal
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
 from toolplug.providers.collectors import Collected, ProviderCollectors
-from toolplug.providers.entry import ProviderEntry, ProviderRecord, ProviderState, Wanted, failed_record, recorded
+from toolplug.providers.entry import (
+    DesiredProvider,
+    ProviderEntry,
+    ProviderRecord,
+    ProviderState,
+    failed_record,
+    recorded,
+)
 from toolplug.providers.generation import Generation, opened
-from toolplug.providers.hook_calls import hears_calls, observers
+from toolplug.providers.hook_calls import observers, observes_calls
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.route_table import MountedRoute, mounted, route_problems
-from toolplug.providers.site import ProviderStore, Services, Site, no_services
+from toolplug.providers.site import ProviderContext, ProviderStore, Services, no_services
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record, Store
 
 _HERE = Path()
 
-SiteFor = Callable[[ProviderEntry], Site]
+SiteFor = Callable[[ProviderEntry], ProviderContext]
 
 
 class TenantRecords:
@@ -69,14 +76,16 @@ def stored_sites(
 ) -> SiteFor:
     """Sites in a store and below a directory; both are asked for only when a provider wants something of them."""
 
-    def site_for(entry: ProviderEntry) -> Site:
+    def site_for(entry: ProviderEntry) -> ProviderContext:
         state_dir = root() / "providers" / entry.key
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
         def records(principal: Principal) -> ProviderStore:
             return TenantRecords(store(), f"provider/{entry.key}/{quote(principal.tenant, safe='')}/")
 
-        return Site(key=entry.key, state_dir=state_dir, store=records, config_dir=config_dir, service=service)
+        return ProviderContext(
+            key=entry.key, state_dir=state_dir, store=records, config_dir=config_dir, service=service
+        )
 
     return site_for
 
@@ -105,7 +114,7 @@ class TemporaryRoot:
 _LOG = logging.getLogger("toolplug.providers")
 
 
-class Slot(NamedTuple):
+class ProviderSlot(NamedTuple):
     """One entry and what became of it; `generation` is None while it does not run."""
 
     entry: ProviderEntry
@@ -152,7 +161,7 @@ class FunctionRegistry(LiveCatalog):
             CallMetrics(self._setup.services.accounting, self._setup.namespace),
             ProviderCollectors(self._collected, self._setup.namespace),
         )
-        self._slots: tuple[Slot, ...] = ()
+        self._slots: tuple[ProviderSlot, ...] = ()
         self._routes: tuple[MountedRoute, ...] = ()
         self._conflicts: frozenset[tuple[str, str, str]] = frozenset()
         self._hooks: tuple[Observer, ...] = ()
@@ -222,7 +231,7 @@ class FunctionRegistry(LiveCatalog):
         """Those that were asked for and do not run, in order."""
         return tuple(slot.record for slot in self._slots if slot.generation is None)
 
-    async def apply(self, wanted: Sequence[Wanted]) -> None:
+    async def apply(self, wanted: Sequence[DesiredProvider]) -> None:
         """Make these the providers: what is unchanged keeps running, the rest is started, swapped in at once, drained.
 
         Raises `ConfigError` with every provider that is required and does not start; then nothing has changed.
@@ -235,7 +244,7 @@ class FunctionRegistry(LiveCatalog):
             except asyncio.CancelledError:
                 await _all_closed(begun)
                 raise
-            slots = tuple(item for item in outcomes if isinstance(item, Slot))
+            slots = tuple(item for item in outcomes if isinstance(item, ProviderSlot))
             problems = [item for item in outcomes if isinstance(item, Problem)]
             kept = {slot.generation for slot in self._slots if slot.generation is not None}
             active = [slot.generation for slot in slots if slot.generation is not None]
@@ -246,14 +255,16 @@ class FunctionRegistry(LiveCatalog):
             self._slots = slots
             self._routes = tuple(item for generation in active for item in mounted(generation))
             for generation in kept.difference(active):
-                self._retire(generation, heard=kept - {generation})
+                self._retire(generation, observed=kept - {generation})
             self._list()
 
-    async def _slot(self, wanted: Wanted, running: Mapping[str, Slot], begun: list[Generation]) -> Slot | Problem:
+    async def _slot(
+        self, wanted: DesiredProvider, running: Mapping[str, ProviderSlot], begun: list[Generation]
+    ) -> ProviderSlot | Problem:
         """What becomes of one entry; a problem where it is required and does not start. What it starts is `begun`."""
         entry = wanted.entry
         if wanted.build is None:
-            return Slot(entry, None, wanted.record or recorded(entry, ProviderState.DISABLED))
+            return ProviderSlot(entry, None, wanted.record or recorded(entry, ProviderState.DISABLED))
         same = running.get(entry.key)
         if same is not None and same.entry == entry:
             return same
@@ -263,13 +274,13 @@ class FunctionRegistry(LiveCatalog):
             if entry.required:
                 return entry.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
             _LOG.error("%s; going on without it (required: false)", error)
-            return Slot(entry, None, failed_record(entry, error))
+            return ProviderSlot(entry, None, failed_record(entry, error))
         begun.append(generation)
-        return Slot(entry, generation, recorded(entry, ProviderState.ACTIVE))
+        return ProviderSlot(entry, generation, recorded(entry, ProviderState.ACTIVE))
 
-    def _retire(self, generation: Generation, heard: Set[Generation]) -> None:
+    def _retire(self, generation: Generation, observed: Set[Generation]) -> None:
         generation.switch_off()
-        closing = generation.close(heard if hears_calls(generation.provider) else ())
+        closing = generation.close(observed if observes_calls(generation.provider) else ())
         task = asyncio.create_task(closing, name=f"toolplug-drain-{generation.entry.key}")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -301,7 +312,7 @@ class FunctionRegistry(LiveCatalog):
                 )
         self._conflicts = frozenset(met)
 
-    def _record(self, slot: Slot) -> ProviderRecord:
+    def _record(self, slot: ProviderSlot) -> ProviderRecord:
         generation = slot.generation
         if generation is None:
             return slot.record
@@ -344,10 +355,10 @@ def _standing_alone() -> Setup:
     )
 
 
-def _given(key: str, provider: FunctionProvider) -> Wanted:
+def _given(key: str, provider: FunctionProvider) -> DesiredProvider:
     provider.key = key
     entry = ProviderEntry(key=key, type=type(provider).__name__)
-    return Wanted(entry, lambda: provider)
+    return DesiredProvider(entry, lambda: provider)
 
 
 def _observed(catalog: Catalog, hooks: tuple[Observer, ...]) -> Catalog:

@@ -48,7 +48,7 @@ class ProviderStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class ProviderContext:
     """Given to `start`; lives as long as the provider.
 
     `state_dir` exists and is this provider's alone, for all tenants. `store` opens the records of the principal's

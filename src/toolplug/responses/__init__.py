@@ -2,24 +2,24 @@
 
 from toolplug.errors import BackendFailed, ResponseRefused
 from toolplug.responses.backend import Backend, CallPart, Delta, Question, Usage
-from toolplug.responses.builder import Draft, Event
+from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.loop import Loop
-from toolplug.responses.offer import Asker
+from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 
 __all__ = [
-    "Asker",
     "Backend",
     "BackendFailed",
     "CallPart",
     "Delta",
-    "Draft",
     "Event",
     "Loop",
     "Question",
+    "ResponseBuilder",
     "ResponseRefused",
     "ResponseRequest",
     "Responses",
+    "ToolCaller",
     "Usage",
 ]

@@ -14,19 +14,19 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import NamedTuple, cast
 
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
-from toolplug.responses.builder import FINAL, Draft, Event
+from toolplug.responses.builder import FINAL, Event, ResponseBuilder
 from toolplug.responses.hosted import event_name
 from toolplug.responses.input_items import Item, is_hosted_call
-from toolplug.responses.stored import Kept, StoredResponses, with_ids
+from toolplug.responses.stored import StoredResponse, StoredResponses, with_ids
 from toolplug.signatures.values import as_object
 from toolplug.stores.store import Store
 
 
-class Keeping:
+class ResponseWriter:
     """Knows what it wrote last: a response that another process has stopped or deleted meanwhile stays so."""
 
     def __init__(
-        self, stored: StoredResponses, tenant: str, draft: Draft, sent: Sequence[Item], conversation: str
+        self, stored: StoredResponses, tenant: str, draft: ResponseBuilder, sent: Sequence[Item], conversation: str
     ) -> None:
         self._stored = stored
         self._tenant = tenant
@@ -50,11 +50,11 @@ class Keeping:
         """Write what there is of it, whatever became of the last write. Raises `StoreError`."""
         await self._stored.keep(self._tenant, self._kept())
 
-    def _kept(self) -> Kept:
-        return Kept(self._draft.object(), self._sent, self._conversation, self._draft.hidden)
+    def _kept(self) -> StoredResponse:
+        return StoredResponse(self._draft.object(), self._sent, self._conversation, self._draft.hidden)
 
 
-class Tape:
+class EventBuffer:
     """The events so far, each at the place of its number. None is dropped: a listener may be as slow as it likes."""
 
     def __init__(self, events: Iterable[Event] = (), *, is_over: bool = False) -> None:
@@ -144,7 +144,7 @@ async def _beat(store: Store, key: str) -> None:
 
 class _Running(NamedTuple):
     task: asyncio.Task[None]
-    tape: Tape | None
+    tape: EventBuffer | None
 
 
 class Background:
@@ -166,7 +166,7 @@ class Background:
             response = as_object(first["response"])
             key = (tenant, str(response["id"]))
             await take(self._store, _lease(key[1]))
-            tape = Tape([first]) if streamed else None
+            tape = EventBuffer([first]) if streamed else None
             if tape is not None:
                 await self._stored.keep_events(*key, ())
             broken_off.pop_all()
@@ -194,7 +194,7 @@ class Background:
                 message = "there are no events of this response: only those that are made with background and stream"
                 raise ResponseRefused("invalid_request", f"stream: {message} have them", param="stream")
             if told:
-                return Tape(told, is_over=True).play(after)
+                return EventBuffer(told, is_over=True).play(after)
             await self._stored.wait_for_events(tenant, response)
             lives = await self.lives(response)
 
@@ -214,7 +214,7 @@ class Background:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _make(self, key: tuple[str, str], events: AsyncGenerator[Event], tape: Tape | None) -> None:
+    async def _make(self, key: tuple[str, str], events: AsyncGenerator[Event], tape: EventBuffer | None) -> None:
         try:
             async with leased(self._store, _lease(key[1])):
                 try:
@@ -228,7 +228,7 @@ class Background:
         except StoreError as error:
             _LOG.error("a response in the background ended: %s", error)
 
-    async def _end(self, key: tuple[str, str], tape: Tape) -> None:
+    async def _end(self, key: tuple[str, str], tape: EventBuffer) -> None:
         """Keep what was told, the end included where it was stopped."""
         try:
             if as_object(tape.events[-1].get("response")).get("status") not in FINAL:

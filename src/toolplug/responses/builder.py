@@ -22,7 +22,7 @@ _OF_FUNCTION = ("description", "parameters", "strict")
 _DEFAULT_TEXT: Mapping[str, object] = {"type": "text"}
 
 
-class Draft:
+class ResponseBuilder:
     """One response. Items are never changed in place: whoever holds the object keeps what it was."""
 
     def __init__(self, request: ResponseRequest, model: str, created_at: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from toolplug.catalog.call import ToolResult
 from toolplug.catalog.definition import HostedItem, ToolDefinition
-from toolplug.responses.builder import Draft, Event
+from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.input_items import WIRE_NAME, Item
 from toolplug.responses.turn import ModelCall
 from toolplug.signatures.values import as_json, as_object
@@ -33,7 +33,9 @@ def shape_of(tool: ToolDefinition | None) -> HostedItem:
 class HostedCall:
     """One call from its beginning to its end, as an item of the draft."""
 
-    def __init__(self, draft: Draft, call: ModelCall, tool: ToolDefinition | None, approval: str | None = None) -> None:
+    def __init__(
+        self, draft: ResponseBuilder, call: ModelCall, tool: ToolDefinition | None, approval: str | None = None
+    ) -> None:
         self._draft = draft
         self._shape = shape_of(tool)
         self._index = len(draft.output)
@@ -102,7 +104,7 @@ def _without(item: Item, path: list[str], empty: Mapping[str, object]) -> Item:
     return {**left, name: empty[name]} if name in empty else left
 
 
-def server_list(draft: Draft, server: str, tools: Collection[ToolDefinition]) -> Iterator[Event]:
+def server_list(draft: ResponseBuilder, server: str, tools: Collection[ToolDefinition]) -> Iterator[Event]:
     """The tools of an MCP server as an item."""
     item: dict[str, object] = {
         "id": draft.new_id("mcpl"),
@@ -123,7 +125,9 @@ def server_list(draft: Draft, server: str, tools: Collection[ToolDefinition]) ->
     yield draft.done(index, item)
 
 
-def approval_request(draft: Draft, call: ModelCall, tool: ToolDefinition | None, ticket: str) -> Iterator[Event]:
+def approval_request(
+    draft: ResponseBuilder, call: ModelCall, tool: ToolDefinition | None, ticket: str
+) -> Iterator[Event]:
     """A call that a person must approve, as an item."""
     item: dict[str, object] = {
         "id": approval_id(ticket),

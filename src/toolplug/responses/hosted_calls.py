@@ -12,7 +12,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ResponseRefused
 from toolplug.execution.live import ToolExecutor
-from toolplug.responses.builder import Draft, Event
+from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.hosted import HostedCall, approval_request, asks, ticket_of
 from toolplug.responses.input_items import (
     CLIENT_ANSWERS,
@@ -23,7 +23,7 @@ from toolplug.responses.input_items import (
     is_cut,
     is_hosted_call,
 )
-from toolplug.responses.offer import Asker, Names, Offer
+from toolplug.responses.offer import Names, Offer, ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.turn import Citations, ModelCall
 
@@ -108,7 +108,7 @@ def _answers(item: Item) -> bool:
     return "call_id" in item and (kind in _ANSWERS or is_hosted_call(kind))
 
 
-class Job(NamedTuple):
+class PlannedCall(NamedTuple):
     """One call to be made."""
 
     call: ToolCall
@@ -116,7 +116,7 @@ class Job(NamedTuple):
 
 
 async def results(
-    executor: ToolExecutor, jobs: Sequence[Job], *, parallel: bool
+    executor: ToolExecutor, jobs: Sequence[PlannedCall], *, parallel: bool
 ) -> AsyncGenerator[tuple[int, ToolResult]]:
     """Each job's place and result, as they end. Whoever closes it, or is cancelled, cancels the calls that run."""
     if not parallel or len(jobs) < 2:
@@ -142,7 +142,9 @@ class HostedCalls:
     told of those that it made nevertheless, which nobody else hears of.
     """
 
-    def __init__(self, draft: Draft, asker: Asker, request: ResponseRequest, citations: Citations) -> None:
+    def __init__(
+        self, draft: ResponseBuilder, asker: ToolCaller, request: ResponseRequest, citations: Citations
+    ) -> None:
         self.made: int = 0
         self.asked: bool = False
         self.exhausted: bool = False
@@ -182,7 +184,7 @@ class HostedCalls:
     async def _make(
         self, wanted: Sequence[tuple[ModelCall, CallContext | str]], catalog: Catalog
     ) -> AsyncGenerator[Event]:
-        jobs: list[Job] = []
+        jobs: list[PlannedCall] = []
         shown: list[HostedCall] = []
         for call, context in wanted:
             self.made += 1
@@ -194,7 +196,7 @@ class HostedCalls:
                 for event in await self._asked_first(call, context, tool):
                     yield event
             else:
-                jobs.append(Job(ToolCall(call.id, call.name, call.arguments), context))
+                jobs.append(PlannedCall(ToolCall(call.id, call.name, call.arguments), context))
                 shown.append(HostedCall(self._draft, call, tool and tool.definition))
                 for event in shown[-1].begin():
                     yield event

@@ -21,11 +21,11 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import BackendFailed, ResponseRefused
 from toolplug.responses.backend import Backend
-from toolplug.responses.builder import Draft, Event
+from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.hosted import MCP, server_list
 from toolplug.responses.hosted_calls import HostedCalls, Unfinished, unfinished
 from toolplug.responses.input_items import Item, checked_items
-from toolplug.responses.offer import Asker, Offer, check_choice, offered
+from toolplug.responses.offer import Offer, ToolCaller, check_choice, offered
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.transcript import messages, question
 from toolplug.responses.turn import CUT_SHORT, Citations, Turn
@@ -40,11 +40,13 @@ _FREE = frozenset({None, "auto", "none"})
 class Loop:
     """Makes one response, once."""
 
-    def __init__(self, backend: Backend, asker: Asker, request: ResponseRequest, *, max_turns: int = MAX_TURNS) -> None:
+    def __init__(
+        self, backend: Backend, asker: ToolCaller, request: ResponseRequest, *, max_turns: int = MAX_TURNS
+    ) -> None:
         model = request.model or backend.default_model
         if model is None:
             raise ResponseRefused("invalid_request", "model: name one; this host has no default", param="model")
-        self.draft: Draft = Draft(request, model, time())
+        self.draft: ResponseBuilder = ResponseBuilder(request, model, time())
         self.sent: list[Item] = checked_items(request.input)
         self._backend = backend
         self._asker = asker

@@ -211,7 +211,7 @@ async def decided_elsewhere(ticket: str, approve: bool) -> None:
     """The asker decides nothing."""
 
 
-class Asker(NamedTuple):
+class ToolCaller(NamedTuple):
     """The tools of one response.
 
     `context` is that of each call; `listing` gives the catalog of a turn, where reading it takes more than

@@ -10,18 +10,18 @@ from secrets import token_hex
 
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.responses.backend import Backend
-from toolplug.responses.background import Background, Keeping
-from toolplug.responses.builder import FINAL, Draft, Event
+from toolplug.responses.background import Background, ResponseWriter
+from toolplug.responses.builder import FINAL, Event, ResponseBuilder
 from toolplug.responses.input_items import checked_items
 from toolplug.responses.loop import MAX_TURNS, Loop
-from toolplug.responses.offer import Asker
+from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
-from toolplug.responses.stored import Kept, StoredResponses
+from toolplug.responses.stored import StoredResponse, StoredResponses
 from toolplug.stores.store import Store
 
 TTL_S = 30 * 86_400.0
 
-AskerFor = Callable[[str], Awaitable[Asker]]
+AskerFor = Callable[[str], Awaitable[ToolCaller]]
 """Who asks, given the key of the conversation: the same for all responses that continue one another."""
 
 _NEWS = frozenset({"response.created", "response.in_progress", "response.output_item.done"})
@@ -56,7 +56,7 @@ class Responses:
         asker = await asker_for(conversation)
         loop = Loop(await self._load(), asker, request, max_turns=self._max_turns)
         draft = loop.draft
-        keeping = Keeping(self.stored, tenant, draft, loop.sent, conversation)
+        keeping = ResponseWriter(self.stored, tenant, draft, loop.sent, conversation)
         try:
             async with aclosing(loop.events([item for kept in chain for item in kept.items])) as events:
                 async for event in events:
@@ -84,7 +84,7 @@ class Responses:
         await self.stored.read(tenant, response)
         return await self._background.listen(tenant, response, after)
 
-    async def read(self, tenant: str, response: str) -> Kept:
+    async def read(self, tenant: str, response: str) -> StoredResponse:
         """A response as it is now; one whose process has died has failed. Raises `ResponseRefused` and `StoreError`."""
         kept = await self.stored.read(tenant, response)
         if kept.is_over or await self._background.lives(response):
@@ -113,7 +113,7 @@ class Responses:
         """Stop what is made in the background; it is kept as `cancelled`."""
         await self._background.aclose()
 
-    async def _continued(self, request: ResponseRequest, tenant: str) -> list[Kept]:
+    async def _continued(self, request: ResponseRequest, tenant: str) -> list[StoredResponse]:
         chain = await self.stored.conversation(tenant, request.previous_response_id or "")
         if not chain[-1].is_over:
             message = "the response to continue is still made; wait for its end, or cancel it"
@@ -131,7 +131,7 @@ class Responses:
         return request.model_copy(update={"input": items})
 
 
-async def _kept(keeping: Keeping, draft: Draft, event: Event) -> Event:
+async def _kept(keeping: ResponseWriter, draft: ResponseBuilder, event: Event) -> Event:
     """The event, once the response is kept; where its end cannot be, the event that says so.
 
     What cannot be kept on the way is kept with what comes next. Raises `StoreConflict`, and `StoreError` at the first
@@ -151,7 +151,7 @@ async def _kept(keeping: Keeping, draft: Draft, event: Event) -> Event:
     return event
 
 
-async def _keep_cancelled(keeping: Keeping) -> None:
+async def _keep_cancelled(keeping: ResponseWriter) -> None:
     """Keep what there is of a response that nobody waits for any more."""
     try:
         await keeping.write_cancelled()

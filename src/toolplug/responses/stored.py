@@ -31,7 +31,7 @@ _NEWS = (b"-",)
 """Wakes who waits for a record; what is new stands in the record."""
 
 
-class Kept(NamedTuple):
+class StoredResponse(NamedTuple):
     """One response as it is kept. `conversation` is the same for all that continue one another; `hidden` are whole
     items by id, with how they are shown to those who do not ask for everything."""
 
@@ -67,7 +67,7 @@ class Kept(NamedTuple):
 
 
 class _Found(NamedTuple):
-    kept: Kept
+    kept: StoredResponse
     revision: int
 
 
@@ -78,7 +78,7 @@ class StoredResponses:
         self._store = store
         self.ttl_s: float = ttl_s
 
-    async def keep(self, tenant: str, kept: Kept, *, expected: int | None = None) -> int:
+    async def keep(self, tenant: str, kept: StoredResponse, *, expected: int | None = None) -> int:
         """Write a response, in place of what it was before, and give its revision.
 
         Raises `StoreConflict` where it has another than `expected`, 0 for none.
@@ -86,7 +86,7 @@ class StoredResponses:
         key, value = _key(tenant, str(kept.response["id"])), orjson.dumps(kept._asdict())
         return await self._store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
-    async def read(self, tenant: str, response: str) -> Kept:
+    async def read(self, tenant: str, response: str) -> StoredResponse:
         """Read a response. Raises `ResponseRefused` where the tenant has none of this id."""
         return (await self._there(tenant, response)).kept
 
@@ -95,7 +95,7 @@ class StoredResponses:
         found = await self._find(tenant, response)
         return None if found is None or found.kept.is_over else found.revision
 
-    async def end(self, tenant: str, response: str, how: Mapping[str, object]) -> Kept:
+    async def end(self, tenant: str, response: str, how: Mapping[str, object]) -> StoredResponse:
         """End a response with these fields, unless it has ended meanwhile: what is kept of it then.
 
         Raises `ResponseRefused` where the tenant has none of this id.
@@ -115,12 +115,12 @@ class StoredResponses:
         await self._store.commit(_key(tenant, response), None)
         await self._store.commit(_events_key(tenant, response), None)
 
-    async def conversation(self, tenant: str, previous: str) -> list[Kept]:
+    async def conversation(self, tenant: str, previous: str) -> list[StoredResponse]:
         """A response and what it continues, the oldest first, as far back as it is still there.
 
         Raises `ResponseRefused` where the response itself is not.
         """
-        chain: list[Kept] = []
+        chain: list[StoredResponse] = []
         wanted: object = previous
         while isinstance(wanted, str) and len(chain) < MAX_CHAIN:
             found = await self._find(tenant, wanted)
@@ -170,7 +170,7 @@ class StoredResponses:
         record = await self._store.read(_key(tenant, response))
         if record is None:
             return None
-        return _Found(Kept(**orjson.loads(record.value)), record.revision)
+        return _Found(StoredResponse(**orjson.loads(record.value)), record.revision)
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:

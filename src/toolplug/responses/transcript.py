@@ -8,7 +8,7 @@ from typing import cast
 import orjson
 
 from toolplug.responses.backend import Question
-from toolplug.responses.builder import Draft
+from toolplug.responses.builder import ResponseBuilder
 from toolplug.responses.input_items import (
     CLIENT_ANSWERS,
     CLIENT_CALLS,
@@ -42,7 +42,7 @@ _AS_THEY_ARE = (
 
 
 def question(
-    request: ResponseRequest, draft: Draft, messages: Sequence[object], offer: Offer, choice: object
+    request: ResponseRequest, draft: ResponseBuilder, messages: Sequence[object], offer: Offer, choice: object
 ) -> Question:
     """One turn's request."""
     asked: dict[str, object] = {"model": draft.model, "messages": messages}

@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Literal, NamedTuple, cast
 
 from toolplug.responses.backend import CallPart, Delta
-from toolplug.responses.builder import Draft, Event
+from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.input_items import Item, input_of
 from toolplug.signatures.values import as_object
 
@@ -124,7 +124,12 @@ class Turn:
     """Reads one answer. `finish` is why the model stopped, `calls` what it asked for, in its order."""
 
     def __init__(
-        self, draft: Draft, own: Collection[str], custom: Collection[str], taken: set[str], citations: Citations
+        self,
+        draft: ResponseBuilder,
+        own: Collection[str],
+        custom: Collection[str],
+        taken: set[str],
+        citations: Citations,
     ) -> None:
         self.finish: str | None = None
         self._draft = draft

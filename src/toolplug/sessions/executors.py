@@ -8,14 +8,14 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallCounters, Target, Tool
 from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
-from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
+from toolplug.execution.live import LiveCatalog, MergedExecutor, ToolExecutor
 from toolplug.execution.plans import PlanSource
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import SOURCE
-from toolplug.sessions.shared import Shared
+from toolplug.sessions.shared import SessionServices
 
 
-class LentTools(Joint):
+class LentTools(MergedExecutor):
     """What a plugin has registered; the default tools, where there are any, until it registers."""
 
     def __init__(self, unknown: CallCounters, default: ToolExecutor | None) -> None:
@@ -38,10 +38,10 @@ class LentTools(Joint):
         self.lend(EMPTY_CATALOG, registered=True)
 
 
-class Lending:
+class SessionExecutors:
     """Makes the executor when it is asked for, and keeps it up to date. `target` is what every call reaches."""
 
-    def __init__(self, code: str, shared: Shared, target: Target) -> None:
+    def __init__(self, code: str, shared: SessionServices, target: Target) -> None:
         self._code = code
         self._shared = shared
         self._switch = SourceSwitch()
@@ -84,9 +84,9 @@ class Lending:
         """The session's tools; those of a plugin that is gone are away. What did not change stays the same object."""
         if self._shared.planner.hides:
             return EMPTY_CATALOG
-        known = before if before.away is None else before.away
+        known = before if before.unavailable is None else before.unavailable
         tools = [self._tool(item.definition, known) for item in state.tools.tools.values()]
-        return Catalog(tools) if reachable else Catalog(away=Catalog(tools))
+        return Catalog(tools) if reachable else Catalog(unavailable=Catalog(tools))
 
     def _tool(self, definition: ToolDefinition, known: Catalog) -> Tool:
         kept = known.get(definition.name)

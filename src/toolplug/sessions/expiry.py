@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.session_tool import PluginStatus
-from toolplug.sessions.shared import Background
+from toolplug.sessions.shared import Background, SessionCallbacks
 from toolplug.stores.store import Record
-
-
-class PresenceOwner(Protocol):
-    """The session whose plugin it is."""
-
-    def reachability_changed(self) -> None:
-        """The plugin is gone, or was, and is there or may come back."""
-        ...
-
-    def status_changed(self, status: PluginStatus) -> None:
-        """The plugin has attached, or is gone."""
-        ...
 
 
 class Presence:
     """The plugin's streams and the grace time without any. `grace_s` gives how long that is."""
 
-    def __init__(self, owner: PresenceOwner, relay: Relay, grace_s: Callable[[], float]) -> None:
-        self._owner = owner
+    def __init__(self, session: SessionCallbacks, relay: Relay, grace_s: Callable[[], float]) -> None:
+        self._session = session
         self._relay = relay
         self._grace_s = grace_s
         self._grace: asyncio.TimerHandle | None = None
@@ -53,7 +40,7 @@ class Presence:
         self._end_grace()
         self._relay.attach(stream)
         if not was_reachable:
-            self._owner.reachability_changed()
+            self._session.reachability_changed()
         self._tell("attached")
 
     def detach(self, stream: str) -> None:
@@ -69,7 +56,7 @@ class Presence:
         was_reachable = self.reachable
         self._begin_grace()
         if not was_reachable:
-            self._owner.reachability_changed()
+            self._session.reachability_changed()
 
     def stop(self) -> None:
         """Expect nothing any more."""
@@ -88,13 +75,13 @@ class Presence:
     def _grace_is_over(self) -> None:
         self._grace = None
         self._relay.lose("plugin_gone")
-        self._owner.reachability_changed()
+        self._session.reachability_changed()
         self._tell("detached")
 
     def _tell(self, status: PluginStatus) -> None:
         if self._told != status:
             self._told = status
-            self._owner.status_changed(status)
+            self._session.status_changed(status)
 
 
 REMEMBERED = 2.1
@@ -110,24 +97,7 @@ _SOONEST_S = 0.05
 _RETRY_S = 1.0
 
 
-class ExpiryOwner(Protocol):
-    """The session that lives."""
-
-    @property
-    def attached(self) -> bool:
-        """Is a stream of its plugin open, which is a sign for as long as it is."""
-        ...
-
-    async def keep_sign(self, ttl_s: float) -> None:
-        """Keep the record for so long from now on. Raises `StoreError`."""
-        ...
-
-    async def expire(self) -> None:
-        """End the session, unless its record says that it lives on. Raises `StoreError`."""
-        ...
-
-
-class Life:
+class Expiry:
     """The signs of one session's plugin and the timer that ends it without them.
 
     `sign_at` is the last sign that the record holds, `expires_at` when the session expires; both on the store's clock.
@@ -136,7 +106,7 @@ class Life:
 
     def __init__(
         self,
-        owner: ExpiryOwner,
+        session: SessionCallbacks,
         *,
         ttl_s: float,
         sign_at: float,
@@ -145,7 +115,7 @@ class Life:
         background: Background,
     ) -> None:
         self.expires_at: float = expires_at
-        self._owner = owner
+        self._session = session
         self._ttl_s = ttl_s
         self._sign_at = sign_at
         self._clock = clock
@@ -158,7 +128,7 @@ class Life:
     @property
     def due(self) -> bool:
         """Is its time over, as far as this process knows."""
-        return not self._owner.attached and self._clock() >= self.expires_at
+        return not self._session.attached and self._clock() >= self.expires_at
 
     def sign(self) -> float:
         """The plugin has given a sign; the time at which the session now expires."""
@@ -191,7 +161,7 @@ class Life:
             self._timer.cancel()
         if self.stopped:
             return
-        left = self._ttl_s * _SIGN_KEPT_EVERY if self._owner.attached else self.expires_at - self._clock()
+        left = self._ttl_s * _SIGN_KEPT_EVERY if self._session.attached else self.expires_at - self._clock()
         self._timer = asyncio.get_running_loop().call_later(max(left, soonest_s), self._look)
 
     def stop(self) -> None:
@@ -201,7 +171,7 @@ class Life:
             self._timer.cancel()
 
     def _look(self) -> None:
-        if self._owner.attached:
+        if self._session.attached:
             self.sign()
         if self.due:
             self._background.start(self._expire(), "session-expiry")
@@ -210,7 +180,7 @@ class Life:
 
     async def _expire(self) -> None:
         try:
-            await self._owner.expire()
+            await self._session.expire()
         finally:
             self.watch(_RETRY_S)
 
@@ -227,7 +197,7 @@ class Life:
             self._keeping = False
 
     async def _keep(self) -> None:
-        await self._owner.keep_sign(self._ttl_s * REMEMBERED)
+        await self._session.keep_sign(self._ttl_s * REMEMBERED)
         self.written()
 
 

@@ -15,14 +15,14 @@ from toolplug.errors import FailedTool, InvalidDefinition, SessionRefused
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import (
     Capability,
+    DefinitionCache,
     SessionTool,
-    ToolPool,
     ToolSet,
     read_capabilities,
     tool_set,
     unmet,
 )
-from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, Shared
+from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, SessionServices
 
 _AT_ONCE = 50
 """Definitions that are read in one turn of the loop."""
@@ -92,7 +92,7 @@ class Changes(NamedTuple):
     modified: tuple[SessionTool, ...]
 
 
-async def negotiated(asked: Registration, tenant: str, shared: Shared) -> Negotiated:
+async def negotiated(asked: Registration, tenant: str, shared: SessionServices) -> Negotiated:
     """Read a registration. Raises `SessionRefused` where it cannot be taken even in part."""
     _check_count(len(asked.tools), shared.limits.max_tools)
     capabilities = read_capabilities(asked.capabilities)
@@ -117,7 +117,7 @@ async def negotiated(asked: Registration, tenant: str, shared: Shared) -> Negoti
     return Negotiated(asked.plugin_type, capabilities, dict(asked.environment), tools, tuple(failed))
 
 
-async def read_changes(asked: ToolChanges, pool: ToolPool) -> Changes:
+async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
     """Read an update. Raises `SessionRefused` (`invalid_tool`) with the path of the first bad definition."""
     added = await _definitions(asked.added, "toolUpdates.added", pool)
     modified = await _definitions(asked.modified, "toolUpdates.modified", pool)
@@ -126,7 +126,7 @@ async def read_changes(asked: ToolChanges, pool: ToolPool) -> Changes:
     return changes
 
 
-def changed(state: SessionState, changes: Changes, shared: Shared) -> SessionState:
+def changed(state: SessionState, changes: Changes, shared: SessionServices) -> SessionState:
     """The state after an update; the same object where it changes nothing. Raises `SessionRefused`."""
     if not state.registered:
         message = "nothing is registered in this session; begin with register-tools"
@@ -149,7 +149,7 @@ def changed(state: SessionState, changes: Changes, shared: Shared) -> SessionSta
 
 
 def _candidate(
-    raw: object, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: Shared
+    raw: object, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: SessionServices
 ) -> SessionTool | FailedTool:
     """One tool of a registration; `names` are the canonical and wire names before it, to which its own are added."""
     try:
@@ -163,7 +163,7 @@ def _candidate(
 
 
 def _clash(
-    tool: SessionTool, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: Shared
+    tool: SessionTool, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: SessionServices
 ) -> str | None:
     """Why a good definition cannot be taken as things are; its names are added to `names` where it can."""
     missing = unmet(tool.requires, capabilities)
@@ -181,7 +181,7 @@ def _clash(
     return None
 
 
-async def _definitions(given: Sequence[object], at: str, pool: ToolPool) -> tuple[SessionTool, ...]:
+async def _definitions(given: Sequence[object], at: str, pool: DefinitionCache) -> tuple[SessionTool, ...]:
     tools: list[SessionTool] = []
     for index, raw in enumerate(given):
         if index % _AT_ONCE == _AT_ONCE - 1:
@@ -190,7 +190,7 @@ async def _definitions(given: Sequence[object], at: str, pool: ToolPool) -> tupl
     return tuple(tools)
 
 
-def _definition(raw: object, at: str, pool: ToolPool) -> SessionTool:
+def _definition(raw: object, at: str, pool: DefinitionCache) -> SessionTool:
     try:
         return pool.tool(raw)
     except InvalidDefinition as error:

@@ -88,7 +88,7 @@ class QueuedCalls:
             "agents": None if principal.agents is None else sorted(principal.agents),
             "agent": context.agent,
             "approval": context.approval,
-            "trace": context.trace,
+            "trace": context.request_id,
             "deadline": self._store.now() + deadline - asyncio.get_running_loop().time(),
             "kept_s": session.state.ttl_s,
             "result": None,
@@ -182,7 +182,7 @@ class QueuedCalls:
         deadline = asyncio.get_running_loop().time() + left
         agent = kept["agent"]
         context = CallContext(
-            principal, session.code, agent, deadline=deadline, approval=kept["approval"], trace=kept["trace"]
+            principal, session.code, agent, deadline=deadline, approval=kept["approval"], request_id=kept["trace"]
         )
         try:
             executor = self._executor_for(principal, agent, session.code)

@@ -14,7 +14,7 @@ from typing import TypedDict, cast
 import orjson
 
 from toolplug.errors import GoneState, InvalidDefinition, InvalidSessionCode, SessionRefused, StoreRefused
-from toolplug.sessions.session_tool import Capability, ToolPool, ToolSet, read_capabilities, tool_set
+from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CODE = re.compile(r"[A-Z2-7]{8}")
@@ -138,7 +138,7 @@ def state_bytes(state: SessionState) -> bytes:
     return orjson.dumps(kept)
 
 
-def read_state(value: bytes, pool: ToolPool) -> SessionState:
+def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
     """The state that these bytes keep. Raises `StoreRefused` where this toolplug cannot read them."""
     try:
         return _read(cast("_Kept", orjson.loads(value)), pool)
@@ -146,7 +146,7 @@ def read_state(value: bytes, pool: ToolPool) -> SessionState:
         raise StoreRefused(f"a session's record cannot be read: {error!r}") from error
 
 
-def _read(kept: _Kept, pool: ToolPool) -> SessionState:
+def _read(kept: _Kept, pool: DefinitionCache) -> SessionState:
     return SessionState(
         tenant=kept["tenant"],
         token_digest=kept["token"],

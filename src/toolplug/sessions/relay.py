@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import perf_counter
-from typing import Literal, Protocol
+from typing import Literal
 
 import orjson
 
@@ -23,7 +23,7 @@ from toolplug.errors import GoneState, SessionRefused
 from toolplug.execution.accounting import timestamp
 from toolplug.execution.results import ended, unavailable
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
-from toolplug.sessions.shared import Background, SessionCounters
+from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
 from toolplug.signatures.values import encoded
 
 _ID = re.compile("req_[0-9a-f]{24}")
@@ -33,32 +33,6 @@ _TOLERANCE_S = 0.05
 
 _Finish = Literal["answered", "late"]
 Ending = GoneState | Literal["host_stopping"]
-
-
-class Owner(Protocol):
-    """The session behind a relay."""
-
-    @property
-    def reachable(self) -> bool:
-        """Is the plugin there, or may it come back within the grace time."""
-        ...
-
-    @property
-    def max_waiting(self) -> int:
-        """How many calls may wait at once."""
-        ...
-
-    def now(self) -> float: ...
-    def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
-        """Tell one stream at once, and the session's log soon what it holds of it.
-
-        False where the stream has no room now; `send_waiting` follows when it may have.
-        """
-        ...
-
-    async def log(self, entry: LogEntry) -> bool:
-        """Append to the session's log; False where the session is over, which ends the relay. Raises `StoreError`."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -77,8 +51,8 @@ class _Request:
 class Relay:
     """The waiting requests of one session."""
 
-    def __init__(self, owner: Owner, background: Background, counters: SessionCounters) -> None:
-        self._owner = owner
+    def __init__(self, session: SessionCallbacks, background: Background, counters: SessionCounters) -> None:
+        self._session = session
         self._background = background
         self._counters = counters
         self._requests: dict[str, _Request] = {}
@@ -100,7 +74,7 @@ class Relay:
     @property
     def full(self) -> bool:
         """Do as many calls wait as may."""
-        return len(self._requests) >= self._owner.max_waiting
+        return len(self._requests) >= self._session.max_waiting
 
     def reserve(self, request_id: str | None = None) -> str:
         """An id for the request of a call that is yet to come, which carries it as its own; a new one, or this."""
@@ -123,13 +97,13 @@ class Relay:
 
     async def request(self, call: ToolCall, context: CallContext) -> object:
         """Send a call to the plugin and wait for its answer: the target of every tool of the session."""
-        gone = self._ended or (None if self._owner.reachable else "plugin_gone")
+        gone = self._ended or (None if self._session.reachable else "plugin_gone")
         if gone is not None:
             self._counters.relayed.record(gone, 0.0)
             return _gone(call.name, gone)
         if self.full:
             self._counters.relayed.record("limited", 0.0)
-            return _too_many(call, self._owner.max_waiting)
+            return _too_many(call, self._session.max_waiting)
         arguments = encoded(call.arguments)
         assert arguments is not None, "arguments have been decoded on their way here"
         loop = asyncio.get_running_loop()
@@ -138,7 +112,7 @@ class Relay:
             id=call.id if call.id in self._reserved and call.id not in self._requests else _new_id(),
             tool=call.name,
             arguments=orjson.Fragment(arguments),
-            deadline=timestamp(self._owner.now() + left),
+            deadline=timestamp(self._session.now() + left),
             answer=loop.create_future(),
             report=context.report,
         )
@@ -222,7 +196,7 @@ class Relay:
         }
         data = orjson.dumps(said)
         del said["arguments"]
-        if self._owner.tell(stream, REQUEST, data, orjson.dumps(said)):
+        if self._session.tell(stream, REQUEST, data, orjson.dumps(said)):
             request.stream = stream
             request.attempt += 1
             request.sent = request.sent or perf_counter()
@@ -234,7 +208,7 @@ class Relay:
             self._background.start(self._log_cancelled(data), "session-relay")
 
     async def _log_cancelled(self, data: bytes) -> None:
-        await self._owner.log(LogEntry(CANCELLED, PLUGIN, data))
+        await self._session.log(LogEntry(CANCELLED, PLUGIN, data))
 
     def _settle(self, request: _Request, finish: _Finish, outcome: str, value: object) -> None:
         """Give the waiting caller this value, unless another was given."""

@@ -32,7 +32,7 @@ from toolplug.sessions.record import (
     token_digest,
 )
 from toolplug.sessions.session import Session
-from toolplug.sessions.shared import Neighbours, SessionCounters, SessionLimits, Shared
+from toolplug.sessions.shared import ReservedNames, SessionCounters, SessionLimits, SessionServices
 from toolplug.sessions.stored import stored_codes
 from toolplug.stores.store import Store
 
@@ -63,7 +63,7 @@ class Sessions:
         self,
         store: Store,
         planner: Planner,
-        neighbours: Neighbours,
+        neighbours: ReservedNames,
         *,
         limits: SessionLimits,
         over: Callable[[str], object] = _unheard,
@@ -73,7 +73,7 @@ class Sessions:
         self._over = over
         self._live: dict[str, Session] = {}
         self._creating = 0
-        self._shared = Shared(
+        self._shared = SessionServices(
             store=store,
             limits=limits,
             planner=planner,

@@ -27,15 +27,15 @@ from toolplug.sessions.events import (
     tool_list,
     update_data,
 )
-from toolplug.sessions.executors import Lending
-from toolplug.sessions.expiry import REMEMBERED, Life, Presence
+from toolplug.sessions.executors import SessionExecutors
+from toolplug.sessions.expiry import REMEMBERED, Expiry, Presence
 from toolplug.sessions.negotiation import Registration, ToolChanges, changed, negotiated, read_changes
 from toolplug.sessions.record import SessionState, read_state, record_key, state_bytes
 from toolplug.sessions.relay import Relay
-from toolplug.sessions.session_log import Logbook
+from toolplug.sessions.session_log import SessionLog
 from toolplug.sessions.session_tool import Difference, PluginStatus, StreamRole
-from toolplug.sessions.shared import Shared
-from toolplug.sessions.stream import Feed, Reader
+from toolplug.sessions.shared import SessionServices
+from toolplug.sessions.stream import EventFanout, Reader
 from toolplug.stores.store import Record
 
 
@@ -62,7 +62,7 @@ class Session:
     """
 
     def __init__(
-        self, code: str, state: SessionState, record: int, shared: Shared, *, sign_at: float, expires_at: float
+        self, code: str, state: SessionState, record: int, shared: SessionServices, *, sign_at: float, expires_at: float
     ) -> None:
         self.code: str = code
         self.state: SessionState = state
@@ -72,12 +72,14 @@ class Session:
         self._unregistered = not state.registered
         self._writing = asyncio.Lock()
         self._rate = Rate(shared.limits.max_updates_per_minute, 60, "the session")
-        self._logbook = Logbook(self._key, shared.store, shared.background, self.over)
-        self.feed: Feed = Feed(self._key, shared.store, self._logbook, self, shared.background, shared.counters)
+        self._logbook = SessionLog(self._key, shared.store, shared.background, self.over)
+        self.feed: EventFanout = EventFanout(
+            self._key, shared.store, self._logbook, self, shared.background, shared.counters
+        )
         self.relay: Relay = Relay(self, shared.background, shared.counters)
         self._presence = Presence(self, self.relay, lambda: shared.limits.grace_s)
-        self._lending = Lending(code, shared, self.relay.request)
-        self._life = Life(
+        self._lending = SessionExecutors(code, shared, self.relay.request)
+        self._life = Expiry(
             self,
             ttl_s=state.ttl_s,
             sign_at=sign_at,
@@ -233,11 +235,11 @@ class Session:
 
     def stop(self) -> None:
         """The host stops: the session goes on where it is loaded next."""
-        self._still()
+        self._stop_timers()
         self.relay.end("host_stopping")
         self.feed.stop()
 
-    # What life, feed and relay ask of their session.
+    # SessionCallbacks: what the expiry, the event streams and the relay ask of their session.
 
     async def keep_sign(self, ttl_s: float) -> None:
         """Keep the record for so long from now on, unless the session is over. Raises `StoreError`."""
@@ -288,10 +290,10 @@ class Session:
         if self.state.gone is None:
             self._gone(self.state.ended("session_expired", self.now()), "session_expired")
 
-    def began_again(self, reader: Reader) -> None:
+    def began_again(self, role: StreamRole, stream: str) -> None:
         """The stream has dropped what it was sent: its requests go out again."""
-        if reader.role == "plugin":
-            self.relay.resend(reader.id)
+        if role == "plugin":
+            self.relay.resend(stream)
 
     # Changes.
 
@@ -391,14 +393,14 @@ class Session:
 
     def _gone(self, state: SessionState, how: GoneState) -> None:
         self.state = state
-        self._still()
+        self._stop_timers()
         self.relay.end(how)
         self.feed.end(how, str(SessionGone(self.code, how)))
         self._lending.end()
         self._shared.counters.ended[how] += 1
         self._shared.forget(self.code)
 
-    def _still(self) -> None:
+    def _stop_timers(self) -> None:
         """No timer runs any more."""
         self._logbook.close()
         self._life.stop()

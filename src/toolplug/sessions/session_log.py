@@ -21,7 +21,7 @@ _MOST = KEPT_EVENTS // 2
 _RETRY_S = 1.0
 
 
-class Logbook:
+class SessionLog:
     """The log under one key. `over` is told that there is no record any more.
 
     What is written soon shares one change of the store, and is there for whoever reads the log through this. Of what

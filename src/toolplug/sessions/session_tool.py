@@ -134,7 +134,7 @@ class SessionTool:
         return self.definition.name
 
 
-class ToolPool:
+class DefinitionCache:
     """Session tools by their JSON: equal definitions are one object while any session has it."""
 
     def __init__(self) -> None:

@@ -12,13 +12,91 @@ from typing import Any, Protocol, TypeVar
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallCounters
 from toolplug.execution.live import LiveCatalog, ToolExecutor
+from toolplug.sessions.events import LogEntry
 from toolplug.sessions.plans import Planner
-from toolplug.sessions.session_tool import ToolPool
-from toolplug.stores.store import Store
+from toolplug.sessions.session_tool import DefinitionCache, PluginStatus, StreamRole
+from toolplug.stores.store import Record, Store
 
 _LOG = logging.getLogger("toolplug.sessions")
 
 T = TypeVar("T")
+
+
+class SessionCallbacks(Protocol):
+    """What the parts of one session (its event streams, relay, presence and expiry) ask of the session itself."""
+
+    code: str
+
+    @property
+    def revision(self) -> int: ...
+
+    @property
+    def attached(self) -> bool:
+        """Whether a stream of the plugin is open, which counts as a sign of it for as long as it is."""
+        ...
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the plugin is attached, or may return within the grace time."""
+        ...
+
+    @property
+    def max_waiting(self) -> int:
+        """The number of calls that may wait at once."""
+        ...
+
+    def now(self) -> float: ...
+
+    def connected(self, record: Record) -> bytes:
+        """The data of `connected` for a snapshot of the record, which is adopted where it is newer."""
+        ...
+
+    def resumed(self) -> bytes:
+        """The data of `connected` for a reader that resumes where it was."""
+        ...
+
+    async def refresh(self) -> object:
+        """Read the record again: another process has changed it."""
+        ...
+
+    def over(self) -> None:
+        """The record has expired: ends the session's streams."""
+        ...
+
+    def has_room(self) -> None:
+        """A stream whose queue was full has been read."""
+        ...
+
+    def began_again(self, role: StreamRole, stream: str) -> None:
+        """The stream has dropped what it was sent."""
+        ...
+
+    def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
+        """Send an event to one stream at once, and write `logged` to the session's log soon.
+
+        False where the stream has no room now; `send_waiting` follows when it may have.
+        """
+        ...
+
+    async def log(self, entry: LogEntry) -> bool:
+        """Append to the session's log; False where the session is over, which ends the relay. Raises `StoreError`."""
+        ...
+
+    def reachability_changed(self) -> None:
+        """`reachable` has changed."""
+        ...
+
+    def status_changed(self, status: PluginStatus) -> None:
+        """The plugin has attached or detached."""
+        ...
+
+    async def keep_sign(self, ttl_s: float) -> None:
+        """Keep the record for this long from now on. Raises `StoreError`."""
+        ...
+
+    async def expire(self) -> None:
+        """End the session, unless its record says that it lives on. Raises `StoreError`."""
+        ...
 
 
 class Background:
@@ -110,7 +188,7 @@ class SessionCounters:
 _KEPT_EXECUTORS = 1_000
 
 
-class Neighbours(Protocol):
+class ReservedNames(Protocol):
     """What a session sees of the rest of the host."""
 
     def taken(self, tenant: str, name: str) -> str | None:
@@ -141,7 +219,7 @@ class RecentExecutors:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Shared:
+class SessionServices:
     """`forget` is told the code of a session that is over. Times to live follow the store's clock.
 
     `limits` and `planner` are the operator's and change with a reload.
@@ -150,9 +228,9 @@ class Shared:
     store: Store
     limits: SessionLimits
     planner: Planner
-    neighbours: Neighbours
+    neighbours: ReservedNames
     forget: Callable[[str], None]
     background: Background = field(default_factory=Background)
     counters: SessionCounters = field(default_factory=SessionCounters)
-    pool: ToolPool = field(default_factory=ToolPool)
+    pool: DefinitionCache = field(default_factory=DefinitionCache)
     executors: RecentExecutors = field(default_factory=RecentExecutors)

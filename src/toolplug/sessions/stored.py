@@ -12,7 +12,7 @@ from toolplug.sessions.events import LoggedEvent, event_id, logged_events
 from toolplug.sessions.expiry import latest_expiry
 from toolplug.sessions.record import PREFIX, SessionState, check_code, read_state, record_key, shown
 from toolplug.sessions.session_log import logged_after
-from toolplug.sessions.session_tool import ToolPool
+from toolplug.sessions.session_tool import DefinitionCache
 from toolplug.stores.store import Store
 
 _LOG = logging.getLogger("toolplug.sessions")
@@ -50,7 +50,7 @@ class StoredSessions:
     def __init__(self, store: Store, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
-        self._pool = ToolPool()
+        self._pool = DefinitionCache()
 
     def now(self) -> float:
         """The store's time."""

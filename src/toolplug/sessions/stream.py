@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
-from typing import Protocol
 
 import orjson
 
@@ -29,10 +28,10 @@ from toolplug.sessions.events import (
     told_as,
     told_id,
 )
-from toolplug.sessions.session_log import Logbook
+from toolplug.sessions.session_log import SessionLog
 from toolplug.sessions.session_tool import StreamRole
-from toolplug.sessions.shared import HEARTBEAT_S, Background, SessionCounters
-from toolplug.stores.store import Event, Record, Store
+from toolplug.sessions.shared import HEARTBEAT_S, Background, SessionCallbacks, SessionCounters
+from toolplug.stores.store import Event, Store
 
 MAX_WAITING_EVENTS = 256
 MAX_WAITING_BYTES = 1024 * 1024
@@ -191,55 +190,22 @@ _WAIT_S = 60.0
 _RETRY_S = 0.5
 
 
-class Owner(Protocol):
-    """The session behind a feed."""
-
-    code: str
-
-    @property
-    def revision(self) -> int: ...
-    def now(self) -> float: ...
-    def connected(self, record: Record) -> bytes:
-        """The data of `connected` for a snapshot of the record, which is taken over where it is newer."""
-        ...
-
-    def resumed(self) -> bytes:
-        """The data of `connected` for a reader that goes on where it was."""
-        ...
-
-    async def refresh(self) -> object:
-        """Look at the record: another process has changed it."""
-        ...
-
-    def over(self) -> None:
-        """The record is not there any more: ends this feed."""
-        ...
-
-    def has_room(self) -> None:
-        """A stream that had no room has been read."""
-        ...
-
-    def began_again(self, reader: Reader) -> None:
-        """The reader has missed what it was sent."""
-        ...
-
-
-class Feed:
+class EventFanout:
     """The open streams of one session. Follows the log while there are any."""
 
     def __init__(
         self,
         key: str,
         store: Store,
-        logbook: Logbook,
-        owner: Owner,
+        logbook: SessionLog,
+        session: SessionCallbacks,
         background: Background,
         counters: SessionCounters,
     ) -> None:
         self._key = key
         self._store = store
         self._logbook = logbook
-        self._owner = owner
+        self._session = session
         self._background = background
         self._counters = counters
         self._position = 0
@@ -247,7 +213,7 @@ class Feed:
         self._following: asyncio.Task[None] | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._over = False
-        self._last_words = b""
+        self._final_error = b""
 
     @property
     def readers(self) -> tuple[Reader, ...]:
@@ -269,12 +235,12 @@ class Feed:
     def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
         """Tell one stream at once, and the log soon what it shall hold of it.
 
-        False where the stream has no room now; the owner hears when it may have.
+        False where the stream has no room now; the session hears when it may have.
         """
         reader = self._readers[stream]
         told = reader.tell(event, data, self._position)
         if told is None:
-            reader.on_room = self._owner.has_room
+            reader.on_room = self._session.has_room
             return False
         self._counters.events[event] += 1
         self._logbook.write_soon(LogEntry(event, told_as(told), logged))
@@ -287,7 +253,7 @@ class Feed:
         if not self._readers and self._following is not None:
             self._following.cancel()
             self._following = None
-            self._still()
+            self._stop_heartbeat()
 
     def dismiss(self, reader: Reader, code: str, message: str) -> None:
         """End one stream with an error.
@@ -299,7 +265,7 @@ class Feed:
 
     def end(self, code: str, message: str) -> None:
         """End every stream with an error, also those that are about to open."""
-        self._last_words = orjson.dumps({"code": code, "message": message})
+        self._final_error = orjson.dumps({"code": code, "message": message})
         self.stop()
 
     def stop(self) -> None:
@@ -309,7 +275,7 @@ class Feed:
             self._close(reader)
 
     def _close(self, reader: Reader) -> None:
-        said = self._last_words
+        said = self._final_error
         reader.close(frame("error", said, reader.last_id(self._position)) if said else b"")
 
     async def _resumed(self, reader: Reader, last_event_id: str) -> bool:
@@ -317,7 +283,7 @@ class Feed:
         if last is None:
             return False
         position = position_of(last)
-        frames = [frame("connected", self._owner.resumed(), last)]
+        frames = [frame("connected", self._session.resumed(), last)]
         page = await self._logbook.after(last)
         while page.known:
             for event in page.entries:
@@ -337,13 +303,13 @@ class Feed:
         while True:
             record = await self._store.read(self._key)
             if record is None:
-                self._owner.over()
+                self._session.over()
             if record is None or reader.closed:
                 return
             if self._joined(reader, record.position):
                 break
         last = reader.last_id(record.position)
-        chunk = frame("connected", self._owner.connected(record), last)
+        chunk = frame("connected", self._session.connected(record), last)
         if resync is not None:
             self._counters.resyncs[resync] += 1
             chunk = frame("resync", orjson.dumps({"reason": resync}), last) + chunk
@@ -351,7 +317,7 @@ class Feed:
 
     async def _caught_up(self, reader: Reader) -> None:
         await self._begin(reader, reader.lost or "slow_reader")
-        self._owner.began_again(reader)
+        self._session.began_again(reader.role, reader.id)
 
     def _joined(self, reader: Reader, position: int) -> bool:
         """Make the reader one of the feed's, unless something after the position has been told already."""
@@ -389,17 +355,17 @@ class Feed:
         """The log does not hold the position any more: every reader begins again."""
         record = await self._store.read(self._key)
         if record is None:
-            self._owner.over()
+            self._session.over()
             return
-        await self._owner.refresh()
+        await self._session.refresh()
         self._position = record.position
         for reader in self.readers:
             reader.lose("log_lost")
 
     async def _tell(self, event: Event) -> None:
         entry = read_entry(event.data)
-        if entry.revision > self._owner.revision or entry.event == GONE:
-            await self._owner.refresh()
+        if entry.revision > self._session.revision or entry.event == GONE:
+            await self._session.refresh()
         self._position = event.id
         if told_id(entry) is not None:
             return
@@ -416,7 +382,7 @@ class Feed:
     def _beat_later(self) -> None:
         self._beating = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
 
-    def _still(self) -> None:
+    def _stop_heartbeat(self) -> None:
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
@@ -424,7 +390,7 @@ class Feed:
     def _beat(self) -> None:
         """One beat for all: a timer takes as much memory as the rest of an idle reader."""
         self._beat_later()
-        data = b'{"timestamp":"%s"}' % timestamp(self._owner.now()).encode()
+        data = b'{"timestamp":"%s"}' % timestamp(self._session.now()).encode()
         for reader in self.readers:
             if reader.idle:
                 reader.push(reader.after + 1, frame("heartbeat", data, reader.last_id(self._position)))

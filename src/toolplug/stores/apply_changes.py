@@ -131,7 +131,7 @@ class Head:
 
 
 @dataclass(slots=True, kw_only=True)
-class Settlement:
+class BatchResult:
     """What must be written, in this order: `removed` (with their logs), then `heads`, `values`, `appended`, `counters`.
 
     `heads` are those of all records that changed, `values` those that did. `answers` stand in the order of the changes:
@@ -156,13 +156,15 @@ class Settlement:
         return self.removed | self.appended.keys()
 
 
-def settle(changes: Sequence[Change], stored: Mapping[str, Head], counters: Counters, *, now: float) -> Settlement:
+def apply_changes(
+    changes: Sequence[Change], stored: Mapping[str, Head], counters: Counters, *, now: float
+) -> BatchResult:
     """Decide each change in turn, each seeing those before it.
 
     `stored`: the heads of all records that the changes name, as far as there are any, and of any others that may have
     expired: an expired record is removed first, whether or not a change names it.
     """
-    settlement = Settlement(counters=counters)
+    settlement = BatchResult(counters=counters)
     for key, head in stored.items():
         if not head.alive(now):
             _remove(settlement, key, head.revision)
@@ -175,13 +177,13 @@ def settle(changes: Sequence[Change], stored: Mapping[str, Head], counters: Coun
     return settlement
 
 
-def _current(settlement: Settlement, stored: Mapping[str, Head], key: str) -> Head | None:
+def _current(settlement: BatchResult, stored: Mapping[str, Head], key: str) -> Head | None:
     if key in settlement.heads:
         return settlement.heads[key]
     return None if key in settlement.removed else stored.get(key)
 
 
-def _remove(settlement: Settlement, key: str, revision: int) -> None:
+def _remove(settlement: BatchResult, key: str, revision: int) -> None:
     settlement.removed.add(key)
     settlement.heads.pop(key, None)
     settlement.values.pop(key, None)
@@ -189,7 +191,7 @@ def _remove(settlement: Settlement, key: str, revision: int) -> None:
     settlement.counters = settlement.counters._replace(removed=max(settlement.counters.removed, revision))
 
 
-def _commit(settlement: Settlement, change: Commit, head: Head | None, now: float) -> int | StoreConflict:
+def _commit(settlement: BatchResult, change: Commit, head: Head | None, now: float) -> int | StoreConflict:
     actual = head.revision if head else 0
     if change.expected is not None and change.expected != actual:
         return StoreConflict(change.key, expected=change.expected, actual=actual)
@@ -201,7 +203,7 @@ def _commit(settlement: Settlement, change: Commit, head: Head | None, now: floa
     return head.revision + 1
 
 
-def _write(settlement: Settlement, change: Commit, value: bytes, head: Head | None, now: float) -> int:
+def _write(settlement: BatchResult, change: Commit, value: bytes, head: Head | None, now: float) -> int:
     if head is None:
         removed, position = settlement.counters
         position += 1
@@ -214,7 +216,7 @@ def _write(settlement: Settlement, change: Commit, value: bytes, head: Head | No
     return head.revision
 
 
-def _extend(settlement: Settlement, change: Extension, head: Head | None, now: float) -> int:
+def _extend(settlement: BatchResult, change: Extension, head: Head | None, now: float) -> int:
     if head is None:
         return 0
     if change.ttl_s is not None:
@@ -224,7 +226,7 @@ def _extend(settlement: Settlement, change: Extension, head: Head | None, now: f
     return head.revision
 
 
-def _append(settlement: Settlement, change: Change, head: Head) -> Head:
+def _append(settlement: BatchResult, change: Change, head: Head) -> Head:
     if not change.events:
         return head
     removed, position = settlement.counters

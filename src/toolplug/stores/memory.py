@@ -13,16 +13,16 @@ from typing import Self
 
 from toolplug.errors import StoreConflict, StoreUnavailable
 from toolplug.stores.apply_changes import (
+    BatchResult,
     Change,
     Counters,
     Head,
-    Settlement,
+    apply_changes,
     check_count,
     check_key,
     check_text,
     checked_commit,
     checked_extension,
-    settle,
 )
 from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
 from toolplug.stores.waiting import Waiting
@@ -122,7 +122,7 @@ class MemoryStore(Store):
     def _change(self, change: Change) -> int:
         self._check_open()
         now = self._clock()
-        settlement = settle([change], self._heads(change.key, now), self._counters, now=now)
+        settlement = apply_changes([change], self._heads(change.key, now), self._counters, now=now)
         self._write(settlement)
         (answer,) = settlement.answers
         if isinstance(answer, StoreConflict):
@@ -139,7 +139,7 @@ class MemoryStore(Store):
             heads[key] = self._entries[key].head
         return heads
 
-    def _write(self, settlement: Settlement) -> None:
+    def _write(self, settlement: BatchResult) -> None:
         for key in settlement.removed:
             self._entries.pop(key, None)
         for key, head in settlement.heads.items():

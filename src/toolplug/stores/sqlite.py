@@ -14,7 +14,7 @@ from typing import Self
 
 from toolplug.errors import StoreUnavailable
 from toolplug.stores.apply_changes import (
-    Settlement,
+    BatchResult,
     check_count,
     check_key,
     check_text,
@@ -185,7 +185,7 @@ class SqliteStore(Store):
         with told_as_store_errors(self.file.path):
             return await reader.rows(sql, {**parameters, "now": self._clock()})
 
-    def _committed(self, settlement: Settlement) -> None:
+    def _committed(self, settlement: BatchResult) -> None:
         self._waiting.wake(settlement.touched)
 
     async def _notice_other_processes(self, connection: Connection) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
-from toolplug.stores.apply_changes import Change, Counters, Head, Settlement, settle
+from toolplug.stores.apply_changes import BatchResult, Change, Counters, Head, apply_changes
 from toolplug.stores.sqlite_file import Connection, is_busy, store_error
 
 QUIET_S = 60.0
@@ -23,7 +23,7 @@ QUIET_S = 60.0
 _LOG = logging.getLogger("toolplug.stores")
 
 
-class Outage:
+class FailureLog:
     """Of one file: one line when its changes begin to fail, one when they do no more."""
 
     __slots__ = ("_clock", "_path", "_quiet_until", "_told")
@@ -75,7 +75,7 @@ WHERE key = ?1 AND id <= (SELECT id FROM events WHERE key = ?1 ORDER BY id DESC 
 
 def write_batch(
     connection: sqlite3.Connection, changes: Sequence[Change], *, now: float, kept_events: int
-) -> Settlement:
+) -> BatchResult:
     """Settle the changes and write them, all that do not conflict or none; raises `sqlite3.Error`."""
     if connection.in_transaction:
         # An earlier rollback failed with its batch.
@@ -92,7 +92,7 @@ def write_batch(
     return settlement
 
 
-def _settled(connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> Settlement:
+def _settled(connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> BatchResult:
     removed, position = connection.execute("SELECT removed, position FROM counters").fetchone()
     heads = connection.execute(
         _HEADS,
@@ -102,10 +102,10 @@ def _settled(connection: sqlite3.Connection, changes: Sequence[Change], now: flo
         key: Head(revision=revision, expires_at=expires_at, origin=origin, position=last, appended=appended)
         for key, revision, expires_at, origin, last, appended in heads
     }
-    return settle(changes, stored, Counters(removed, position), now=now)
+    return apply_changes(changes, stored, Counters(removed, position), now=now)
 
 
-def _write(connection: sqlite3.Connection, settlement: Settlement, kept_events: int) -> None:
+def _write(connection: sqlite3.Connection, settlement: BatchResult, kept_events: int) -> None:
     if settlement.idle:
         return
     heads, values, appended = settlement.heads, settlement.values, settlement.appended
@@ -159,7 +159,7 @@ class Writer:
         *,
         clock: Callable[[], float],
         kept_events: int,
-        committed: Callable[[Settlement], None],
+        committed: Callable[[BatchResult], None],
     ) -> None:
         self._connection = connection
         self._path = path
@@ -168,7 +168,7 @@ class Writer:
         self._clock = clock
         self._kept_events = kept_events
         self._committed = committed
-        self._outage = Outage(path)
+        self._outage = FailureLog(path)
         self._asked: deque[_Asked] = deque()
         self._news = asyncio.Event()
         self._closing = False
@@ -227,7 +227,7 @@ class Writer:
             self._committed(settlement)
             _answer_all(batch, settlement)
 
-    def _written(self, connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> Settlement:
+    def _written(self, connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> BatchResult:
         """Write into the file that is there: SQLite writes as well into one that was deleted, and all of it is lost."""
         if _file_at(self._place) != self._file:
             raise sqlite3.OperationalError("deleted or replaced while it was open; put it back, or start again")
@@ -258,7 +258,7 @@ def _fail_all(batch: Iterable[_Asked], error: StoreError) -> None:
         asked.fail(error)
 
 
-def _answer_all(batch: Sequence[_Asked], settlement: Settlement) -> None:
+def _answer_all(batch: Sequence[_Asked], settlement: BatchResult) -> None:
     for asked, answer in zip(batch, settlement.answers, strict=True):
         if isinstance(answer, StoreConflict):
             asked.fail(answer)

@@ -109,7 +109,7 @@ async def _calls(examined: _Examined) -> list[BrokenRule]:
 async def _nobody(examined: _Examined) -> list[BrokenRule]:
     """Any other name reaches nobody, whatever the arguments are; of a tool that is away the caller is told so."""
     broken: list[BrokenRule] = []
-    away = examined.executor.catalog.away or EMPTY_CATALOG
+    away = examined.executor.catalog.unavailable or EMPTY_CATALOG
     for name in _unlisted(examined):
         for arguments in ("{}", "not json"):
             result = await examined.call(name, arguments)
@@ -188,7 +188,7 @@ async def _change(examined: _Examined, change: Change) -> list[BrokenRule]:
 def _unlisted(examined: _Examined) -> list[str]:
     """Names that a caller may try: unknown, empty, dotted, a listed one written otherwise, and those that are away."""
     catalog = examined.executor.catalog
-    away = catalog.away or EMPTY_CATALOG
+    away = catalog.unavailable or EMPTY_CATALOG
     tried = [
         NO_TOOL,
         "",

@@ -15,12 +15,12 @@ from toolplug.errors import ToolError
 from toolplug.execution.live import ToolExecutor
 from toolplug.providers.authoring import tool
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.site import Site
+from toolplug.providers.site import ProviderContext
 
 Step = Literal["constructor", "start", "tools", "routes", "collectors", "aclose"]
 
 
-class Boom(Exception):
+class ToolCrash(Exception):
     """What a faulty tool raises; its text must reach no model."""
 
 
@@ -50,7 +50,7 @@ class FaultyProvider(FunctionProvider):
         self.executor: ToolExecutor | None = None
         self._fail("constructor")
 
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         """Start, or not."""
         self._fail("start")
         await self._hang("start")
@@ -86,7 +86,7 @@ class FaultyProvider(FunctionProvider):
     @tool
     async def raises(self) -> str:
         """Raise an exception that holds a secret."""
-        raise Boom("hunter2")
+        raise ToolCrash("hunter2")
 
     @tool
     async def refuses(self) -> str:
@@ -186,7 +186,7 @@ class FaultyProvider(FunctionProvider):
 
     def _fail(self, step: Step) -> None:
         if self.config.fails == step:
-            raise Boom(f"{step} went wrong")
+            raise ToolCrash(f"{step} went wrong")
 
     async def _hang(self, step: Step) -> None:
         if self.config.hangs == step:

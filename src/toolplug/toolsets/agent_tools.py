@@ -8,11 +8,11 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
+from toolplug.execution.live import LiveCatalog, MergedExecutor, ToolExecutor
 from toolplug.execution.plans import CallServices, limited
 from toolplug.toolsets.registered import Allowlists, Toolsets
-from toolplug.toolsets.session_toolset import LonePart, OnDemandPart, SessionPart
-from toolplug.toolsets.toolset import OnDemand, PerSession, Shared, Toolset
+from toolplug.toolsets.session_toolset import LazyToolset, PerCallToolset, SessionToolset
+from toolplug.toolsets.toolset import OnDemand, PerSession, SharedSource, Toolset
 
 _MOST_TOGETHER = 256
 """Combinations of toolsets that are kept as one map each; who holds an executor keeps its own."""
@@ -47,10 +47,10 @@ class AgentTools:
         self._toolsets = Toolsets()
         self._allowlists = Allowlists()
         self._shared: dict[Toolset, LiveCatalog] = {}
-        self._lone: dict[Toolset, LonePart] = {}
-        self._sessions: dict[Hashable, dict[Toolset, SessionPart | OnDemandPart]] = {}
+        self._lone: dict[Toolset, PerCallToolset] = {}
+        self._sessions: dict[Hashable, dict[Toolset, SessionToolset | LazyToolset]] = {}
         self._together: dict[tuple[LiveCatalog, ...], LiveCatalog] = {}
-        self._live: dict[Hashable, WeakValueDictionary[Choice, Joint]] = {}
+        self._live: dict[Hashable, WeakValueDictionary[Choice, MergedExecutor]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.some_wait: bool = False
 
@@ -87,13 +87,13 @@ class AgentTools:
                 toolset.used()
         joint = joints.get(choice)
         if joint is None:
-            joint = joints[choice] = Joint(self._services.unknown, *self._parts(choice, session))
+            joint = joints[choice] = MergedExecutor(self._services.unknown, *self._parts(choice, session))
         return joint
 
     def part(self, toolset: Toolset, session: Hashable = None) -> LiveCatalog:
         """The tools of one toolset under its prefix, as a session has them, or as everybody does."""
         source = toolset.source
-        if isinstance(source, Shared):
+        if isinstance(source, SharedSource):
             return self._shared_part(toolset, source.executor)
         if session is not None and session in self._live:
             return self._session_part(toolset, source, session).live
@@ -147,10 +147,10 @@ class AgentTools:
             self.end(session)
         await asyncio.gather(*self._closing)
 
-    def _waiting(self, choice: Choice, session: Hashable, name: str) -> list[SessionPart]:
+    def _waiting(self, choice: Choice, session: Hashable, name: str) -> list[SessionToolset]:
         parts = self._sessions.get(session, {})
         chosen = [parts[item] for item in self.chosen(choice) if item in parts and _could_be_of(name, item.prefix)]
-        return [part for part in chosen if isinstance(part, SessionPart) and part.waits]
+        return [part for part in chosen if isinstance(part, SessionToolset) and part.waits]
 
     def _parts(self, choice: Choice, session: Hashable) -> list[LiveCatalog]:
         """What an executor is joined from: one part for all who have the same, where no part is a session's own."""
@@ -158,7 +158,7 @@ class AgentTools:
         alone = True
         for toolset in self.chosen(choice):
             parts.append(self.part(toolset, session))
-            alone = alone and (session is None or isinstance(toolset.source, Shared))
+            alone = alone and (session is None or isinstance(toolset.source, SharedSource))
         return [self._joined(tuple(parts))] if alone and parts else parts
 
     def _joined(self, parts: tuple[LiveCatalog, ...]) -> LiveCatalog:
@@ -169,7 +169,7 @@ class AgentTools:
         if joint is None:
             if len(self._together) >= _MOST_TOGETHER:
                 self._together = {}
-            joint = self._together[parts] = Joint(self._services.unknown, *parts).view(_flat)
+            joint = self._together[parts] = MergedExecutor(self._services.unknown, *parts).view(_flat)
         return joint
 
     def _shared_part(self, toolset: Toolset, executor: ToolExecutor) -> LiveCatalog:
@@ -179,7 +179,7 @@ class AgentTools:
         return part
 
     def _under_prefix(self, toolset: Toolset, executor: ToolExecutor) -> LiveCatalog:
-        return Joint(self._services.unknown, executor).view(lambda catalog: self._of_toolset(catalog, toolset))
+        return MergedExecutor(self._services.unknown, executor).view(lambda catalog: self._of_toolset(catalog, toolset))
 
     def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
         if toolset.limits is not None:
@@ -189,19 +189,19 @@ class AgentTools:
     def _lone_part(self, toolset: Toolset, source: PerSession) -> LiveCatalog:
         part = self._lone.get(toolset)
         if part is None:
-            part = self._lone[toolset] = LonePart(toolset, source, self._services)
+            part = self._lone[toolset] = PerCallToolset(toolset, source, self._services)
         return part.live
 
     def _session_part(
         self, toolset: Toolset, source: PerSession | OnDemand, session: Hashable
-    ) -> SessionPart | OnDemandPart:
+    ) -> SessionToolset | LazyToolset:
         parts = self._sessions.setdefault(session, {})
         part = parts.get(toolset)
         if part is None:
             if isinstance(source, OnDemand):
-                part = OnDemandPart(toolset, source, self._services, self._of_toolset)
+                part = LazyToolset(toolset, source, self._services, self._of_toolset)
             else:
-                part = SessionPart(toolset, source, self._services)
+                part = SessionToolset(toolset, source, self._services)
             parts[toolset] = part
         return part
 
@@ -215,7 +215,7 @@ class AgentTools:
             for toolset in [toolset for toolset in parts if toolset not in known]:
                 self._retired(parts.pop(toolset))
 
-    def _retired(self, part: SessionPart | OnDemandPart) -> asyncio.Task[None]:
+    def _retired(self, part: SessionToolset | LazyToolset) -> asyncio.Task[None]:
         task = asyncio.create_task(part.aclose(), name="toolplug-toolset-close")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -229,7 +229,7 @@ def _list_of(choice: Choice, allowlists: Allowlists) -> tuple[str, ...]:
 
 
 def _flat(catalog: Catalog) -> Catalog:
-    return Catalog(catalog.values(), prefixes=catalog.prefixes, away=catalog.away)
+    return Catalog(catalog.values(), prefixes=catalog.prefixes, unavailable=catalog.unavailable)
 
 
 def _lists_later(toolset: Toolset) -> bool:

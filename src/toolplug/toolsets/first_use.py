@@ -18,7 +18,7 @@ Compose = Callable[[Hashable], ToolExecutor]
 """The caller's whole executor for a session's key, None: for no session."""
 
 
-class FirstUse:
+class LazyExecutor:
     """The caller's executor, which opens what a name may need before it says that nobody has it.
 
     Without a session, what it opens is for that one call or listing, and closed after it.

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.live import Joint, LiveCatalog, ToolExecutor
+from toolplug.execution.live import LiveCatalog, MergedExecutor, ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.toolsets.declared import declared
 from toolplug.toolsets.opened import NotOpened, Opened
@@ -17,7 +17,7 @@ from toolplug.toolsets.toolset import OnDemand, PerSession, Toolset
 _LOG = logging.getLogger("toolplug.toolsets")
 
 
-class OnDemandPart:
+class LazyToolset:
     """Lists what the session's own executor lists; `live` is that under the toolset's prefix, by `reshape`."""
 
     def __init__(
@@ -25,7 +25,7 @@ class OnDemandPart:
     ) -> None:
         self._name = toolset.id
         self._executor = source.make()
-        self._joint = Joint(services.unknown, self._executor)
+        self._joint = MergedExecutor(services.unknown, self._executor)
         self.live: LiveCatalog = self._joint.view(lambda catalog: reshape(catalog, toolset))
 
     async def aclose(self) -> None:
@@ -37,7 +37,7 @@ class OnDemandPart:
             _LOG.exception("toolset %r: the executor of a session could not be closed", self._name)
 
 
-class LonePart:
+class PerCallToolset:
     """Lists the declared tools; each call has an executor of its own, which is closed when the call has ended.
 
     Without declared tools it lists nothing. `live` is the toolset under its prefix.
@@ -65,7 +65,7 @@ class LonePart:
             await opened.aclose()
 
 
-class SessionPart:
+class SessionToolset:
     """Lists the declared tools, or nothing until the factory has run; then what its executor lists.
 
     `live` is the toolset under its prefix. A factory that fails is not run again for this session.
@@ -74,7 +74,7 @@ class SessionPart:
     def __init__(self, toolset: Toolset, source: PerSession, services: CallServices) -> None:
         self._opened = Opened(toolset.id, source.factory)
         self._switch = SourceSwitch()
-        self._joint = Joint(services.unknown)
+        self._joint = MergedExecutor(services.unknown)
         self.waits: bool = source.tools is None
         if source.tools is None:
             self._declared = LiveCatalog(services.unknown)

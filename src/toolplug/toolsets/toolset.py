@@ -31,7 +31,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedSource:
     """One executor for everybody, which no session closes."""
 
     executor: ToolExecutor
@@ -65,7 +65,7 @@ class OnDemand:
     make: Callable[[], SessionExecutor]
 
 
-Source = Shared | PerSession | OnDemand
+Source = SharedSource | PerSession | OnDemand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,7 +103,7 @@ def coded_toolset(
     if not isinstance(source, type) and isinstance(source, ToolExecutor):
         if tools is not None:
             raise TypeError("tools are for a factory; an executor lists its own")
-        return Toolset(id=name, prefix=prefix, source=Shared(executor=source))
+        return Toolset(id=name, prefix=prefix, source=SharedSource(executor=source))
     if not callable(source):
         raise TypeError(f"a {type(source).__name__} is neither a ToolExecutor nor a factory of one")
     declared = None if tools is None else tuple(tools)

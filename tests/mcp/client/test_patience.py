@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from toolplug.mcp.sdk.fault_isolation import Patience
+from toolplug.mcp.sdk.fault_isolation import CancelGrace
 
 pytestmark = pytest.mark.anyio
 
 
-async def waited(patience: Patience, answer: asyncio.Event) -> str:
+async def waited(patience: CancelGrace, answer: asyncio.Event) -> str:
     try:
         async with patience.waiting():
             await answer.wait()
@@ -22,14 +22,14 @@ async def waited(patience: Patience, answer: asyncio.Event) -> str:
 
 async def test_an_answer_is_waited_for_until_it_comes() -> None:
     answer = asyncio.Event()
-    waiting = asyncio.create_task(waited(Patience(0.0), answer))
+    waiting = asyncio.create_task(waited(CancelGrace(0.0), answer))
     await asyncio.sleep(0)
     answer.set()
     assert await waiting == "answered"
 
 
 async def test_an_answer_that_nobody_wants_is_given_up() -> None:
-    patience = Patience(0.0)
+    patience = CancelGrace(0.0)
     waiting = asyncio.create_task(waited(patience, asyncio.Event()))
     await asyncio.sleep(0)
     patience.end_soon()
@@ -37,6 +37,6 @@ async def test_an_answer_that_nobody_wants_is_given_up() -> None:
 
 
 async def test_the_next_part_of_an_answer_that_nobody_wants_is_not_waited_for() -> None:
-    patience = Patience(0.0)
+    patience = CancelGrace(0.0)
     patience.end_soon()
     assert await waited(patience, asyncio.Event()) == "given up"

@@ -10,7 +10,7 @@ import pytest
 from tests.mcp.servers.scripted import TIME, ScriptedServer, settled
 
 from toolplug.mcp.connection import ConnectionFailed, ServerConnection
-from toolplug.mcp.connection_strategies import STEADY_S, Link, Restarts, ServerDown
+from toolplug.mcp.connection_strategies import STEADY_S, PersistentConnection, Restarts, ServerDown
 from toolplug.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,9 @@ class Stage:
         self.clock = ManualClock(0.0)
         self.script = ScriptedServer()
         self.restarts = Restarts(self.clock, lambda: 0.0)
-        self.link = Link(TIME, self.script.connect, lambda: None, restarts=self.restarts, clock=self.clock)
+        self.link = PersistentConnection(
+            TIME, self.script.connect, lambda: None, restarts=self.restarts, clock=self.clock
+        )
 
     async def call(self) -> str:
         """The text of an answer, or how long the server is left alone, None for nobody knows."""
@@ -114,7 +116,7 @@ async def test_whatever_opening_raises_is_a_server_that_is_down(stage: Stage, er
 async def test_a_server_that_is_never_ready_is_given_up(stage: Stage) -> None:
     stage.script.holds = asyncio.Event()
     server = replace(TIME, discovery_timeout_s=0.01)
-    link = Link(server, stage.script.connect, lambda: None, restarts=stage.restarts)
+    link = PersistentConnection(server, stage.script.connect, lambda: None, restarts=stage.restarts)
     with pytest.raises(ServerDown, match="its server 'time' is down"):
         await link.call("now", {}, None)
     assert stage.restarts.pause_s() == 1.0
@@ -160,7 +162,7 @@ async def test_nothing_goes_over_a_connection_before_it_has_begun(stage: Stage) 
         await asyncio.sleep(0)
         calls_before.append(len(stage.script.connections[-1].calls))
 
-    link = Link(TIME, stage.script.connect, lambda: None, begin=begin)
+    link = PersistentConnection(TIME, stage.script.connect, lambda: None, begin=begin)
     await asyncio.gather(*(link.call("now", {}, None) for _ in range(3)))
     assert calls_before == [0]
     await link.aclose()

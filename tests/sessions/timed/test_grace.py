@@ -32,8 +32,8 @@ async def test_the_grace_time_runs_from_the_registration(session: Session) -> No
     assert (session.plugin_status, listed(session), list(executor.catalog)) == ("waiting", THERE, ["a"])
     await pass_time(0.2)
     assert (session.plugin_status, listed(session), list(executor.catalog)) == ("detached", GONE, [])
-    assert executor.catalog.away is not None
-    assert list(executor.catalog.away) == ["a"]
+    assert executor.catalog.unavailable is not None
+    assert list(executor.catalog.unavailable) == ["a"]
     assert not executor.can_execute("a")
     assert (await call(session, "a")).status is ToolStatus.UNAVAILABLE
     assert (await call(session, "b")).status is ToolStatus.UNKNOWN_TOOL

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from toolplug import CallContext, FunctionProvider, Site, ToolError, ToolResult, tool
+from toolplug import CallContext, FunctionProvider, ProviderContext, ToolError, ToolResult, tool
 from toolplug_file_search.database import Database, IndexUnavailable
 from toolplug_file_search.files import FileRoutes
 from toolplug_file_search.ingest import Cutting
@@ -37,7 +37,7 @@ class FileSearch(FunctionProvider):
     config: Settings
     _first_look: Task[None] | None = None
 
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         """Open the index, which an earlier run may have filled, and begin to look at the operator's files."""
         settings = self.config
         self._measures = Measures()

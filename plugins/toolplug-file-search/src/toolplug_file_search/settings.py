@@ -13,7 +13,7 @@ from toolplug_file_search.local_files import pattern
 
 
 def _readable(path: str, info: ValidationInfo) -> str:
-    context = cast("Mapping[str, Path]", info.context or {})  # what a host gives: toolplug.Site.config_dir
+    context = cast("Mapping[str, Path]", info.context or {})  # what a host gives: toolplug.ProviderContext.config_dir
     try:
         pattern(path, context.get("config_dir", Path()))
     except ValueError as error:

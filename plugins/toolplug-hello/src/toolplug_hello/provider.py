@@ -36,6 +36,6 @@ class Hello(FunctionProvider):
         return f"{self.config.greeting}, {name}!"
 
     @route("GET", "/v1/hello")
-    async def greet(self, request: Request) -> dict[str, str]:
+    async def say_hello(self, request: Request) -> dict[str, str]:
         """Say hello over HTTP, to the tenant that asks."""
         return {"greeting": f"{self.config.greeting}, {current_tenant()}!"}

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from toolplug import CallContext, FunctionProvider, Site, ToolCall, ToolError, ToolResult, route, tool
+from toolplug import CallContext, FunctionProvider, ProviderContext, ToolCall, ToolError, ToolResult, route, tool
 from toolplug_journal.database import Database, Retention
 from toolplug_journal.entry import Entry, Kept, argument_text, short
 from toolplug_journal.guard import Guard
@@ -47,7 +47,7 @@ class Journal(FunctionProvider):
     config: Settings
     _writer: Writer | None = None
 
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         """Open the journal, which an earlier run may have begun."""
         settings = self.config
         retention = Retention(settings.keep_days * DAY_S, settings.max_rows)

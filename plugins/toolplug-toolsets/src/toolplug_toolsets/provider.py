@@ -9,7 +9,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolplug import CallContext, Caller, FunctionProvider, SavedToolsets, Site, ToolError, ToolReference, tool
+from toolplug import (
+    CallContext,
+    Caller,
+    FunctionProvider,
+    ProviderContext,
+    SavedToolsets,
+    ToolError,
+    ToolReference,
+    tool,
+)
 from toolplug.errors import AccessError, SavedToolsetRefused, StoreError
 from toolplug_toolsets.arguments import MAX_NOTES, MAX_TOOLS, NoteText, ToolRef, ToolsetName
 from toolplug_toolsets.tokens import ENCODING, context_tokens
@@ -24,9 +33,9 @@ class Toolsets(FunctionProvider):
     Each caller has toolsets of their own, and in a session others than outside of it.
     """
 
-    _site: Site | None = None
+    _site: ProviderContext | None = None
 
-    async def start(self, site: Site) -> None:
+    async def start(self, site: ProviderContext) -> None:
         self._site = site
 
     @tool(name="list-available-tools", read_only=True)

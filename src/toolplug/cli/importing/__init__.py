@@ -1,1 +1,1 @@
-"""MCP servers from another program's file into the configuration, whose own text stays as it is."""
+"""Imports MCP servers from another program's file, without changing the other text of the configuration."""

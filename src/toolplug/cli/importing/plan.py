@@ -1,4 +1,4 @@
-"""What importing a file would do to a configuration, before anything is written."""
+"""The plan of an import: the entries to add to a configuration, and how it is printed."""
 
 from __future__ import annotations
 

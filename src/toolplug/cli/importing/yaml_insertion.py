@@ -1,4 +1,4 @@
-"""New entries in the text of a configuration: everything that its author wrote stays, comments too."""
+"""Inserts entries into the text of a configuration; comments and everything else stay."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Behind `toolplug serve`: a host in a process of its own, over HTTP or over standard input and output."""
+"""`toolplug serve`: a host in its own process, over HTTP or over standard input and output."""

@@ -1,4 +1,4 @@
-"""A host behind a socket, by uvicorn: from the first provider's start to the last one's end."""
+"""A host over HTTP, with uvicorn: from the start of its providers to their end."""
 
 from __future__ import annotations
 

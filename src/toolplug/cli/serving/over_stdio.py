@@ -11,8 +11,8 @@ from toolplug.cli.serving.reload import Reloading
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
-from toolplug.mcp.server_endpoint import Caller, Speaker
-from toolplug.toolsets.first_use import FirstUse
+from toolplug.mcp.server_endpoint import Caller, McpServerEndpoint
+from toolplug.toolsets.first_use import LazyExecutor
 
 
 def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
@@ -37,7 +37,7 @@ async def _serve(host: Host, agent: str | None) -> int:
     return 0
 
 
-async def _speaker(host: Host) -> Speaker:
+async def _speaker(host: Host) -> McpServerEndpoint:
     try:
         return await host.mcp.speaker()
     except ModuleNotFoundError as error:
@@ -48,7 +48,7 @@ def _operator(host: Host, agent: str | None) -> Caller:
     """The only caller, with one session for its toolsets, which ends with the host."""
     principal, client = operator(), object()
     executor = host.executor_for(principal, agent=agent, within=client)
-    followed = executor.listing if isinstance(executor, FirstUse) else executor
+    followed = executor.listing if isinstance(executor, LazyExecutor) else executor
     return Caller(
         executor=executor,
         context=CallContext(principal=principal, agent=agent),

@@ -1,4 +1,4 @@
-"""What SIGHUP asks for: the configuration is read again while the host serves."""
+"""Reloads while a host serves: on SIGHUP, and with `--reload` when the configuration or the code changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signals of `serve`: SIGTERM and SIGINT end it, the second one at once; SIGHUP reads the configuration again."""
+"""The signals of `serve`: SIGTERM and SIGINT end it, the second one at once; SIGHUP reloads the configuration."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from toolplug.config.yaml_tree import MappingNode, ScalarNode, Value, shown_path
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.settings import PROVIDER_KEY, RESERVED_KEYS, HostSettings, ProviderSettings
-from toolplug.providers.entry import Place, ProviderEntry, ProviderRecord, ProviderState, Wanted, failed_record
+from toolplug.providers.entry import DesiredProvider, Place, ProviderEntry, ProviderRecord, ProviderState, failed_record
 from toolplug.providers.entry_points import Installed, InstalledProvider
 from toolplug.providers.loading import ProviderType, load
 
@@ -35,7 +35,7 @@ class ProviderEntries:
     settings: HostSettings
     installed: Installed
     types: Mapping[str, InstalledProvider]
-    wanted: Mapping[str, Wanted]
+    wanted: Mapping[str, DesiredProvider]
 
     @classmethod
     def read(
@@ -57,7 +57,7 @@ class ProviderEntries:
             node = None
         types: dict[str, InstalledProvider] = {}
         reader = cls(document=document, environ=environ, settings=settings, installed=installed, types=types, wanted={})
-        wanted: dict[str, Wanted] = {}
+        wanted: dict[str, DesiredProvider] = {}
         for key in node.entries if node is not None else ():
             try:
                 types[key], enabled = reader._named(key)
@@ -85,13 +85,13 @@ class ProviderEntries:
             return DEFAULT_ORIGIN
         return str(self._place(path))
 
-    def switched_on(self, key: str) -> Wanted:
+    def switched_on(self, key: str) -> DesiredProvider:
         """The entry of a key as if it said `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
         self.check_known(key)
         wanted = self.wanted[key]
         return wanted if wanted.build is not None else self._read(key)
 
-    def switched_off(self, key: str, reason: str, fix: str) -> Wanted:
+    def switched_off(self, key: str, reason: str, fix: str) -> DesiredProvider:
         """The entry of a key as one that does not run; `fix` is what makes it run."""
         self.check_known(key)
         found = self.types[key]
@@ -104,7 +104,7 @@ class ProviderEntries:
             distribution=found.distribution,
             version=found.version,
         )
-        return Wanted(ProviderEntry(key=key, type=found.type), None, record)
+        return DesiredProvider(ProviderEntry(key=key, type=found.type), None, record)
 
     def check_known(self, key: str) -> None:
         """Raise `NoSuchProvider` for a key that the configuration does not have."""
@@ -160,7 +160,7 @@ class ProviderEntries:
         )
         return validated(head, ProviderSettings)
 
-    def _read(self, key: str) -> Wanted:
+    def _read(self, key: str) -> DesiredProvider:
         """An entry that is on, whole: its rules, its package imported, its settings checked. Raises `ConfigError`."""
         section = expand(self.document, (SECTION, key), self.environ)
         problems: list[Problem] = []
@@ -179,11 +179,11 @@ class ProviderEntries:
                 problems.append(entry.problem(error.state.replace("-", "_"), str(error), error.fix))
             if problems:
                 raise ConfigError(problems) from None
-            return Wanted(entry, None, failed_record(entry, error))
+            return DesiredProvider(entry, None, failed_record(entry, error))
         entry = self._configured(entry, own, loaded, problems)
         if problems:
             raise ConfigError(problems)
-        return Wanted(entry, lambda: loaded.build(key, entry.settings))
+        return DesiredProvider(entry, lambda: loaded.build(key, entry.settings))
 
     def _entry(self, section: Section, found: InstalledProvider, rules: ProviderSettings) -> ProviderEntry:
         root = section.path

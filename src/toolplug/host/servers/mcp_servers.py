@@ -45,7 +45,7 @@ MOST_ADDED = 100
 _LOG = logging.getLogger("toolplug.host")
 
 
-class ServerDesk:
+class McpServers:
     """Changes the servers of one host. What comes over HTTP is a record first, and holds for the caller's tenant.
 
     What is changed of a server of the file (its tools' rules, and whether it is on) holds for everybody who has it.

@@ -19,7 +19,7 @@ from toolplug.catalog.plan import CallCounters
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, Status
 from toolplug.discovery.service import Discovery
 from toolplug.errors import ConfigError, StoreError
-from toolplug.execution.live import Joint, LiveCatalog
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS
 from toolplug.host.file.configuration import document_of
@@ -28,11 +28,11 @@ from toolplug.host.file.settings import MCP, Scope
 from toolplug.mcp.connection import Connect
 from toolplug.mcp.server import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.toolsets.toolset import Made, OnDemand, PerSession, SessionExecutor, Shared, Source, Toolset
+from toolplug.toolsets.toolset import Made, OnDemand, PerSession, SessionExecutor, SharedSource, Source, Toolset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodedMcp:
+class McpRegistration:
     """One registration: `server` is what the code describes itself, None where it names one of the configuration.
 
     `source` says which, as the configuration would. `agents` may use the toolset beside what the configuration says.
@@ -58,7 +58,7 @@ def coded_mcp(
     agents: Iterable[str],
     scope: Scope,
     environ: Mapping[str, str],
-) -> CodedMcp:
+) -> McpRegistration:
     """A registration of a server of the configuration by its id, or of one that is described like an entry of it.
 
     Raises `ConfigError` for a description that is wrong.
@@ -70,7 +70,7 @@ def coded_mcp(
             raise ConfigError(entries.problems)
         described = entries.servers[name]
     source = f"{MCP}{server if isinstance(server, str) else name}"
-    return CodedMcp(id=name, prefix=prefix, source=source, scope=scope, agents=tuple(agents), server=described)
+    return McpRegistration(id=name, prefix=prefix, source=source, scope=scope, agents=tuple(agents), server=described)
 
 
 def _not_entered() -> Made:
@@ -122,16 +122,16 @@ class ServerMetrics(Collector):
         return iter(())
 
 
-class ServerPlace:
+class ServerHandle:
     """One server's place: a server of the same name that comes later stands in it again."""
 
     def __init__(self, unknown: CallCounters) -> None:
         self._unknown = unknown
         self._tools: ServerTools | None = None
-        self._live = Joint(unknown)
-        self._lone = Joint(unknown)
+        self._live = MergedExecutor(unknown)
+        self._lone = MergedExecutor(unknown)
         self._sources: dict[Scope, Source] = {
-            "shared": Shared(executor=self._live),
+            "shared": SharedSource(executor=self._live),
             "session": OnDemand(lone=self._lone, make=self._made),
         }
 
@@ -175,7 +175,7 @@ class RunningServers:
         self._serving = serving
         self._key = b""
         self._servers: dict[ServerName, ServerTools] = {}
-        self._places: dict[ServerName, ServerPlace] = {}
+        self._places: dict[ServerName, ServerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: dict[ServerName, str | None] = {}
         self._limits = NO_LIMITS
@@ -297,10 +297,10 @@ class RunningServers:
         self._place(name).put(None)
         self._in_background(tools.aclose())
 
-    def _place(self, name: ServerName) -> ServerPlace:
+    def _place(self, name: ServerName) -> ServerHandle:
         place = self._places.get(name)
         if place is None:
-            place = self._places[name] = ServerPlace(self._services.unknown)
+            place = self._places[name] = ServerHandle(self._services.unknown)
         return place
 
     def _found(self, name: ServerName, record: DiscoveryRecord) -> None:

@@ -13,7 +13,7 @@ from toolplug.execution.egress import Egress
 from toolplug.host.file.configuration import Configuration
 from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
 from toolplug.mcp.server import Transport
-from toolplug.mcp.server_endpoint import Speaker
+from toolplug.mcp.server_endpoint import McpServerEndpoint
 
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
@@ -22,9 +22,11 @@ _ANSWERING = "toolplug.mcp.sdk.answering"
 _CONNECTING = "toolplug.mcp.sdk.client"
 
 
-def mcp_speaker() -> Speaker:
+def mcp_speaker() -> McpServerEndpoint:
     """What speaks the protocol with clients. Raises `ModuleNotFoundError` without the extra `mcp`."""
-    return cast("Speaker", _imported(_ANSWERING).SdkSpeaker())  # a module that is imported by name has no types
+    return cast(
+        "McpServerEndpoint", _imported(_ANSWERING).SdkSpeaker()
+    )  # a module that is imported by name has no types
 
 
 class Connections:

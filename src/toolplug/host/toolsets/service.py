@@ -18,8 +18,8 @@ from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, split_source
 from toolplug.host.file.toolset_entries import is_agent_id
-from toolplug.host.servers.mcp_servers import ServerDesk
-from toolplug.host.servers.running import CodedMcp
+from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.servers.running import McpRegistration
 from toolplug.host.toolsets.records import (
     CHANGES,
     AllowlistRecord,
@@ -37,14 +37,14 @@ from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET
 from toolplug.toolsets.registered import Allowlist, Toolsets
-from toolplug.toolsets.toolset import FROM_CODE, Shared, Source, Toolset
+from toolplug.toolsets.toolset import FROM_CODE, SharedSource, Source, Toolset
 
 _LOG = logging.getLogger("toolplug.host")
 
 NOBODY = Allowlist((), "default")
 
 
-class ToolsetDesk:
+class ToolsetService:
     """Changes the toolsets of one host. What comes over HTTP is a record first, and holds for the caller's tenant.
 
     While it is entered it follows the records that other processes change, within a quarter of a second.
@@ -54,7 +54,7 @@ class ToolsetDesk:
         self,
         configuration: Configuration,
         registry: FunctionRegistry,
-        servers: ServerDesk,
+        servers: McpServers,
         store: Store,
         services: CallServices,
     ) -> None:
@@ -121,7 +121,7 @@ class ToolsetDesk:
         """Register one of the host's code. Raises `ToolsetRefused` for a prefix that another one has."""
         self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
 
-    def register_mcp(self, item: CodedMcp) -> None:
+    def register_mcp(self, item: McpRegistration) -> None:
         """Register one of the host's code that has the tools of an MCP server, for its agents as well.
 
         Raises `ToolsetRefused`, also for a server that there is not; then nothing has changed.
@@ -239,7 +239,7 @@ class ToolsetDesk:
         kind, key = split_source(source) or (PROVIDER, source)
         if kind == MCP:
             return self._servers.source(tenant, key, scope)
-        return Shared(executor=self._registry.tools_of(key))
+        return SharedSource(executor=self._registry.tools_of(key))
 
     def _used(self, tenant: str | None, source: str) -> Callable[[], None]:
         """What is to hear that a session begins to use a toolset of this source."""

@@ -32,13 +32,13 @@ from toolplug.mcp.server_endpoint import (
     INVALID_REQUEST,
     LISTEN,
     Caller,
+    McpServerEndpoint,
     Message,
     Notify,
     Reply,
-    Speaker,
     refusal,
 )
-from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.first_use import LazyExecutor
 
 
 def _ignore(catalog: Catalog) -> None:
@@ -59,10 +59,10 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
     principal, agent, code = state["principal"], agent_of(request), request.path_params.get("code")
     executor = await executor_of(state["host"], principal, agent, code, within=known)
     since = None if known is None else known.seen
-    followed = executor.listing if isinstance(executor, FirstUse) else executor
+    followed = executor.listing if isinstance(executor, LazyExecutor) else executor
     return Caller(
         executor=executor,
-        context=CallContext(principal=principal, session=code, agent=agent, trace=state["request_id"]),
+        context=CallContext(principal=principal, session=code, agent=agent, request_id=state["request_id"]),
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
         watch=lambda: state["host"].mcp.announcer.watch(followed, of=code, since=since),
         listed=_ignore if known is None else known.listed,
@@ -147,7 +147,7 @@ async def mcp_end(request: HostRequest) -> Response:
     return Response(status_code=204)
 
 
-async def speaker_of(request: HostRequest) -> Speaker:
+async def speaker_of(request: HostRequest) -> McpServerEndpoint:
     """The protocol's implementation. Raises `HttpProblem` where its package is not installed."""
     try:
         return await request.state["host"].mcp.speaker()
@@ -162,7 +162,7 @@ def accepts(request: HostRequest, kinds: tuple[str, ...]) -> bool:
     return given is None or any(kind.partition(";")[0].strip().lower() in kinds for kind in given.split(","))
 
 
-async def _answer_stateless(request: HostRequest, speaker: Speaker, message: Message) -> Response:
+async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
     headers = request.scope["headers"]
     client = speaker.stateless_client(message, headers)
     if isinstance(client, Reply):
@@ -184,8 +184,8 @@ async def _answer_stateless(request: HostRequest, speaker: Speaker, message: Mes
     return EventStreamResponse(write)
 
 
-async def _initialize(request: HostRequest, speaker: Speaker, message: Message) -> Response:
-    reply, client = await speaker.greet(message, await caller_of(request))
+async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
+    reply, client = await speaker.initialize(message, await caller_of(request))
     response = _response(reply)
     if client is not None:
         handshake = request.state["host"].mcp.handshakes.open(_owner(request), client)
@@ -193,7 +193,7 @@ async def _initialize(request: HostRequest, speaker: Speaker, message: Message) 
     return response
 
 
-async def _answer_known(request: HostRequest, speaker: Speaker, message: Message) -> Response:
+async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
     """Answer a client that has sent `initialize`; in its era, disconnecting does not cancel a call."""
     known = _known(request, message)
     if isinstance(known, Reply):

@@ -23,11 +23,11 @@ from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import APPROVALS
 from toolplug.responses.builder import Event
-from toolplug.responses.offer import Asker
+from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 from toolplug.sessions.events import frame
-from toolplug.toolsets.first_use import FirstUse
+from toolplug.toolsets.first_use import LazyExecutor
 
 STUCK_S = 300.0
 """The longest time that a connection may take nothing."""
@@ -95,18 +95,18 @@ class ResponseCaller:
         self._session = session
         self._strict = strict
 
-    async def asker(self, conversation: str) -> Asker:
+    async def asker(self, conversation: str) -> ToolCaller:
         """The caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
         host, principal = self._host, self._state["principal"]
         if self._session is not None:
             await host.sessions.find(self._session, principal.tenant)
         tools = host.executor_for(principal, agent=self._agent, session=self._session, within=conversation)
-        if isinstance(tools, FirstUse):
+        if isinstance(tools, LazyExecutor):
             host.responses.conversations.use(conversation)
-        return Asker(
+        return ToolCaller(
             executor=tools,
             context=CallContext(
-                principal=principal, session=self._session, agent=self._agent, trace=self._state["request_id"]
+                principal=principal, session=self._session, agent=self._agent, request_id=self._state["request_id"]
             ),
             listing=lambda: listed(tools),
             on_request=host.is_on_request,

@@ -127,7 +127,7 @@ async def call_in_session(request: HostRequest) -> Response:
         deadline=deadline(body.timeout_ms),
         idempotency_key=key,
         approval=body.approval,
-        trace=state["request_id"],
+        request_id=state["request_id"],
     )
     call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
     if body.wait:

@@ -118,7 +118,7 @@ class SdkSpeaker:
             return _rejected(found, message.id)
         return Client(found.protocol_version, found.client_info, found.client_capabilities)
 
-    async def greet(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
+    async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
         """Answer `initialize`."""
         connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
         reply, done = await self._answered(message, connection, caller, _Channel(message))

@@ -34,12 +34,12 @@ from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.config.masking import masked
 from toolplug.execution.egress import Egress, Resolve, resolved
 from toolplug.execution.threads import in_own_thread
-from toolplug.mcp.child_output import PacedLog
+from toolplug.mcp.child_output import RateLimitedLog
 from toolplug.mcp.child_process import Child, secrets_of
 from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
 from toolplug.mcp.connection_strategies import Restarts
 from toolplug.mcp.sdk.connection import RawListing, SdkConnection
-from toolplug.mcp.sdk.fault_isolation import OneAnswer
+from toolplug.mcp.sdk.fault_isolation import FaultIsolatingTransport
 from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut
 from toolplug.mcp.sdk.messages import FAILED, is_closed
 from toolplug.mcp.sdk.oauth import KeptToken, WithToken
@@ -67,7 +67,7 @@ _WRITE_S = 30.0
 _HTTP_LOG = logging.getLogger("toolplug.mcp.http")
 
 
-class Wire(NamedTuple):
+class Streams(NamedTuple):
     """An open way to a server. `why` says what is known of its end, after a short wait where more may come."""
 
     read: ReadStream[SessionMessage | Exception]
@@ -76,7 +76,7 @@ class Wire(NamedTuple):
 
 
 @asynccontextmanager
-async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Wire]:
+async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Streams]:
     """Start a command and speak with it. It has ended, with all that it started, when this has been left."""
     environment = {**get_default_environment(), **command.env}
     child = await Child.start(command, environment=environment, folder=folder)
@@ -84,9 +84,9 @@ async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Wire]:
         read = MessagesIn(child)
 
         async def why() -> str:
-            return read.ended_because or await child.obituary()
+            return read.ended_because or await child.exit_reason()
 
-        yield Wire(read, MessagesOut(child), why)
+        yield Streams(read, MessagesOut(child), why)
     finally:
         await child.aclose()
 
@@ -98,7 +98,7 @@ async def over_http(
     tls: ssl.SSLContext | None,
     auth: httpx2.Auth | None,
     gone: Callable[[], None],
-) -> AsyncGenerator[Wire]:
+) -> AsyncGenerator[Streams]:
     """Speak with an endpoint; nothing is asked of it yet. `gone` is told when it cannot be reached any more."""
     ends: list[str] = []
 
@@ -112,14 +112,14 @@ async def over_http(
     timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
     pinned = PinnedTransport(network, tls)
     async with pinned if auth is None else Authorized(pinned, auth) as server:
-        answering = OneAnswer(server, PacedLog(_HTTP_LOG), ended)
+        answering = FaultIsolatingTransport(server, RateLimitedLog(_HTTP_LOG), ended)
         async with (
             httpx2.AsyncClient(
                 transport=answering, headers=dict(endpoint.headers), timeout=timeout, trust_env=False
             ) as http,
             streamable_http_client(endpoint.url, http_client=http, max_sse_event_size=2 * MAX_ANSWER_BYTES) as streams,
         ):
-            yield Wire(*streams, why)
+            yield Streams(*streams, why)
 
 
 # The SDK's task groups and cancel scopes stay within that task, so that what breaks in them reaches nobody else.
@@ -222,11 +222,11 @@ _MAX_REASON = 1_000
 
 _LOG = logging.getLogger("toolplug.mcp")
 
-Open = Callable[[Callable[[], None]], AbstractAsyncContextManager[Wire]]
+Open = Callable[[Callable[[], None]], AbstractAsyncContextManager[Streams]]
 """Opens a way to a server; the callback tells that the server can no longer be reached over it."""
 
 
-class Life:
+class ConnectionTask:
     """A connection. `live` is its task; `opened` and `end` are for who wanted it.
 
     `probes` are the attempts in order: whether a server is asked for the newer era first. A server may end on a request
@@ -298,7 +298,7 @@ class Life:
                 await self._stay(session, listing, wire)
         return True
 
-    async def _stay(self, session: ClientSession, listing: RawListing, wire: Wire) -> None:
+    async def _stay(self, session: ClientSession, listing: RawListing, wire: Streams) -> None:
         async def why() -> str:
             return self._readable(await wire.why())
 
@@ -373,14 +373,14 @@ class _Connector:
     async def connect(self, transport: Transport, on_change: OnChange) -> AsyncGenerator[ServerConnection]:
         """Open a connection; the end of the block ends it, within five seconds. Raises `ConnectionFailed`."""
         if isinstance(transport, Command):
-            life = Life(
+            life = ConnectionTask(
                 lambda _: over_pipes(transport, self._folder),
                 on_change,
                 probes=(True, False),
                 secrets=secrets_of(transport),
             )
         else:
-            life = Life(
+            life = ConnectionTask(
                 lambda gone: self._over_http(transport, gone), on_change, probes=(True,), secrets=_secrets(transport)
             )
         try:
@@ -389,7 +389,7 @@ class _Connector:
             await life.end()
 
     @asynccontextmanager
-    async def _over_http(self, endpoint: Endpoint, gone: Callable[[], None]) -> AsyncGenerator[Wire]:
+    async def _over_http(self, endpoint: Endpoint, gone: Callable[[], None]) -> AsyncGenerator[Streams]:
         try:
             url = httpx2.URL(endpoint.url)
         except httpx2.InvalidURL as error:

@@ -168,9 +168,9 @@ class SdkConnection:
 
     async def _called(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
-        heard = None if report is None else _heard(report)
+        on_progress = None if report is None else _progress_callback(report)
         try:
-            raw = (await self._session.send_request(request, _Raw, progress_callback=heard)).root
+            raw = (await self._session.send_request(request, _Raw, progress_callback=on_progress)).root
         except (MCPError, ValidationError) as error:
             raise await self._failure(error) from None
         if raw.get("resultType", "complete") != "complete":
@@ -197,11 +197,11 @@ class SdkConnection:
         return ServerRefused(error.code, message)
 
 
-def _heard(report: Report) -> ProgressFnT:
-    async def heard(progress: float, total: float | None, message: str | None) -> None:
+def _progress_callback(report: Report) -> ProgressFnT:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         report(progress, total, message)
 
-    return heard
+    return on_progress
 
 
 def _tools(page: RawPage) -> Sequence[object]:

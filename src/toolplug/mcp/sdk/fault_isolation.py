@@ -30,7 +30,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from toolplug.catalog.text import counted
-from toolplug.mcp.child_output import PacedLog
+from toolplug.mcp.child_output import RateLimitedLog
 from toolplug.mcp.connection_strategies import Restarts
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_wanted
 from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES, AnswerRefused
@@ -38,7 +38,7 @@ from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES, AnswerRefused
 AFTERWARDS_S = 5.0
 
 
-class Patience:
+class CancelGrace:
     """One request's: without end, and five seconds from when it was cancelled on.
 
     A server of the older era is told of a cancellation in another request, and may never end the one that it is about.
@@ -86,8 +86,8 @@ class MessageEvents(httpx2.AsyncByteStream):
         self,
         request: httpx2.Request,
         response: httpx2.Response,
-        log: PacedLog,
-        patience: Patience,
+        log: RateLimitedLog,
+        patience: CancelGrace,
         closed: Callable[[], None],
     ) -> None:
         self._response = response
@@ -278,15 +278,15 @@ class _Posted(NamedTuple):
     first: bool
 
 
-class OneAnswer(httpx2.AsyncBaseTransport):
+class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
     """Asks `server`, a way to it, and never ends it. `gone` is told when the server is not there or forgot us."""
 
-    def __init__(self, server: httpx2.AsyncBaseTransport, log: PacedLog, gone: Callable[[str], None]) -> None:
+    def __init__(self, server: httpx2.AsyncBaseTransport, log: RateLimitedLog, gone: Callable[[str], None]) -> None:
         self._server = server
         self._log = log
         self._gone = gone
         self._next_stream = 0.0
-        self._asked: dict[RequestId, Patience] = {}
+        self._asked: dict[RequestId, CancelGrace] = {}
         self._telling: set[asyncio.Task[None]] = set()
         self._news = NewsStream(self._streamed)
 
@@ -297,7 +297,7 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         posted = _posted(await request.aread())
         if posted.request is None:
             return await self._notified(request, posted)
-        patience = self._asked[posted.request] = Patience()
+        patience = self._asked[posted.request] = CancelGrace()
         response = None
         try:
             async with patience.waiting():
@@ -335,7 +335,7 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         except httpx2.ConnectError as error:
             self._gone(str(error))
             raise
-        return self._filtered(request, response, Patience(), None)
+        return self._filtered(request, response, CancelGrace(), None)
 
     async def _notified(self, request: httpx2.Request, posted: _Posted) -> httpx2.Response:
         """Answer at once where order does not matter, since the SDK sends nothing else before."""
@@ -400,7 +400,7 @@ class OneAnswer(httpx2.AsyncBaseTransport):
         return _error(FAILED, str(error) or type(error).__name__)
 
     def _filtered(
-        self, request: httpx2.Request, response: httpx2.Response, patience: Patience, asked: RequestId | None
+        self, request: httpx2.Request, response: httpx2.Response, patience: CancelGrace, asked: RequestId | None
     ) -> httpx2.Response:
         def closed() -> None:
             if asked is not None:

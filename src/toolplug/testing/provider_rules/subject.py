@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.execution.resolved_limits import Limits
-from toolplug.providers.entry import ProviderEntry, Wanted
+from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.generation import Generation
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
@@ -61,5 +61,5 @@ class Started:
 async def started(subject: Subject) -> AsyncGenerator[Started]:
     """A fresh instance, started; closed at the end. Raises `ConfigError` where it does not start."""
     async with FunctionRegistry() as registry:
-        await registry.apply([Wanted(subject.entry(), subject.make)])
+        await registry.apply([DesiredProvider(subject.entry(), subject.make)])
         yield Started(subject, registry, registry.running()[subject.key])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
-from toolplug.catalog.catalog import Catalog, Kept
+from toolplug.catalog.catalog import CachedValue, Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.plan import CallCounters, Tool
-from toolplug.execution.live import Joint, LiveCatalog, joined
-from toolplug.toolsets.saved.saved_toolset import Owner, SavedToolset
+from toolplug.execution.live import LiveCatalog, MergedExecutor, merged_executor
+from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 
 Stays = Callable[[Tool], bool]
 """Is this tool listed whatever is equipped: without it nobody could choose again."""
@@ -31,7 +31,7 @@ def chosen_only(tool: Tool) -> bool:
     return False
 
 
-class Equipment:
+class EquippedToolsets:
     """Asking it does no I/O: whoever loads or changes what is equipped puts it here.
 
     `unknown` counts the calls of names that nobody lists, `stays` says which tools no choice leaves out.
@@ -40,20 +40,20 @@ class Equipment:
     def __init__(self, unknown: CallCounters, stays: Stays) -> None:
         self._unknown = unknown
         self._stays = stays
-        self._chosen: dict[Owner, _Chosen] = {}
+        self._chosen: dict[ToolsetOwner, _Chosen] = {}
         self._views: WeakSet[_OwnersView] = WeakSet()
 
     @property
-    def owners(self) -> tuple[Owner, ...]:
+    def owners(self) -> tuple[ToolsetOwner, ...]:
         """Everybody who has something equipped."""
         return tuple(self._chosen)
 
-    def of(self, owner: Owner) -> SavedToolset | None:
+    def of(self, owner: ToolsetOwner) -> SavedToolset | None:
         """The equipped toolset of an owner."""
         chosen = self._chosen.get(owner)
         return None if chosen is None else chosen.toolset
 
-    def put(self, owner: Owner, toolset: SavedToolset | None) -> None:
+    def put(self, owner: ToolsetOwner, toolset: SavedToolset | None) -> None:
         """Make this the owner's equipped toolset; the next call of every executor of theirs goes by it."""
         if self.of(owner) == toolset:
             return
@@ -64,7 +64,7 @@ class Equipment:
         for view in [view for view in self._views if view.owner == owner]:
             view.choose(self._chosen.get(owner))
 
-    def view(self, owner: Owner, parts: Sequence[LiveCatalog], session: str | None) -> LiveCatalog:
+    def view(self, owner: ToolsetOwner, parts: Sequence[LiveCatalog], session: str | None) -> LiveCatalog:
         """The tools of these parts, in order, as the owner has chosen among them, now and after each change."""
         view = _OwnersView(self._unknown, owner, parts, session)
         chosen = self._chosen.get(owner)
@@ -79,18 +79,20 @@ class _Chosen:
 
     def __init__(self, toolset: SavedToolset, stays: Stays) -> None:
         self.toolset = toolset
-        self._reshaped = Kept(lambda catalog: equipped(catalog, toolset, stays))
+        self._reshaped = CachedValue(lambda catalog: equipped(catalog, toolset, stays))
 
     def __call__(self, catalog: Catalog) -> Catalog:
         return self._reshaped(catalog)
 
 
-class _OwnersView(Joint):
+class _OwnersView(MergedExecutor):
     """All the tools, or the chosen ones among them."""
 
     __slots__ = ("_parts", "owner")
 
-    def __init__(self, unknown: CallCounters, owner: Owner, parts: Sequence[LiveCatalog], session: str | None) -> None:
+    def __init__(
+        self, unknown: CallCounters, owner: ToolsetOwner, parts: Sequence[LiveCatalog], session: str | None
+    ) -> None:
         super().__init__(unknown, *parts, session=session)
         self.owner = owner
         self._parts = tuple(parts)
@@ -99,4 +101,4 @@ class _OwnersView(Joint):
         if chosen is None:
             self.join(*self._parts)
         else:
-            self.join(joined(self._unknown, *self._parts, session=self._session).view(chosen))
+            self.join(merged_executor(self._unknown, *self._parts, session=self._session).view(chosen))

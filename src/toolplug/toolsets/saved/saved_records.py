@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from toolplug.stores.store import Store
-from toolplug.toolsets.saved.saved_toolset import Owner, SavedToolset
+from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 
 CHANGES = "toolset-changes"
 
@@ -25,16 +25,16 @@ _PAGE = 1000
 class Equipped(NamedTuple):
     """What an owner has equipped; `name` may be of a toolset that is not there any more."""
 
-    owner: Owner
+    owner: ToolsetOwner
     name: str
 
 
 _TOOLSET = TypeAdapter(SavedToolset)
-_OWNER = TypeAdapter(Owner)
+_OWNER = TypeAdapter(ToolsetOwner)
 _CHOICE = TypeAdapter(Equipped)
 
 
-class Kept(NamedTuple):
+class StoredRecord(NamedTuple):
     """A document and the revision of its record."""
 
     toolset: SavedToolset
@@ -47,30 +47,30 @@ class SavedRecords:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def names(self, owner: Owner) -> list[str]:
+    async def names(self, owner: ToolsetOwner) -> list[str]:
         """The names of an owner's toolsets, in alphabetical order."""
         prefix = _saved(owner, "")
         return [key.removeprefix(prefix) for key in await self._store.keys(prefix)]
 
-    async def read(self, owner: Owner, name: str) -> Kept | None:
+    async def read(self, owner: ToolsetOwner, name: str) -> StoredRecord | None:
         """One document; None where there is none."""
         record = await self._store.read(_saved(owner, name))
-        return None if record is None else Kept(_TOOLSET.validate_json(record.value), record.revision)
+        return None if record is None else StoredRecord(_TOOLSET.validate_json(record.value), record.revision)
 
-    async def write(self, owner: Owner, toolset: SavedToolset, *, expected: int) -> None:
+    async def write(self, owner: ToolsetOwner, toolset: SavedToolset, *, expected: int) -> None:
         """Keep the document in place of the one of this revision. Raises `StoreConflict` where that is another."""
         await self._store.commit(_saved(owner, toolset.name), _TOOLSET.dump_json(toolset), expected=expected)
 
-    async def delete(self, owner: Owner, name: str) -> bool:
+    async def delete(self, owner: ToolsetOwner, name: str) -> bool:
         """Delete the document; False where there is none."""
         return await self._store.commit(_saved(owner, name), None) != 0
 
-    async def equipped(self, owner: Owner) -> str | None:
+    async def equipped(self, owner: ToolsetOwner) -> str | None:
         """The name of the toolset that the owner has equipped."""
         record = await self._store.read(f"{_EQUIPPED}/{owner.key}")
         return None if record is None else _CHOICE.validate_json(record.value).name
 
-    async def equip(self, owner: Owner, name: str | None) -> None:
+    async def equip(self, owner: ToolsetOwner, name: str | None) -> None:
         """Keep which toolset the owner has equipped; None: none."""
         value = None if name is None else _CHOICE.dump_json(Equipped(owner, name))
         await self._store.commit(f"{_EQUIPPED}/{owner.key}", value)
@@ -103,15 +103,15 @@ class SavedRecords:
             after = keys[-1]
 
 
-def owner_bytes(owner: Owner) -> bytes:
+def owner_bytes(owner: ToolsetOwner) -> bytes:
     """Whose choice has changed, as the log of changes has it."""
     return _OWNER.dump_json(owner)
 
 
-def read_owner(change: bytes) -> Owner:
+def read_owner(change: bytes) -> ToolsetOwner:
     """The same, read again."""
     return _OWNER.validate_json(change)
 
 
-def _saved(owner: Owner, name: str) -> str:
+def _saved(owner: ToolsetOwner, name: str) -> str:
     return f"{_SAVED}/{owner.key}/{name}"

@@ -155,7 +155,7 @@ def _found(reference: ToolReference, catalog: Catalog) -> str | None:
     return None if tool is None else canonical
 
 
-class Owner(NamedTuple):
+class ToolsetOwner(NamedTuple):
     """Who has toolsets, and may have one of them equipped. In a session it is another owner than outside of it."""
 
     tenant: str
@@ -170,19 +170,19 @@ class Owner(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who asks, and through which agent and session. `trace` is the request id of audit lines."""
+    """Who asks, and through which agent and session. `request_id` is the one of audit lines."""
 
     principal: Principal
     agent: str | None = None
     session: str | None = None
-    trace: str = ""
+    request_id: str = ""
 
     @classmethod
     def of(cls, context: CallContext) -> Caller:
         """Who makes a tool call."""
-        return cls(context.principal, context.agent, context.session, context.trace)
+        return cls(context.principal, context.agent, context.session, context.request_id)
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> ToolsetOwner:
         """Whose toolsets are asked for."""
-        return Owner(self.principal.tenant, self.principal.subject, self.session)
+        return ToolsetOwner(self.principal.tenant, self.principal.subject, self.session)

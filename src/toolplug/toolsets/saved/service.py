@@ -17,14 +17,14 @@ from toolplug.execution.accounting import audit
 from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.document import Document, document_fields, imported
-from toolplug.toolsets.saved.equipment import Equipment, chosen_only, equipped
+from toolplug.toolsets.saved.equipment import EquippedToolsets, chosen_only, equipped
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
-from toolplug.toolsets.saved.saved_records import CHANGES, Kept, SavedRecords, owner_bytes, read_owner
+from toolplug.toolsets.saved.saved_records import CHANGES, SavedRecords, StoredRecord, owner_bytes, read_owner
 from toolplug.toolsets.saved.saved_toolset import (
     Caller,
-    Owner,
     SavedToolset,
     ToolReference,
+    ToolsetOwner,
     check_saved,
     is_toolset_name,
     noted_tool,
@@ -49,7 +49,7 @@ class SavedToolsets:
     the same store as soon as its log is read, within a second.
     """
 
-    def __init__(self, store: Store, equipment: Equipment, catalog_of: CatalogOf) -> None:
+    def __init__(self, store: Store, equipment: EquippedToolsets, catalog_of: CatalogOf) -> None:
         self._records = SavedRecords(store)
         self._equipment = equipment
         self._catalog_of = catalog_of
@@ -229,7 +229,9 @@ class SavedToolsets:
                     ) from None
         return ShownToolset(toolset, False, catalog)
 
-    async def _rewrite(self, owner: Owner, name: str, change: Callable[[SavedToolset], SavedToolset]) -> SavedToolset:
+    async def _rewrite(
+        self, owner: ToolsetOwner, name: str, change: Callable[[SavedToolset], SavedToolset]
+    ) -> SavedToolset:
         """Change a document; of two writers at once, the second begins again with what the first has written."""
         while True:
             kept = await self._kept(owner, name)
@@ -245,7 +247,7 @@ class SavedToolsets:
                 self._equipment.put(owner, changed)
             return changed
 
-    async def _named(self, owner: Owner, toolset: str | None) -> str:
+    async def _named(self, owner: ToolsetOwner, toolset: str | None) -> str:
         """The toolset of this name, which need not be there, else that of the equipped one."""
         name = toolset if toolset is not None else await self._records.equipped(owner)
         if name is None:
@@ -254,7 +256,7 @@ class SavedToolsets:
             )
         return name
 
-    async def _kept(self, owner: Owner, name: str) -> Kept:
+    async def _kept(self, owner: ToolsetOwner, name: str) -> StoredRecord:
         kept = await self._records.read(owner, name) if is_toolset_name(name) else None
         if kept is None:
             raise SavedToolsetRefused("toolset_not_found", f"there is no toolset {name[:50]!r}", "name")
@@ -274,7 +276,7 @@ class SavedToolsets:
 
     async def _look_at_all(self) -> None:
         async with self._changing:
-            found: set[Owner] = set()
+            found: set[ToolsetOwner] = set()
             async for owner, name in self._records.every_equipped():
                 kept = await self._records.read(owner, name)
                 if kept is not None:
@@ -292,6 +294,6 @@ def _audited(event: str, caller: Caller, name: str) -> Generator[None]:
     try:
         yield
     except ToolplugError:
-        audit(event, "refused", caller.principal, target, caller.trace)
+        audit(event, "refused", caller.principal, target, caller.request_id)
         raise
-    audit(event, "done", caller.principal, target, caller.trace)
+    audit(event, "done", caller.principal, target, caller.request_id)
