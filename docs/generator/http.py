@@ -9,7 +9,7 @@ from toolplug.config.units import format_size
 from toolplug.http.json_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
 from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS
 from toolplug.http.routes import ROUTES
-from toolplug.http.routing import OwnRoute
+from toolplug.http.routing import HostRoute
 from toolplug.http.servers.models import AddServerBody, FoundToolAnswer, ServerAnswer, ToolInfo
 from toolplug.http.wire_models import CallAnswer, CallBody, Error, ProviderAnswer, ReloadAnswer
 from toolplug.providers.entry import ProviderState
@@ -59,7 +59,7 @@ def http_page() -> str:
     )
 
 
-def _row(route: OwnRoute) -> tuple[str, str, str, str]:
+def _row(route: HostRoute) -> tuple[str, str, str, str]:
     given = (
         f"{code(item.name)}{' (header)' if item.place == 'header' else ''}: {item.description}"
         + (f" ({', '.join(map(code, item.choices))})" if item.choices else "")
@@ -73,7 +73,7 @@ def _row(route: OwnRoute) -> tuple[str, str, str, str]:
     )
 
 
-def _who(route: OwnRoute) -> str:
+def _who(route: HostRoute) -> str:
     allowed = [code(route.scope)] if route.scope else []
     allowed += ["the plugin's token"] if route.audience != "callers" else []
     return " or ".join(allowed) or "open"

@@ -14,7 +14,7 @@ from tests.http.conversation import Conversation
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
-from toolplug.http.client_watch import ClientWatch
+from toolplug.http.event_stream import ClientWatch
 from toolplug.http.tools import progress_frame
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from tests.http.conftest import ALICE
 from tests.http.event_talk import talking
 from tests.http.session_plugin import new_plugin, refusal, sessions_host, tool
 
-from toolplug.http.cors import ALLOWED_HEADERS, EXPOSED_HEADERS
+from toolplug.http.request_checks import ALLOWED_HEADERS, EXPOSED_HEADERS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-cors")]
 

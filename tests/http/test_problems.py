@@ -8,7 +8,7 @@ import pytest
 from httpx2 import AsyncClient
 from tests.http.conftest import ALICE, ROOT, as_holder
 
-from toolplug.http.problem import HttpProblem
+from toolplug.http.errors import HttpProblem
 
 pytestmark = pytest.mark.anyio
 

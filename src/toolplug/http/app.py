@@ -1,39 +1,64 @@
-"""The ASGI application of a host.
+"""The ASGI application of a host, on Starlette's routes, requests and responses.
 
-    started? → doors → route → method → caller → scope → handler
+    started? → request checks → route → method → caller → scope → handler
 
-A refusal anywhere on the way is an error of one shape; nothing that a route does ends anything but its own request.
+An error anywhere on the way is a response of one shape. `Starlette` itself is not used around it, since the providers'
+routes and the checks change while the application runs, and `ExceptionMiddleware` answers no error with an audit line.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import Principal
 from toolplug.host.host import Host
-from toolplug.http.auth.chain import Authentication, Authenticator, as_authenticator, insufficient_scope
+from toolplug.http.auth.chain import Authentication, AuthFunction, as_auth_function, insufficient_scope
 from toolplug.http.auth.plugin_tokens import PLUGIN, CallersOnly, plugin_token, session_of_token
-from toolplug.http.caller_catalog import enter_tenant, leave_tenant
-from toolplug.http.cors import answer_preflight, is_preflight
-from toolplug.http.errors import KNOWN, note_refusal, problem_of
-from toolplug.http.exchange import Exchange
+from toolplug.http.errors import (
+    KNOWN,
+    HttpProblem,
+    internal,
+    log_fault,
+    problem_of,
+)
 from toolplug.http.json_body import check_declared
 from toolplug.http.pages import healthz
-from toolplug.http.problem import HttpProblem, internal, log_fault, method_not_allowed, route_not_found
 from toolplug.http.providers.routes import ProviderRoutes
-from toolplug.http.request_checks import Entrance
-from toolplug.http.routes import Match, OwnRoutes
-from toolplug.http.routing import OwnRoute
+from toolplug.http.request_checks import RequestChecks, is_preflight, preflight_response
+from toolplug.http.requests import (
+    HostRequest,
+    HostState,
+    SentResponse,
+    enter_tenant,
+    initial_state,
+    leave_tenant,
+    note_refusal,
+)
+from toolplug.http.routes import all_routes
+from toolplug.http.routing import HostRoute, HostRouter, PathRoute
 
+_LOG = logging.getLogger("toolplug.http")
+
+_ALIVE = "/healthz"
 POLICY_VIOLATION = 1008
 
 
-async def answer_other_protocol(scope: Scope, receive: Receive, send: Send) -> None:
-    """Agree to a lifespan without doing anything in it; refuse a WebSocket."""
+def create_app(host: Host, *, insecure_no_auth: bool = False, authenticators: Sequence[Authentication] = ()) -> ASGIApp:
+    """The host as an ASGI application, to be served as it is or mounted under a prefix of another one.
+
+    It never enters the host: until `host.lifespan` or `async with host` does, every route but `/healthz` answers 503.
+    `authenticators` come after the API keys and tokens of the configuration. Without either, only loopback is served,
+    unless `insecure_no_auth`.
+    """
+    return _HostApp(host, insecure_no_auth, [as_auth_function(given) for given in authenticators])
+
+
+async def serve_other_protocol(scope: Scope, receive: Receive, send: Send) -> None:
+    """Confirm a lifespan without doing anything in it; refuse a WebSocket."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         return
@@ -44,155 +69,139 @@ async def answer_other_protocol(scope: Scope, receive: Receive, send: Send) -> N
             return
 
 
-async def admit(route: OwnRoute, host: Host, exchange: Exchange, callers: CallersOnly) -> None:
-    """Note who acts: the caller, or the plugin and its session.
+async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) -> None:
+    """Authenticate and authorize: set the request's principal, or the session whose application sent it.
 
-    Who it is comes before what there is. Raises `HttpProblem`, for a plugin's own session `AccessError`, and
-    `StoreError`.
+    Raises `HttpProblem`, for an application's own session `AccessError`, and `StoreError`.
     """
+    state = request.state
     if route.audience != "callers":
-        token = plugin_token(exchange.headers)
+        token = plugin_token(request.headers)
         if token is not None:
-            session = await session_of_token(host.sessions, token, exchange.params["code"])
-            exchange.session = session
-            exchange.principal = Principal(PLUGIN, session.tenant)
+            session = await session_of_token(state["host"].sessions, token, request.path_params["code"])
+            state["session"] = session
+            state["principal"] = Principal(PLUGIN, session.tenant)
             return
         if route.audience == "plugin":
-            raise await callers.refused_as_plugin(exchange)
-    principal = exchange.principal = await callers.principal(exchange)
+            raise await callers.refused_as_plugin(request)
+    principal = state["principal"] = await callers.authenticate(request)
     if route.scope is not None and not principal.has_scope(route.scope):
         raise insufficient_scope(route.scope)
 
 
-_LOG = logging.getLogger("toolplug.http")
-
-_ALIVE = "/healthz"
-
-
-def create_app(host: Host, *, insecure_no_auth: bool = False, authenticators: Sequence[Authentication] = ()) -> ASGIApp:
-    """The host as an ASGI application: to be served as it is, or mounted under a prefix of another one.
-
-    It never enters the host: until somebody has (`host.lifespan`, or `async with host`), every route but `/healthz`
-    answers 503. `authenticators` are asked after the API keys and tokens of the configuration. Without either, only
-    this machine is served, unless `insecure_no_auth`.
-    """
-    return _HostApp(host, insecure_no_auth, [as_authenticator(given) for given in authenticators])
-
-
 class _HostApp:
-    def __init__(self, host: Host, insecure_no_auth: bool, authenticators: Sequence[Authenticator]) -> None:
+    def __init__(self, host: Host, insecure_no_auth: bool, authenticators: Sequence[AuthFunction]) -> None:
         self._host = host
         self._insecure_no_auth = insecure_no_auth
         self._authenticators = authenticators
-        self._own = OwnRoutes()
+        self._router = HostRouter(all_routes(), self._serve_route, default=self._serve_provider)
         self._provided = ProviderRoutes()
-        self._made: Entrance | None = None
+        self._checks: RequestChecks | None = None
         self._readmits = self._readmit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan" and self._host.entered:
-                self._entrance()  # so that the log says whether it is open before anybody comes
-            await answer_other_protocol(scope, receive, send)
+                self._current_checks()  # so that the log warns of missing auth before the first request
+            await serve_other_protocol(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send)
-        exchange.readmit = self._readmits
+        state = initial_state(scope)
+        state["host"] = self._host
+        state["readmit"] = self._readmits
+        sent = SentResponse(scope, send, state["request_id"])
         try:
-            await self._serve(exchange)
-            if exchange.afterwards is not None:
-                await exchange.afterwards()
-        except HttpProblem as problem:
-            await self._refuse(exchange, problem)
+            await self._serve(state["path"], scope, receive, sent)
+            return
+        except HttpProblem as error:
+            problem = error
+            self._note(state, error, scope["method"])
         except KNOWN as error:
-            await self._refuse(exchange, problem_of(error, "code" if "code" in exchange.params else "session"))
+            problem = problem_of(error, "code" if "code" in scope.get("path_params", ()) else "session")
+            self._note(state, problem, scope["method"])
         except ClientDisconnect:
             return
-        except Exception as error:  # noqa: BLE001  a named boundary: the client hears that it failed, the log where
-            log_fault(f"{exchange.method} {exchange.template}", error, exchange.request_id)
-            await exchange.refuse(internal())
+        except Exception as error:  # noqa: BLE001  a named boundary: the client learns that it failed, the log where
+            log_fault(f"{scope['method']} {state['template']}", error, state["request_id"])
+            problem = internal()
+        if not sent.started:  # else the response ends too early, and the server closes the connection
+            await problem.response(state["request_id"])(scope, receive, sent)
 
-    async def _serve(self, exchange: Exchange) -> None:
-        host = self._host
-        if not host.entered:
-            if exchange.path == _ALIVE:
-                await healthz(host, exchange)
-                return
-            raise _not_started()
-        entrance = self._entrance()
-        entrance.check(exchange)
-        match = self._own.find(exchange.path)
-        if match is not None:
-            await self._serve_own(match, exchange, entrance)
+    async def _serve(self, path: str, scope: Scope, receive: Receive, sent: SentResponse) -> None:
+        if not self._host.entered:
+            if path != _ALIVE:
+                raise _not_started()
+            response = await healthz(Request(scope, receive, sent))
+            await response(scope, receive, sent)
             return
-        found = self._provided.find(host.registry, exchange)
-        if found is None:
-            raise route_not_found()
-        await self._provided.serve(host.registry, found, exchange, entrance.gatekeeper, entrance.max_body)
+        checks = self._current_checks()
+        checks.check(scope, path, sent)
+        if path == "/" and scope["path"] == scope.get("root_path", ""):
+            scope["path"] += "/"  # Starlette's router sees no path at all in the mount point without a slash
+        router = self._router.router_for(path)
+        if router is None:
+            await self._provided.serve(self._host.registry, scope, receive, sent, checks.callers, checks.max_body)
+        else:
+            await router.app(scope, receive, sent)
 
-    async def _refuse(self, exchange: Exchange, problem: HttpProblem) -> None:
-        self._note(exchange, problem)
-        await exchange.refuse(problem)
-
-    def _note(self, exchange: Exchange, problem: HttpProblem) -> None:
-        if self._host.entered:
-            note_refusal(self._host.registry.accounting, exchange, problem, f"{exchange.method} {exchange.template}")
-
-    async def _serve_own(self, match: Match, exchange: Exchange, entrance: Entrance) -> None:
-        exchange.template = match.template
-        exchange.params = match.params
-        if is_preflight(exchange):
-            await answer_preflight(exchange, match.methods)
+    async def _serve_route(self, matched: PathRoute, scope: Scope, receive: Receive, send: Send) -> None:
+        state: HostState = scope["state"]
+        state["template"] = matched.path
+        if is_preflight(scope, state["path"]):
+            await preflight_response(scope, matched.by_method)(scope, receive, send)
             return
-        route = _route(match, exchange.method)
-        exchange.max_body = max(entrance.max_body, route.max_body)
-        check_declared(exchange.headers, exchange.max_body)
+        route = matched.route_for(scope["method"])
+        checks = self._current_checks()
+        limit = state["max_body"] = max(checks.max_body, route.max_body)
+        check_declared(scope, limit)
+        request: HostRequest = Request(scope, receive, send)
         if route.is_open:
-            await route.handler(self._host, exchange)
+            response = await route.endpoint(request)
+            await response(scope, receive, send)
             return
-        await admit(route, self._host, exchange, entrance.gatekeeper)
-        token = enter_tenant(exchange)
+        await admit(route, request, checks.callers)
+        token = enter_tenant(state["principal"])
         try:
-            await route.handler(self._host, exchange)
+            response = await route.endpoint(request)
+            await response(scope, receive, send)
         finally:
             leave_tenant(token)
 
-    async def _readmit(self, exchange: Exchange) -> None:
-        """Let the request in again, or not, as the configuration is now."""
-        match = self._own.find(exchange.path)
-        if match is None:
-            return
+    def _serve_provider(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve a provider's route at a path that begins as some of the host's do, but matches none of them."""
+        assert isinstance(send, SentResponse)
+        checks = self._current_checks()
+        return self._provided.serve(self._host.registry, scope, receive, send, checks.callers, checks.max_body)
+
+    async def _readmit(self, request: HostRequest) -> None:
+        """Authenticate and authorize the request again, under the configuration as it is now."""
+        matched = request.scope["route"]
+        assert isinstance(matched, PathRoute)
         try:
-            await admit(_route(match, exchange.method), self._host, exchange, self._entrance().gatekeeper)
+            await admit(matched.route_for(request.method), request, self._current_checks().callers)
         except HttpProblem as problem:
-            self._note(exchange, problem)
+            self._note(request.state, problem, request.method)
             raise
 
-    def _entrance(self) -> Entrance:
-        """The doors for the configuration as it is now."""
-        made, settings = self._made, self._host.settings
-        if made is None or made.settings is not settings:
-            was_open = made is not None and made.open
-            made = self._made = Entrance(
+    def _note(self, state: HostState, problem: HttpProblem, method: str) -> None:
+        if self._host.entered:
+            note_refusal(self._host.registry.accounting, state, problem, f"{method} {state['template']}")
+
+    def _current_checks(self) -> RequestChecks:
+        """The checks for the configuration as it is now."""
+        checks, settings = self._checks, self._host.settings
+        if checks is None or checks.settings is not settings:
+            was_open = checks is not None and checks.open
+            checks = self._checks = RequestChecks(
                 settings,
                 lambda: self._host.sessions,
                 insecure_no_auth=self._insecure_no_auth,
                 authenticators=self._authenticators,
             )
-            if made.open and not was_open:
-                self._say_that_it_is_open()
-        return made
-
-    def _say_that_it_is_open(self) -> None:
-        reach = "" if self._insecure_no_auth else "; only this machine is served"
-        _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)
-
-
-def _route(match: Match, method: str) -> OwnRoute:
-    route = match.methods.get("GET" if method == "HEAD" else method)
-    if route is None:
-        raise method_not_allowed(sorted(match.methods))
-    return route
+            if checks.open and not was_open:
+                reach = "" if self._insecure_no_auth else "; only this machine is served"
+                _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)
+        return checks
 
 
 def _not_started() -> HttpProblem:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
 from toolplug.errors import ApprovalRefused
 from toolplug.execution.approvals import Decision, TicketState
-from toolplug.host.host import Host
-from toolplug.http.exchange import Exchange
-from toolplug.http.json_body import read_json
-from toolplug.http.problem import HttpProblem
-from toolplug.http.routing import APPROVALS, OwnRoute
+from toolplug.http.errors import HttpProblem
+from toolplug.http.json_body import OrjsonResponse, read_json
+from toolplug.http.requests import HostRequest
+from toolplug.http.routing import APPROVALS, HostRoute
 
 
 class DecisionBody(BaseModel):
@@ -49,32 +48,34 @@ class ApprovalList(BaseModel):
 
 _ALL = "/v1/approvals"
 _ONE = "/v1/approvals/{id}"
-_NO_STORE = ((b"cache-control", b"no-store"),)
+_NO_STORE = {"cache-control": "no-store"}
 _STATUS = {"approval_not_found": 404, "approval_decided": 409}
 
 
-async def list_approvals(host: Host, exchange: Exchange) -> None:
+async def list_approvals(request: HostRequest) -> Response:
     """Answer the tickets of the caller's tenant that can still be decided or used."""
-    tickets = await host.approvals.waiting(exchange.principal.tenant)
+    state = request.state
+    tickets = await state["host"].approvals.waiting(state["principal"].tenant)
     shown = {"approvals": [ticket._asdict() for ticket in tickets]}
-    await exchange.answer(200, orjson.dumps(shown), headers=_NO_STORE)
+    return OrjsonResponse(shown, 200, _NO_STORE)
 
 
-async def decide_approval(host: Host, exchange: Exchange) -> None:
+async def decide_approval(request: HostRequest) -> Response:
     """Approve or deny one call. Raises `HttpProblem`."""
-    body = await read_json(exchange, DecisionBody)
+    state = request.state
+    body = await read_json(request, DecisionBody)
     try:
-        ticket = await host.approvals.decide(
-            exchange.params["id"], body.decision, exchange.principal, request_id=exchange.request_id
+        ticket = await state["host"].approvals.decide(
+            request.path_params["id"], body.decision, state["principal"], request_id=state["request_id"]
         )
     except ApprovalRefused as error:
         raise HttpProblem(_STATUS[error.code], error.code, str(error), param="id") from None
-    await exchange.answer(200, orjson.dumps(ticket._asdict()), headers=_NO_STORE)
+    return OrjsonResponse(ticket._asdict(), 200, _NO_STORE)
 
 
 APPROVAL_ROUTES = (
-    OwnRoute("GET", _ALL, APPROVALS, list_approvals, "Calls that wait for a person", ApprovalList),
-    OwnRoute(
+    HostRoute("GET", _ALL, APPROVALS, list_approvals, "Calls that wait for a person", ApprovalList),
+    HostRoute(
         "POST",
         _ONE,
         APPROVALS,

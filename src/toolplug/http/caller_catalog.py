@@ -1,46 +1,22 @@
-"""Whose catalog: the executor of a request's caller, agent and session (CONTRACT.md section 5)."""
+"""The executor and the catalog of a request's caller, agent and session (CONTRACT.md section 5, *Whose catalog*)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from contextvars import Token
 
-from toolplug.catalog.call import Frame, Principal, current_frame
+from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.live import ToolExecutor
 from toolplug.host.host import Host
-from toolplug.http.exchange import Exchange
+from toolplug.http.requests import HostRequest, query_fields
 
 
-def enter_tenant(exchange: Exchange) -> Token[Frame]:
-    """From here on `current_tenant()` is the caller's.
-
-    `leave_tenant` must follow: a test client, or an application around ours, has the same context.
-    """
-    return current_frame.set((exchange.principal.tenant, current_frame.get()[1]))
-
-
-def leave_tenant(token: Token[Frame]) -> None:
-    """The request has been served."""
-    current_frame.reset(token)
-
-
-def state_of(exchange: Exchange) -> dict[str, object]:
-    """What a handler finds in `request.state`; a new mapping, since a server may give many requests the same one."""
-    principal = exchange.principal
-    return {
-        **exchange.scope.get("state", {}),
-        "tenant": principal.tenant,
-        "principal": principal,
-        "request_id": exchange.request_id,
-    }
-
-
-async def asked_session(host: Host, exchange: Exchange) -> str | None:
-    """Its code, once it was found; None where the query names none. Raises `AccessError` and `StoreError`."""
-    session = exchange.query().get("session") or None
+async def requested_session(request: HostRequest) -> str | None:
+    """The code of the session that the query names, once found; None without. Raises `AccessError`, `StoreError`."""
+    session = query_fields(request).get("session") or None
     if session is not None:
-        await host.sessions.find(session, exchange.principal.tenant)
+        state = request.state
+        await state["host"].sessions.find(session, state["principal"].tenant)
     return session
 
 

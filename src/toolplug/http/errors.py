@@ -1,12 +1,17 @@
-"""The errors of the floors below that a client is to hear about, as it hears them."""
+"""The errors of the HTTP API: their shape, and the status of each error of the layers below (CONTRACT.md section 5)."""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from traceback import extract_tb
+from types import MappingProxyType
 
+import orjson
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from toolplug.errors import (
     AccessError,
@@ -26,29 +31,115 @@ from toolplug.errors import (
     SessionRefused,
     StoreUnavailable,
 )
-from toolplug.execution.accounting import CallAccounting, audit
-from toolplug.http.exchange import Exchange
-from toolplug.http.problem import NOTHING, HttpProblem, store_unavailable
 
-_REFUSED = frozenset({401, 403, 413, 421, 431})
-_UNDECIDED = "auth_unavailable"
+_LOG = logging.getLogger("toolplug.http")
 
 
-def note_refusal(accounting: CallAccounting, exchange: Exchange, problem: HttpProblem, target: str) -> None:
-    """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
-    if problem.status in _REFUSED or problem.code == _UNDECIDED:
-        accounting.refused(problem.code)
-        audit("http.request", problem.code, exchange.principal, target, exchange.request_id)
+def log_fault(what: str, error: BaseException, request_id: str) -> None:
+    """One line with the exception's type and innermost place; the traceback only for those who debug."""
+    frames = extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+    _LOG.error("%s raised %s at %s (request %s)", what, type(error).__name__, place, request_id)
+    _LOG.debug("traceback of request %s", request_id, exc_info=error)
 
 
-RETRY_AFTER_S = b"1"
+Headers = Mapping[str, str]
+NO_HEADERS: Headers = MappingProxyType({})
+
+_TYPES: Mapping[int, str] = {
+    403: "forbidden",
+    404: "not_found",
+    409: "conflict",
+    410: "not_found",
+    412: "conflict",
+    429: "too_many_requests",
+    502: "model_error",
+}
+
+NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+class HttpProblem(Exception):
+    """An error that ends a request.
+
+    `message` says what is wrong, where, and what would be valid, and holds no secret. `param` names the field, header
+    or path at fault. `extra` are members of the response's object in addition to `error`.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: Headers = NO_HEADERS,
+        extra: Mapping[str, object] = NOTHING,
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.headers = headers
+        self.extra = extra
+        super().__init__(message)
+
+    def response(self, request_id: str) -> Response:
+        """The response that reports this error."""
+        return Response(self.body(request_id), self.status, self.headers, "application/json")
+
+    def body(self, request_id: str) -> bytes:
+        """The JSON of the response."""
+        error = {
+            "type": error_type(self.status),
+            "code": self.code,
+            "message": self.message,
+            "param": self.param,
+            "request_id": request_id,
+        }
+        return orjson.dumps({"error": error, **self.extra})
+
+
+def error_type(status: int) -> str:
+    """The `type` of an error with this status."""
+    return _TYPES.get(status) or ("invalid_request" if status < 500 else "server_error")
+
+
+def invalid_request(message: str, param: str | None = None) -> HttpProblem:
+    """The request itself cannot be read."""
+    return HttpProblem(400, "invalid_request", message, param=param)
+
+
+def route_not_found() -> HttpProblem:
+    """No route has this path; the same with and without credentials."""
+    return HttpProblem(404, "route_not_found", "nothing is served at this path; GET /openapi.json lists every route")
+
+
+def method_not_allowed(allowed: Sequence[str]) -> HttpProblem:
+    """The path is there, for other methods."""
+    named = ", ".join(allowed)
+    message = f"this path takes {named} only"
+    return HttpProblem(405, "method_not_allowed", message, headers={"Allow": named})
+
+
+def store_unavailable() -> HttpProblem:
+    """The store cannot answer now."""
+    return HttpProblem(503, "store_unavailable", "the store cannot answer now; try again, GET /readyz says when")
+
+
+def internal() -> HttpProblem:
+    """The host, or a route's handler, failed; nothing of the exception is shown."""
+    return HttpProblem(500, "internal", "the server failed at this request; its log says where, by request_id")
+
+
+RETRY_AFTER_S = "1"
 
 
 def as_problem(error: HTTPException) -> HttpProblem:
     """The same answer; its code is the status's name. A 429 says when to come again."""
-    headers = [(name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items()]
-    if error.status_code == HTTPStatus.TOO_MANY_REQUESTS and all(name != b"retry-after" for name, _ in headers):
-        headers.append((b"retry-after", RETRY_AFTER_S))
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+        headers.setdefault("retry-after", RETRY_AFTER_S)
     return HttpProblem(error.status_code, _code(error.status_code), str(error.detail), headers=headers)
 
 
@@ -146,7 +237,7 @@ _SHORTEST_WAIT_S = 1
 
 
 def problem_of(error: Known, session_at: str) -> HttpProblem:
-    """The error of the request; `session_at` is where the request says which session it means."""
+    """The error of the request; `session_at` is where the request names its session."""
     if isinstance(error, SessionRefused):
         return session_refused(error)
     if isinstance(error, SavedToolsetRefused):
@@ -163,7 +254,7 @@ def problem_of(error: Known, session_at: str) -> HttpProblem:
 
 
 def session_refused(error: SessionRefused) -> HttpProblem:
-    """What a session refuses; a registration that failed lists its tools beside the error."""
+    """The error of a session; a registration that failed also lists its tools."""
     status = _STATUS[error.code]
     failed = [{"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in error.failed]
     return HttpProblem(
@@ -171,19 +262,19 @@ def session_refused(error: SessionRefused) -> HttpProblem:
         error.code,
         str(error),
         param=error.param,
-        headers=[(b"retry-after", b"%d" % _whole(error.retry_after_s))] if status == 429 else (),
-        beside={"failedTools": failed} if error.code == "registration_failed" else NOTHING,
+        headers=_retry_after(error.retry_after_s) if status == 429 else NO_HEADERS,
+        extra={"failedTools": failed} if error.code == "registration_failed" else NOTHING,
     )
 
 
 def _no_answer(error: BackendFailed) -> HttpProblem:
     status = _STATUS_OF_BACKENDS[error.code]
-    wait = b"%d" % _whole(error.retry_after_s)
-    return HttpProblem(status, error.code, str(error), headers=[(b"retry-after", wait)] if status == 429 else ())
+    headers = _retry_after(error.retry_after_s) if status == 429 else NO_HEADERS
+    return HttpProblem(status, error.code, str(error), headers=headers)
 
 
-def _whole(seconds: float | None) -> int:
-    return max(math.ceil(seconds or 0), _SHORTEST_WAIT_S)
+def _retry_after(seconds: float | None) -> Headers:
+    return {"Retry-After": str(max(math.ceil(seconds or 0), _SHORTEST_WAIT_S))}
 
 
 def _no_access(error: AccessError, session_at: str) -> HttpProblem:

@@ -1,21 +1,22 @@
-"""Bodies that are JSON objects of a known shape."""
+"""JSON bodies: of requests, read into models within a limit, and of responses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, TypeVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope
 
 from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
-from toolplug.http.exchange import JSON, Exchange
-from toolplug.http.problem import HttpProblem, invalid_request
+from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.requests import HostRequest
 
 
 class CamelBody(BaseModel):
@@ -35,10 +36,25 @@ class CamelAnswer(BaseModel):
 DEFAULT_MAX_BODY = 1024 * 1024
 MAX_FILE_BODY = 50 * 1024 * 1024
 
+JSON = "application/json"
 
-def check_declared(headers: Mapping[bytes, bytes], limit: int) -> None:
-    """Raise `HttpProblem` where the declared length is none, or over the limit."""
-    declared = headers.get(b"content-length")
+
+class OrjsonResponse(Response):
+    """A JSON response written by orjson, as all JSON of the host; `bytes` are sent as they are."""
+
+    media_type = JSON
+
+    def render(self, content: Any) -> bytes:
+        """Encode the content, unless that is done."""
+        return content if isinstance(content, bytes) else orjson.dumps(content)
+
+
+def check_declared(scope: Scope, limit: int) -> None:
+    """Raise `HttpProblem` where the declared length is not a number, or over the limit in bytes."""
+    declared: bytes | None = None
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            declared = value
     if declared is None:
         return
     if not declared.isdigit():
@@ -47,31 +63,11 @@ def check_declared(headers: Mapping[bytes, bytes], limit: int) -> None:
         raise too_large(limit)
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body. Raises `HttpProblem` at the first byte over the limit, `ClientDisconnect` where it breaks off."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        if len(body) > limit:
-            raise too_large(limit)
-        return body
-    chunks = [body]
-    size = len(body)
-    while message["type"] == "http.request" and message.get("more_body", False):
-        if size > limit:
-            raise too_large(limit)
-        message = await receive()
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-    if message["type"] != "http.request":
-        raise ClientDisconnect
-    if size > limit:
-        raise too_large(limit)
-    return b"".join(chunks)
-
-
 def bounded(receive: Receive, limit: int) -> Receive:
-    """The same channel for a handler of somebody else's; it raises `HttpProblem` at the first byte over the limit."""
+    """The same channel for a provider's endpoint; it raises `HttpProblem` at the first byte over the limit.
+
+    Starlette's `RequestBodyLimitMiddleware` has one limit for each route, not one of the configuration as it is now.
+    """
     size = 0
 
     async def counted() -> Message:
@@ -98,16 +94,36 @@ _MISSING = "missing"
 _ARGUMENTS = "arguments"
 
 
-async def read_json(exchange: Exchange, model: type[M], *, empty: bytes = b"") -> M:
-    """The request's body; `empty` stands for one that is not there. Raises `HttpProblem`."""
-    check_is_json(exchange)
-    return read_model(await read_body(exchange.receive, exchange.max_body) or empty, model)
+async def read_body(request: HostRequest) -> bytes:
+    """The whole body. Raises `HttpProblem` at the first byte over the limit, `ClientDisconnect` where it breaks off.
+
+    Starlette's `request.body()` has no limit, and its generator costs 2.5 µs instead of 0.4 for a body in one message.
+    """
+    receive, limit = request.receive, request.state["max_body"]
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            raise too_large(limit)
+        more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def check_is_json(exchange: Exchange) -> None:
-    """Raise `HttpProblem` for a body that is said to be something else."""
-    given = exchange.headers.get(b"content-type")
-    if given is not None and given.partition(b";")[0].strip().lower() != JSON:
+async def read_json(request: HostRequest, model: type[M], *, empty: bytes = b"") -> M:
+    """The request's body as the model; `empty` replaces an empty one. Raises `HttpProblem` and `ClientDisconnect`."""
+    check_is_json(request)
+    return read_model(await read_body(request) or empty, model)
+
+
+def check_is_json(request: HostRequest) -> None:
+    """Raise `HttpProblem` for a body whose Content-Type is not JSON."""
+    given = request.headers.get("content-type")
+    if given is not None and given.partition(";")[0].strip().lower() != JSON:
         message = "the body is read as JSON only; send Content-Type: application/json"
         raise HttpProblem(415, "unsupported_media_type", message, param="Content-Type")
 
@@ -153,7 +169,7 @@ def _path(where: Iterable[int | str]) -> str:
 
 
 def _known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:
-    """The fields of the part that stands there."""
+    """The fields of the part at this place."""
     shapes = shapes_of(model)
     for part in where:
         shapes = shapes_at(shapes, part)

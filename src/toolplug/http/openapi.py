@@ -11,11 +11,12 @@ import orjson
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.convertors import FloatConvertor, IntegerConvertor, UUIDConvertor
+from starlette.responses import Response
 from starlette.routing import compile_path
 
-from toolplug.host.host import Host
-from toolplug.http.exchange import Exchange
-from toolplug.http.routing import CALL, Audience, OwnRoute, Parameter
+from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.requests import HostRequest
+from toolplug.http.routing import CALL, Audience, HostRoute, Parameter
 from toolplug.http.wire_models import ErrorAnswer
 from toolplug.providers.route_table import MountedRoute
 
@@ -96,24 +97,24 @@ _SCHEMES: JsonObject = {
 
 
 class Description:
-    """The document, written anew when the providers' routes have changed."""
+    """The document, which is written again when the providers' routes have changed."""
 
-    def __init__(self, routes: Iterable[OwnRoute]) -> None:
-        self.route: OwnRoute = OwnRoute("GET", "/openapi.json", None, self.answer, "This description")
+    def __init__(self, routes: Iterable[HostRoute]) -> None:
+        self.route: HostRoute = HostRoute("GET", "/openapi.json", None, self.answer, "This description")
         self._routes = (*routes, self.route)
         self._written: tuple[tuple[MountedRoute, ...], str, bytes] | None = None
 
-    async def answer(self, host: Host, exchange: Exchange) -> None:
-        """Answer the document; its paths begin where the application is mounted."""
-        mounted, root = host.registry.routes, str(exchange.scope.get("root_path", ""))
+    async def answer(self, request: HostRequest) -> Response:
+        """The document as a response; its paths begin where the application is mounted."""
+        mounted, root = request.state["host"].registry.routes, str(request.scope.get("root_path", ""))
         written = self._written
         if written is None or written[0] is not mounted or written[1] != root:
             text = orjson.dumps(document(self._routes, mounted, root))
             written = self._written = (mounted, root, text)
-        await exchange.answer(200, written[2])
+        return OrjsonResponse(written[2])
 
 
-def document(routes: Sequence[OwnRoute], mounted: Iterable[MountedRoute], root: str) -> JsonObject:
+def document(routes: Sequence[HostRoute], mounted: Iterable[MountedRoute], root: str) -> JsonObject:
     """The whole description; `root` is the prefix under which the application is mounted."""
     paths: dict[str, dict[str, object]] = {}
     for route in routes:
@@ -129,10 +130,10 @@ def document(routes: Sequence[OwnRoute], mounted: Iterable[MountedRoute], root: 
     }
 
 
-def _operation(route: OwnRoute) -> JsonObject:
+def _operation(route: HostRoute) -> JsonObject:
     security, description = _AUDIENCES[route.audience]
     operation: dict[str, object] = {
-        "operationId": route.operation or getattr(route.handler, "__name__", route.path),
+        "operationId": route.operation or getattr(route.endpoint, "__name__", route.path),
         "summary": route.summary,
         "tags": [_TAG],
         "security": [] if route.is_open else security,
@@ -148,7 +149,7 @@ def _operation(route: OwnRoute) -> JsonObject:
     return operation
 
 
-def _responses(route: OwnRoute) -> JsonObject:
+def _responses(route: HostRoute) -> JsonObject:
     responses: dict[str, object] = {str(route.status): _response(route.status, route.answer, route.content_types)}
     for status, model in route.others.items():
         responses[str(status)] = _response(status, model, ("application/json",))
@@ -187,7 +188,7 @@ def _path_parameters(path: str) -> list[JsonObject]:
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
-def _schemas(routes: Iterable[OwnRoute]) -> JsonObject:
+def _schemas(routes: Iterable[HostRoute]) -> JsonObject:
     models = {model for route in routes for model in (route.body, route.answer, *route.others.values()) if model}
     named = sorted((*models, ErrorAnswer), key=lambda model: model.__name__)
     _, schemas = models_json_schema([(model, "validation") for model in named], ref_template=_REF)

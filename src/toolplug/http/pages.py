@@ -1,4 +1,4 @@
-"""`GET /healthz`: the process lives. `GET /readyz`: calls can be served, or why not."""
+"""The routes without credentials: health, readiness, metrics, the browser module and the page of links."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from functools import partial
 from html import escape
 from importlib.resources import files
 
-import orjson
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from starlette.responses import HTMLResponse, Response
 
 from toolplug.execution.threads import in_own_thread
-from toolplug.host.host import Host
-from toolplug.http.exchange import Exchange, has_version
+from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.requests import HostRequest, has_version
 
-_TYPE = b"text/javascript; charset=utf-8"
-_MODULE_HEADERS = ((b"cache-control", b"public, no-cache"), (b"x-content-type-options", b"nosniff"))
+_TYPE = "text/javascript; charset=utf-8"
+_MODULE_HEADERS = {"cache-control": "public, no-cache", "x-content-type-options": "nosniff"}
 
 
-async def browser_client(host: Host, exchange: Exchange) -> None:
+async def browser_client(request: HostRequest) -> Response:
     """Answer the module, or 304 to a browser that has it."""
     module = files("toolplug.http").joinpath("toolplug.js").read_bytes()
-    etag = b'"%s"' % hashlib.sha256(module).hexdigest()[:32].encode()
-    headers = [(b"etag", etag), *_MODULE_HEADERS]
-    if has_version(exchange.headers.get(b"if-none-match"), etag):
-        await exchange.answer_unchanged(headers)
-    else:
-        await exchange.answer(200, module, content_type=_TYPE, headers=headers)
+    etag = f'"{hashlib.sha256(module).hexdigest()[:32]}"'
+    headers = {"etag": etag, **_MODULE_HEADERS}
+    if has_version(request, etag):
+        return Response(status_code=304, headers=headers)
+    return Response(module, headers=headers, media_type=_TYPE)
 
 
-async def metrics(host: Host, exchange: Exchange) -> None:
-    """Answer in the format that the scraper asks for: Prometheus text, or OpenMetrics."""
-    registry: CollectorRegistry = host.metrics
-    encode, content_type = choose_encoder(exchange.header(b"accept") or "")
+async def metrics(request: HostRequest) -> Response:
+    """Answer in the format that the scraper requests: Prometheus text, or OpenMetrics."""
+    registry: CollectorRegistry = request.state["host"].metrics
+    encode, content_type = choose_encoder(request.headers.get("accept") or "")
     body = await in_own_thread(partial(encode, registry))
-    await exchange.answer(200, body, content_type=content_type.encode())
+    return Response(body, media_type=content_type)
 
 
 _LINKS = (
@@ -71,27 +70,27 @@ dd {{ margin: 0; opacity: .75 }}
 </html>
 """
 
-_PAGE_HEADERS = (
-    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
-    (b"x-content-type-options", b"nosniff"),
-)
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+}
 
 
-async def links_page(host: Host, exchange: Exchange) -> None:
+async def links_page(request: HostRequest) -> Response:
     """Answer the page; its links begin where the application is mounted."""
-    root = escape(exchange.scope.get("root_path", ""))
+    root = escape(request.scope.get("root_path", ""))
     links = "\n".join(f'<dt><a href="{root}{path}">{path}</a></dt><dd>{text}</dd>' for path, text in _LINKS)
     page = _PAGE.format(root=root, links=links)
-    await exchange.answer(200, page.encode(), content_type=b"text/html; charset=utf-8", headers=_PAGE_HEADERS)
+    return HTMLResponse(page, headers=_PAGE_HEADERS)
 
 
-async def healthz(host: Host, exchange: Exchange) -> None:
+async def healthz(request: HostRequest) -> Response:
     """Answer as long as the process does; the host need not be entered."""
-    await exchange.answer(200, b'{"status":"ok"}')
+    return OrjsonResponse(b'{"status":"ok"}')
 
 
-async def readyz(host: Host, exchange: Exchange) -> None:
+async def readyz(request: HostRequest) -> Response:
     """Answer 503 with the reasons while a part that calls need is down."""
-    reasons = await host.ready()
+    reasons = await request.state["host"].ready()
     body = {"status": "not_ready" if reasons else "ready", "reasons": reasons}
-    await exchange.answer(503 if reasons else 200, orjson.dumps(body))
+    return OrjsonResponse(body, 503 if reasons else 200)

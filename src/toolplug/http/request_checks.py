@@ -1,122 +1,84 @@
-"""All doors in their order, made for one reading of the configuration."""
+"""The checks of a request before its route is looked up, and the CORS headers of the responses to web pages.
+
+These stay ours because Starlette's parts answer something else (CONTRACT.md section 5, *Browsers*):
+
+* `TrustedHostMiddleware` answers 400 as plain text where this is a 421 with a body that programs can read, and knows
+  neither the bound address nor a Host header that is sent twice.
+* `CORSMiddleware` refuses no foreign origin: it calls the handler and leaves out a header. It answers a preflight with
+  200 and `OK`, with the same methods for every path, adds four header names of its own, and has no 404 for an unknown
+  path; to other responses it joins all `Vary` headers into one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 
+from starlette.responses import Response
 from starlette.types import Scope
 
 from toolplug.host.file.settings import HostSettings
-from toolplug.http.auth.chain import Authenticator
-from toolplug.http.auth.plugin_tokens import CallersOnly, configured_gatekeeper
-from toolplug.http.cors import SHARED, sharing_headers
-from toolplug.http.exchange import Exchange
-from toolplug.http.problem import HttpProblem, invalid_request
+from toolplug.http.auth.chain import AuthFunction
+from toolplug.http.auth.plugin_tokens import CallersOnly, configured_authenticator
+from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.requests import SentResponse
 from toolplug.sessions.service import Sessions
 
-_USUAL = frozenset({"127.0.0.1", "::1"})
-
-
-def check_loopback(scope: Scope) -> None:
-    """Raise `HttpProblem` unless the peer is on loopback and the connection came in there.
-
-    A peer that the server does not name (a Unix socket) counts as foreign. The bound address is looked at as well,
-    since a trusted proxy may name any peer.
-    """
-    peer, bound = scope.get("client"), scope.get("server")
-    if peer is None or not is_loopback(peer[0]) or (bound is not None and _is_foreign(bound[0])):
-        message = "without auth only this machine is served; add auth to the configuration, or serve --insecure-no-auth"
-        raise HttpProblem(403, "loopback_only", message)
-
-
-def is_loopback(address: str) -> bool:
-    """Is it an IP address of the loopback."""
-    if address in _USUAL:
-        return True
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return (mapped or ip).is_loopback
-
-
-def _is_foreign(address: str) -> bool:
-    """Is it an IP address, but none of the loopback."""
-    try:
-        ip_address(address)
-    except ValueError:
-        return False
-    return not is_loopback(address)
-
-
-class OriginDoor:
-    """Lets in requests without an origin, from a page of this server itself, and from listed origins."""
-
-    def __init__(self, allowed: Iterable[str]) -> None:
-        self._allowed = frozenset(origin.rstrip("/").lower() for origin in allowed)
-
-    def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `HttpProblem` for a foreign origin."""
-        given = headers.get(b"origin")
-        if given is None:
-            return
-        origin = given.decode("latin-1").lower()
-        host = headers[b"host"].decode("latin-1").lower()
-        if origin in {f"http://{host}", f"https://{host}"} or origin in self._allowed:
-            return
-        message = "pages of this origin may not call; list it under http.allowed_origins"
-        raise HttpProblem(403, "origin_not_allowed", message, param="Origin")
-
+RawHeaders = Sequence[tuple[bytes, bytes]]
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+)(?::[0-9]{1,5})?")
 
 LOCAL = "localhost"
 
 
-class HostDoor:
-    """Lets requests in that name a host of ours; the port does not matter, since proxies change it.
+def check_host(scope: Scope, headers: Mapping[bytes, bytes], allowed: Collection[str]) -> None:
+    """Raise `HttpProblem` for a Host header that is missing, sent twice, malformed or not allowed.
 
-    What was let in last is let in again without being read: clients do not change the name that they use.
+    `allowed` are lower-case names without port; the bound address is allowed as well. The port does not matter, since
+    proxies change it.
     """
-
-    def __init__(self, allowed: Iterable[str]) -> None:
-        names = (host_name(entry) or entry.lower() for entry in allowed)
-        self._allowed = frozenset({LOCAL, *names})
-        self._last: tuple[bytes, object] = (b"", None)
-
-    def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `HttpProblem` for a Host header that is missing, doubled, malformed or not ours."""
-        found = headers.get(b"host")
-        if found is None or (len(headers) < len(scope["headers"]) and _doubled(scope)):
-            raise _misdirected("the request must have exactly one Host header")
+    found = headers.get(b"host")
+    if found is None or (len(headers) < len(scope["headers"]) and _is_duplicate(scope)):
+        raise _misdirected("the request must have exactly one Host header")
+    name = host_name(found.decode("latin-1"))
+    if name is None:
+        raise _misdirected("the Host header is no host name with an optional port")
+    if name not in allowed:
         bound = scope.get("server")
-        if (found, bound) != self._last:
-            self._check_name(host_name(found.decode("latin-1")), bound)
-            self._last = (found, bound)
-
-    def _check_name(self, name: str | None, bound: tuple[str, int | None] | None) -> None:
-        if name is None:
-            raise _misdirected("the Host header is no host name with an optional port")
-        if name not in self._allowed and (bound is None or name != bound[0].lower()):
+        if bound is None or name != bound[0].lower():
             raise _misdirected("this server is not known by the name in the Host header")
 
 
 def host_name(header: str) -> str | None:
-    """The host in lower case, without port and brackets; None where it is none."""
+    """The host in lower case, without port and brackets; None where it is invalid."""
     match = _HOST.fullmatch(header)
     return match[1].strip("[]").lower() if match else None
 
 
-def _doubled(scope: Scope) -> bool:
+def _is_duplicate(scope: Scope) -> bool:
     return sum(name == b"host" for name, _ in scope["headers"]) > 1
 
 
 def _misdirected(what: str) -> HttpProblem:
     message = f"{what}; use the bound address or localhost, or list the name under http.allowed_hosts"
     return HttpProblem(421, "host_not_allowed", message, param="Host")
+
+
+def check_origin(headers: Mapping[bytes, bytes], allowed: Collection[str]) -> None:
+    """Raise `HttpProblem` unless the request has no origin, or that of this server, or one of `allowed`.
+
+    `allowed` are lower case and have no trailing slash. `check_host` comes first.
+    """
+    given = headers.get(b"origin")
+    if given is None:
+        return
+    origin = given.decode("latin-1").lower()
+    host = headers[b"host"].decode("latin-1").lower()
+    if origin in {f"http://{host}", f"https://{host}"} or origin in allowed:
+        return
+    message = "pages of this origin may not call; list it under http.allowed_origins"
+    raise HttpProblem(403, "origin_not_allowed", message, param="Origin")
 
 
 MAX_HEADERS = 100
@@ -156,11 +118,100 @@ def _too_large(found: str) -> HttpProblem:
     return HttpProblem(431, "headers_too_large", f"the request has {found}; send fewer or shorter ones")
 
 
-class Entrance:
-    """What a request passes before its route is looked at, and the gatekeeper that its route asks.
+_USUAL = frozenset({"127.0.0.1", "::1"})
 
-    Host, header limits, Origin, loopback: in this order, so that what a stranger can make us do is least. `open`:
-    nobody is asked who they are.
+
+def check_loopback(scope: Scope) -> None:
+    """Raise `HttpProblem` unless the peer is on loopback and the connection came in there.
+
+    A peer that the server does not name (a Unix socket) counts as foreign. The bound address is looked at as well,
+    since a trusted proxy may name any peer.
+    """
+    peer, bound = scope.get("client"), scope.get("server")
+    if peer is None or not is_loopback(peer[0]) or (bound is not None and _is_foreign(bound[0])):
+        message = "without auth only this machine is served; add auth to the configuration, or serve --insecure-no-auth"
+        raise HttpProblem(403, "loopback_only", message)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether it is an IP address of the loopback."""
+    if address in _USUAL:
+        return True
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return (mapped or ip).is_loopback
+
+
+def _is_foreign(address: str) -> bool:
+    """Whether it is an IP address, but not of the loopback."""
+    try:
+        ip_address(address)
+    except ValueError:
+        return False
+    return not is_loopback(address)
+
+
+SHARED = ("/api/sessions", "/mcp", "/toolplug.js")
+"""The paths that are meant for pages, with everything below them."""
+
+ALLOWED_HEADERS = (
+    "Authorization",
+    "X-API-Key",
+    "Content-Type",
+    "Last-Event-ID",
+    "If-Match",
+    "If-None-Match",
+    "Accept-Version",
+    "Idempotency-Key",
+    "X-Request-Id",
+    "X-Toolplug-Agent",
+    "Mcp-Protocol-Version",
+    "Mcp-Session-Id",
+    "Mcp-Method",
+    "Mcp-Name",
+)
+EXPOSED_HEADERS = ("ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
+MAX_AGE_S = 600
+"""How long a browser may keep a preflight response: a change of the configuration applies then at the latest."""
+
+_VARY = (b"vary", b"origin")
+_EXPOSED = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
+_PREFLIGHT = {
+    "Access-Control-Allow-Headers": ", ".join(ALLOWED_HEADERS),
+    "Access-Control-Max-Age": str(MAX_AGE_S),
+    "Vary": "access-control-request-method, access-control-request-headers",
+}
+
+
+def sharing_headers(headers: Mapping[bytes, bytes]) -> RawHeaders:
+    """The CORS headers of every response at a shared path; without an origin it only varies by it."""
+    origin = headers.get(b"origin")
+    return (_VARY,) if origin is None else (_VARY, (b"access-control-allow-origin", origin), _EXPOSED)
+
+
+def is_preflight(scope: Scope, path: str) -> bool:
+    """Whether a browser asks what its page may send to a shared path."""
+    if scope["method"] != "OPTIONS" or not path.startswith(SHARED):
+        return False
+    headers = dict(scope["headers"])
+    return b"access-control-request-method" in headers and b"origin" in headers
+
+
+def preflight_response(scope: Scope, methods: Iterable[str]) -> Response:
+    """The methods and headers that a page may send to this path. No credentials are needed for it."""
+    headers = {"Access-Control-Allow-Methods": ", ".join(sorted(methods)), **_PREFLIGHT}
+    if (b"access-control-request-private-network", b"true") in scope["headers"]:
+        headers["Access-Control-Allow-Private-Network"] = "true"
+    return Response(status_code=204, headers=headers)
+
+
+class RequestChecks:
+    """The checks for one reading of the configuration, in their order: Host, header limits, Origin, loopback.
+
+    So a stranger causes the least work. `open`: no credentials are needed. `callers` authenticates.
     """
 
     def __init__(
@@ -169,23 +220,28 @@ class Entrance:
         sessions: Callable[[], Sessions],
         *,
         insecure_no_auth: bool,
-        authenticators: Sequence[Authenticator],
+        authenticators: Sequence[AuthFunction],
     ) -> None:
         self.settings = settings
         self.max_body: int = settings.http.max_body
-        self._hosts = HostDoor(settings.http.allowed_hosts)
-        self._origins = OriginDoor(settings.http.allowed_origins)
         self.open: bool = settings.auth is None and not authenticators
+        self.callers: CallersOnly = CallersOnly(configured_authenticator(settings.auth, authenticators), sessions)
+        self._hosts = frozenset({LOCAL, *(host_name(name) or name.lower() for name in settings.http.allowed_hosts)})
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.http.allowed_origins)
+        self._accepted: tuple[bytes | None, object] | None = None
         self._loopback_only = self.open and not insecure_no_auth
-        self.gatekeeper: CallersOnly = CallersOnly(configured_gatekeeper(settings.auth, authenticators), sessions)
 
-    def check(self, exchange: Exchange) -> None:
-        """Raise `HttpProblem` where a door is closed for this request."""
-        scope, headers = exchange.scope, exchange.headers
-        self._hosts.check(scope, headers)
-        check_headers(scope["headers"], headers)
-        self._origins.check(headers)
-        if exchange.path.startswith(SHARED):
-            exchange.standing += sharing_headers(headers)
+    def check(self, scope: Scope, path: str, sent: SentResponse) -> None:
+        """Raise `HttpProblem` where a check fails; `path` is without the mount prefix. `sent` gets the CORS headers."""
+        raw: RawHeaders = scope["headers"]
+        headers = dict(raw)
+        named = headers.get(b"host"), scope.get("server")
+        if named != self._accepted or len(headers) < len(raw):  # clients do not change the name that they use
+            check_host(scope, headers, self._hosts)
+            self._accepted = named
+        check_headers(raw, headers)
+        check_origin(headers, self._origins)
+        if path.startswith(SHARED):
+            sent.headers += sharing_headers(headers)
         if self._loopback_only:
             check_loopback(scope)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
-
 from toolplug.http.approvals import APPROVAL_ROUTES
 from toolplug.http.mcp.routes import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.pages import browser_client, healthz, links_page, metrics, readyz
 from toolplug.http.providers.admin import disable_provider, enable_provider, list_providers, reload
 from toolplug.http.responses.routes import RESPONSE_ROUTES
-from toolplug.http.routing import ADMIN, CALL, READ, OwnRoute, Parameter, PathTemplates
+from toolplug.http.routing import ADMIN, CALL, READ, HostRoute, Parameter
 from toolplug.http.saved.routes import SAVED_ROUTES
 from toolplug.http.servers.routes import SERVER_ROUTES
 from toolplug.http.sessions.routes import SESSION_ROUTES
@@ -47,11 +43,11 @@ _MODULE = ("text/javascript",)
 _CALLED = ("application/json", "text/event-stream")
 
 ROUTES = (
-    OwnRoute("GET", "/healthz", None, healthz, "Does the process live", Health),
-    OwnRoute("GET", "/readyz", None, readyz, "Can calls be served", Readiness, others={503: Readiness}),
-    OwnRoute("GET", "/metrics", None, metrics, "Counters for Prometheus", content_types=_TEXT),
-    OwnRoute("GET", "/", None, links_page, "A page of links", content_types=_PAGE),
-    OwnRoute(
+    HostRoute("GET", "/healthz", None, healthz, "Does the process live", Health),
+    HostRoute("GET", "/readyz", None, readyz, "Can calls be served", Readiness, others={503: Readiness}),
+    HostRoute("GET", "/metrics", None, metrics, "Counters for Prometheus", content_types=_TEXT),
+    HostRoute("GET", "/", None, links_page, "A page of links", content_types=_PAGE),
+    HostRoute(
         "GET",
         "/toolplug.js",
         None,
@@ -60,10 +56,10 @@ ROUTES = (
         others={304: None},
         content_types=_MODULE,
     ),
-    OwnRoute(
+    HostRoute(
         "GET", "/v1/tools", READ, list_tools, "The caller's tools", ToolList, None, _LISTING, {304: None}, (400, 404)
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         "/v1/tool-calls",
         CALL,
@@ -75,11 +71,11 @@ ROUTES = (
         errors=(400, 404, 409, 413, 415, 422),
         content_types=_CALLED,
     ),
-    OwnRoute("GET", "/v1/providers", READ, list_providers, "Every provider and its state", ProviderList),
-    OwnRoute("POST", _ENABLE, ADMIN, enable_provider, "Start a provider", ProviderAnswer, errors=(404, 422)),
-    OwnRoute("POST", _DISABLE, ADMIN, disable_provider, "Stop a provider", ProviderAnswer, errors=(404,)),
-    OwnRoute("POST", "/v1/reload", ADMIN, reload, "Read the configuration again", ReloadAnswer, errors=(422,)),
-    OwnRoute(
+    HostRoute("GET", "/v1/providers", READ, list_providers, "Every provider and its state", ProviderList),
+    HostRoute("POST", _ENABLE, ADMIN, enable_provider, "Start a provider", ProviderAnswer, errors=(404, 422)),
+    HostRoute("POST", _DISABLE, ADMIN, disable_provider, "Stop a provider", ProviderAnswer, errors=(404,)),
+    HostRoute("POST", "/v1/reload", ADMIN, reload, "Read the configuration again", ReloadAnswer, errors=(422,)),
+    HostRoute(
         "GET",
         "/v1/explain",
         ADMIN,
@@ -99,38 +95,6 @@ ROUTES = (
 )
 
 
-class Match(NamedTuple):
-    """What stands at a path, by method, and the parameters in it."""
-
-    template: str
-    methods: Mapping[str, OwnRoute]
-    params: Mapping[str, str]
-
-
-_NO_PARAMS: Mapping[str, str] = MappingProxyType({})
-
-
-class OwnRoutes:
-    """Finds the host's own routes: fixed paths by one look-up, those with parameters by their fixed parts."""
-
-    def __init__(self) -> None:
-        described = Description(ROUTES)
-        places: dict[str, dict[str, OwnRoute]] = {}
-        for route in (*ROUTES, described.route):
-            places.setdefault(route.path, {})[route.method] = route
-        self._fixed = {path: Match(path, methods, _NO_PARAMS) for path, methods in places.items() if "{" not in path}
-        self._places = places
-        self._templates = PathTemplates(path for path in places if "{" in path)
-        self._heads = tuple(path.partition("{")[0] for path in places if "{" in path)
-
-    def find(self, path: str) -> Match | None:
-        """What stands at this path; None where nothing does."""
-        fixed = self._fixed.get(path)
-        return fixed if fixed is not None or not path.startswith(self._heads) else self._with_params(path)
-
-    def _with_params(self, path: str) -> Match | None:
-        found = self._templates.find(path)
-        if found is None:
-            return None
-        template, params = found
-        return Match(template, self._places[template], params)
+def all_routes() -> tuple[HostRoute, ...]:
+    """Every route of the host, with the one that describes them."""
+    return (*ROUTES, Description(ROUTES).route)

@@ -6,12 +6,15 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from secrets import token_hex
 from typing import cast, get_args
 
 import orjson
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.render import Dialect
@@ -19,26 +22,25 @@ from toolplug.errors import SessionRefused
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.results import Reports
-from toolplug.host.host import Host
-from toolplug.http.caller_catalog import asked_session, catalog_of, executor_of
-from toolplug.http.client_watch import ClientWatch
-from toolplug.http.errors import session_refused
-from toolplug.http.exchange import Exchange, has_version
-from toolplug.http.json_body import read_json
-from toolplug.http.problem import Headers, HttpProblem, invalid_request, store_unavailable
+from toolplug.http.caller_catalog import catalog_of, executor_of, requested_session
+from toolplug.http.errors import HttpProblem, invalid_request, session_refused, store_unavailable
+from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
+from toolplug.http.json_body import OrjsonResponse, read_json
+from toolplug.http.requests import HostRequest, has_version, query_fields
 from toolplug.http.wire_models import CallBody
 from toolplug.sessions.events import frame
 from toolplug.signatures.values import encoded
 
 
-async def explain(host: Host, exchange: Exchange) -> None:
+async def explain(request: HostRequest) -> Response:
     """Answer for the caller's own credential. Raises `HttpProblem`, and `AccessError` for the session."""
-    query = exchange.query()
+    state = request.state
+    query = query_fields(request)
     tool = query.get("tool")
     if not tool:
         raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
-    session = await asked_session(host, exchange)
-    found = host.explain(tool, exchange.principal, agent=query.get("agent") or None, session=session)
+    session = await requested_session(request)
+    found = state["host"].explain(tool, state["principal"], agent=query.get("agent") or None, session=session)
     body = {
         "name": found.name,
         "found": found.found,
@@ -49,35 +51,33 @@ async def explain(host: Host, exchange: Exchange) -> None:
         "nearest": [item.name for item in found.nearest],
         "homes": {item.name: item.home for item in found.nearest},
     }
-    await exchange.answer(200, orjson.dumps(body))
+    return OrjsonResponse(body)
 
 
 DIALECTS: tuple[str, ...] = get_args(Dialect)
 DEFAULT_DIALECT = "chat"
 
-_VARY = (b"vary", b"authorization, x-api-key")
 
-
-async def list_tools(host: Host, exchange: Exchange) -> None:
+async def list_tools(request: HostRequest) -> Response:
     """Answer the list, or 304 to a client that has it. Raises `HttpProblem` and `AccessError`."""
-    query = exchange.query()
+    state = request.state
+    query = query_fields(request)
     dialect = query.get("format", DEFAULT_DIALECT)
     if dialect not in DIALECTS:
         raise invalid_request(f"there is no format {dialect[:40]!r}; there are {', '.join(DIALECTS)}", "format")
     toolsets = [name for name in query.get("toolsets", "").split(",") if name]
     agent, session = query.get("agent") or None, query.get("session") or None
-    catalog = await catalog_of(host, exchange.principal, agent, session, toolsets)
-    etag = f'"{catalog.etag}-{dialect}"'.encode()
-    headers = [(b"etag", etag), (b"cache-control", b"private, no-cache"), _VARY]
-    if has_version(exchange.headers.get(b"if-none-match"), etag):
-        await exchange.answer_unchanged(headers)
-        return
+    catalog = await catalog_of(state["host"], state["principal"], agent, session, toolsets)
+    etag = f'"{catalog.etag}-{dialect}"'
+    headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
+    if has_version(request, etag):
+        return Response(status_code=304, headers=headers)
     tools = catalog.render(cast("Dialect", dialect))  # a member, as was just checked
-    await exchange.answer(200, b'{"tools":' + tools + b"}", headers=headers)
+    return OrjsonResponse(b'{"tools":' + tools + b"}", 200, headers)
 
 
 def checked_options(executor: ToolExecutor, name: str, options: Mapping[str, object]) -> Mapping[str, object]:
-    """The options, which the tool takes. Raises `HttpProblem` otherwise; a tool that is not listed is not told on."""
+    """The options, which the tool accepts. Raises `HttpProblem` otherwise, unless the tool is not listed."""
     tool = executor.catalog.find(name)
     if tool is None:
         return options
@@ -89,37 +89,6 @@ def checked_options(executor: ToolExecutor, name: str, options: Mapping[str, obj
     if lines:
         raise invalid_request(f"options of the tool {name!r}: {'; '.join(lines)}", "options")
     return options
-
-
-class ProgressStream:
-    """Sends what a call reports while it runs. The stream begins with the first event, not before."""
-
-    def __init__(self, exchange: Exchange, call_id: str) -> None:
-        self._exchange = exchange
-        self._call_id = call_id
-        self._reports = Reports(self._send)
-
-    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Take one report, from any thread; what is not JSON is dropped. Never blocks."""
-        told = progress_frame(self._call_id, progress, total, message)
-        if told is not None:
-            self._reports.take(told)
-
-    async def result(self, execute: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
-        """Run the call and send its progress meanwhile; the result is for the caller to send."""
-        return await self._reports.during(execute)
-
-    async def end(self, body: bytes, headers: Headers) -> None:
-        """Send the result and end the stream; the headers go out where nothing has been sent before."""
-        if not self._exchange.started:
-            await self._exchange.begin_stream(headers)
-        await self._exchange.send_chunk(frame("result", body))
-        await self._exchange.end_stream()
-
-    async def _send(self, told: bytes) -> None:
-        if not self._exchange.started:
-            await self._exchange.begin_stream()
-        await self._exchange.send_chunk(told)
 
 
 def progress_frame(call_id: str, progress: float, total: float | None, message: str | None) -> bytes | None:
@@ -192,7 +161,7 @@ def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | No
     return None
 
 
-def crowd_problem(result: ToolResult, context: CallContext) -> HttpProblem | None:
+def too_many_waiting(result: ToolResult, context: CallContext) -> HttpProblem | None:
     """The error of a request to a session of which as many calls wait as may."""
     if result.status is ToolStatus.LIMITED and result.metadata.get("code") == TOO_MANY_WAITING:
         refused = SessionRefused(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s)
@@ -201,41 +170,70 @@ def crowd_problem(result: ToolResult, context: CallContext) -> HttpProblem | Non
 
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_REPLAYED = ((b"idempotent-replayed", b"true"),)
-_EVENTS = b"text/event-stream"
+_REPLAYED = {"idempotent-replayed": "true"}
+_EVENTS = "text/event-stream"
 
 Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 """Why the request itself cannot be honoured, where a result says so."""
 
 
-async def call_tool(host: Host, exchange: Exchange) -> None:
+async def call_tool(request: HostRequest) -> Response:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
-    key = idempotency_key(exchange)
-    body = await read_json(exchange, CallBody)
-    executor = await executor_of(host, exchange.principal, body.agent, body.session, body.toolsets)
+    state = request.state
+    key = idempotency_key(request)
+    body = await read_json(request, CallBody)
+    executor = await executor_of(state["host"], state["principal"], body.agent, body.session, body.toolsets)
     context = CallContext(
-        principal=exchange.principal,
+        principal=state["principal"],
         session=body.session,
         agent=body.agent,
         deadline=deadline(body.timeoutMs),
         idempotency_key=key,
         approval=body.approval,
         options=checked_options(executor, body.name, body.options) if body.options else EMPTY,
-        request_id=exchange.request_id,
+        request_id=state["request_id"],
     )
-    await answer_call(exchange, executor, ToolCall(call_id(body.id, context), body.name, body.arguments), context)
+    call = ToolCall(call_id(body.id, context), body.name, body.arguments)
+    return await call_response(request, executor, call, context)
 
 
-async def answer_call(
-    exchange: Exchange, executor: ToolExecutor, call: ToolCall, context: CallContext, problem: Problem = replay_problem
-) -> None:
-    """Answer with the call's result, or stream its progress and then the result.
+async def call_response(
+    request: HostRequest,
+    executor: ToolExecutor,
+    call: ToolCall,
+    context: CallContext,
+    problem: Problem = replay_problem,
+) -> Response:
+    """The call's result, or a stream of its progress that ends with the result.
 
-    Raises `HttpProblem` for a result that `problem` takes for one of the request.
+    Raises `HttpProblem` for a result that `problem` treats as an error of the request, and `ClientDisconnect`.
     """
-    answer = _streamed if _EVENTS in exchange.headers.get(b"accept", b"") else _answered
-    with ClientWatch(exchange.receive):
-        await answer(exchange, executor, call, context, problem)
+    if "accept" in request.headers and _EVENTS in request.headers["accept"]:
+        return EventStreamResponse(partial(_stream_call, executor, call, context, problem))
+    with ClientWatch(request.receive):
+        result = await executor.execute(call, context)
+        _check(problem(result, context))
+        return OrjsonResponse(call_answer(result), headers=_REPLAYED if is_replay(result) else None)
+    raise ClientDisconnect
+
+
+async def _stream_call(
+    executor: ToolExecutor, call: ToolCall, context: CallContext, problem: Problem, stream: EventStream
+) -> None:
+    """Run the call and send its progress, then its result. The stream starts with the first report of progress."""
+    reports = Reports(stream.send)
+
+    def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+        event = progress_frame(call.id, progress, total, message)
+        if event is not None:
+            reports.take(event)
+
+    result = await reports.during(lambda: executor.execute(call, context._replace(report=report)))
+    if not stream.started:
+        _check(problem(result, context))
+        if is_replay(result):
+            stream.set_headers(_REPLAYED)
+    await stream.send(frame("result", call_answer(result)))
 
 
 def call_id(given: str | None, context: CallContext) -> str:
@@ -254,30 +252,14 @@ def deadline(timeout_ms: int | None) -> float | None:
     return None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000
 
 
-def idempotency_key(exchange: Exchange) -> str | None:
+def idempotency_key(request: HostRequest) -> str | None:
     """The key under which the call runs once. Raises `HttpProblem` for a header that is none."""
-    key = exchange.header(b"idempotency-key")
-    if key is not None and not _KEY.fullmatch(key):
+    if "idempotency-key" not in request.headers:
+        return None
+    key = request.headers["idempotency-key"]
+    if not _KEY.fullmatch(key):
         raise invalid_request("Idempotency-Key should be 1 to 255 visible ASCII characters", "Idempotency-Key")
     return key
-
-
-async def _answered(
-    exchange: Exchange, executor: ToolExecutor, call: ToolCall, context: CallContext, problem: Problem
-) -> None:
-    result = await executor.execute(call, context)
-    _check(problem(result, context))
-    await exchange.answer(200, call_answer(result), headers=_REPLAYED if is_replay(result) else ())
-
-
-async def _streamed(
-    exchange: Exchange, executor: ToolExecutor, call: ToolCall, context: CallContext, problem: Problem
-) -> None:
-    stream = ProgressStream(exchange, call.id)
-    result = await stream.result(lambda: executor.execute(call, context._replace(report=stream.report)))
-    if not exchange.started:
-        _check(problem(result, context))
-    await stream.end(call_answer(result), _REPLAYED if is_replay(result) else ())
 
 
 def _check(problem: HttpProblem | None) -> None:

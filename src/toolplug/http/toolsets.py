@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
 from toolplug.errors import InvalidDefinition, ToolsetRefusal, ToolsetRefused
 from toolplug.host.file.settings import Scope
-from toolplug.host.host import Host
 from toolplug.host.toolsets.records import Binding
-from toolplug.http.exchange import Exchange
-from toolplug.http.json_body import read_json
-from toolplug.http.problem import HttpProblem
-from toolplug.http.routing import ADMIN, OwnRoute
+from toolplug.http.errors import HttpProblem
+from toolplug.http.json_body import OrjsonResponse, read_json
+from toolplug.http.requests import HostRequest
+from toolplug.http.routing import ADMIN, HostRoute
 from toolplug.http.wire_models import MAX_TOOLSETS
 from toolplug.toolsets.registered import Allowlist
 
@@ -72,44 +71,47 @@ def refused(error: ToolsetRefused) -> HttpProblem:
     return HttpProblem(_STATUS[error.code], error.code, str(error), param=error.param)
 
 
-async def put_binding(host: Host, exchange: Exchange) -> None:
+async def put_binding(request: HostRequest) -> Response:
     """Bind a toolset for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
-    body = await read_json(exchange, BindingBody)
+    state = request.state
+    body = await read_json(request, BindingBody)
     binding = Binding(body.prefix, body.source, body.scope)
     try:
-        bound = await host.toolsets.bind(
-            exchange.params["id"], binding, by=exchange.principal, request_id=exchange.request_id
+        bound = await state["host"].toolsets.bind(
+            request.path_params["id"], binding, by=state["principal"], request_id=state["request_id"]
         )
     except ToolsetRefused as error:
         raise refused(error) from None
     except InvalidDefinition as error:
         raise HttpProblem(422, "invalid_toolset", str(error), param=error.at) from None
     answer = {"id": bound.id, "prefix": bound.prefix, "from": bound.shown, "scope": binding.scope}
-    await exchange.answer(200, orjson.dumps(answer))
+    return OrjsonResponse(answer)
 
 
-async def show_allowlist(host: Host, exchange: Exchange) -> None:
+async def show_allowlist(request: HostRequest) -> Response:
     """Answer the toolsets of an agent of the caller's tenant: none for one that nobody configured."""
-    agent = exchange.params["id"]
-    await _answer_allowlist(exchange, agent, host.toolsets.allowlist(exchange.principal.tenant, agent))
+    state = request.state
+    agent = request.path_params["id"]
+    return _allowlist_response(agent, state["host"].toolsets.allowlist(state["principal"].tenant, agent))
 
 
-async def put_allowlist(host: Host, exchange: Exchange) -> None:
+async def put_allowlist(request: HostRequest) -> Response:
     """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
-    agent = exchange.params["id"]
-    body = await read_json(exchange, AllowlistBody)
+    state = request.state
+    agent = request.path_params["id"]
+    body = await read_json(request, AllowlistBody)
     try:
-        allowed = await host.toolsets.allow(
-            agent, tuple(body.toolsets), by=exchange.principal, request_id=exchange.request_id
+        allowed = await state["host"].toolsets.allow(
+            agent, tuple(body.toolsets), by=state["principal"], request_id=state["request_id"]
         )
     except ToolsetRefused as error:
         raise refused(error) from None
-    await _answer_allowlist(exchange, agent, allowed)
+    return _allowlist_response(agent, allowed)
 
 
-async def _answer_allowlist(exchange: Exchange, agent: str, allowed: Allowlist) -> None:
+def _allowlist_response(agent: str, allowed: Allowlist) -> Response:
     answer = {"agent": agent, "toolsets": allowed.toolsets, "origin": allowed.origin}
-    await exchange.answer(200, orjson.dumps(answer))
+    return OrjsonResponse(answer)
 
 
 _ALLOWLIST = "/api/agents/{id}/toolsets"
@@ -117,8 +119,8 @@ _BINDING = "/api/toolset-bindings/{id}"
 _REFUSALS = (400, 413, 415, 422)
 
 TOOLSET_ROUTES = (
-    OwnRoute("GET", _ALLOWLIST, ADMIN, show_allowlist, "The toolsets that an agent may use", AllowlistAnswer),
-    OwnRoute(
+    HostRoute("GET", _ALLOWLIST, ADMIN, show_allowlist, "The toolsets that an agent may use", AllowlistAnswer),
+    HostRoute(
         "PUT",
         _ALLOWLIST,
         ADMIN,
@@ -128,7 +130,7 @@ TOOLSET_ROUTES = (
         AllowlistBody,
         errors=_REFUSALS,
     ),
-    OwnRoute(
+    HostRoute(
         "PUT",
         _BINDING,
         ADMIN,

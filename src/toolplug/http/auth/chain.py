@@ -3,52 +3,52 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from starlette.authentication import AuthenticationBackend, AuthenticationError, BaseUser
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import Principal
 from toolplug.host.file.settings import ApiKey
-from toolplug.http.exchange import Exchange
-from toolplug.http.problem import HttpProblem
+from toolplug.http.errors import HttpProblem
 from toolplug.http.routing import EVERY_SCOPE
 
-_SCHEME = b"bearer "
+_SCHEME = "bearer "
 
 
-def bearer(headers: Mapping[bytes, bytes]) -> bytes | None:
+def bearer(headers: Headers) -> str | None:
     """The bearer token, or None."""
-    value = headers.get(b"authorization")
+    value = headers.get("authorization")
     if value is None or value[: len(_SCHEME)].lower() != _SCHEME:
         return None
-    return value[len(_SCHEME) :].strip() or None
+    return value[len(_SCHEME) :].strip(" \t") or None
 
 
-def credential(headers: Mapping[bytes, bytes]) -> bytes | None:
+def credential(headers: Headers) -> str | None:
     """The bearer token, else the API key, or None."""
-    return bearer(headers) or headers.get(b"x-api-key")
+    return bearer(headers) or headers.get("x-api-key")
 
 
-# One way to tell who a request comes from.
-#
-# An authenticator is `async (connection) -> Principal | None`: None abstains, so that the next one is asked, and
-# `starlette.authentication.AuthenticationError` rejects the credentials. Anything else that it raises means that it
-# cannot tell now: the request is refused with 503. A Starlette `AuthenticationBackend` is one as well.
+AuthFunction = Callable[[HTTPConnection], Awaitable[Principal | None]]
+"""Authenticates a request: `async (connection) -> Principal | None`.
 
-Authenticator = Callable[[HTTPConnection], Awaitable[Principal | None]]
-Authentication = Authenticator | AuthenticationBackend
+None abstains, so that the next function is called; `starlette.authentication.AuthenticationError` rejects the
+credentials. Any other exception means that they cannot be checked now: the request is refused with 503.
+"""
 
-
-def as_authenticator(given: Authentication) -> Authenticator:
-    """The authenticator itself, or one that asks the backend."""
-    return _asking(given) if isinstance(given, AuthenticationBackend) else given
+Authentication = AuthFunction | AuthenticationBackend
 
 
-def _asking(backend: AuthenticationBackend) -> Authenticator:
+def as_auth_function(given: Authentication) -> AuthFunction:
+    """The function itself, or one that calls the backend."""
+    return _from_backend(given) if isinstance(given, AuthenticationBackend) else given
+
+
+def _from_backend(backend: AuthenticationBackend) -> AuthFunction:
     async def authenticate(connection: HTTPConnection) -> Principal | None:
         found = await backend.authenticate(connection)
         if found is None:
@@ -76,17 +76,15 @@ class ApiKeys:
     def __init__(self, keys: Iterable[ApiKey]) -> None:
         self._holders = tuple((key.digest, _key_principal(key)) for key in keys)
 
-    def holder(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """Who holds the key that the request carries; None for no key and for an unknown one."""
-        for key in (bearer(headers), headers.get(b"x-api-key")):
-            if key is not None:
-                found = self._find(sha256(key).digest())
-                if found is not None:
-                    return found
-        return None
+    def holder(self, headers: Headers) -> Principal | None:
+        """The holder of the key that the request carries; None for no key and for an unknown one."""
+        return self._find(bearer(headers)) or self._find(headers.get("x-api-key"))
 
-    def _find(self, digest: bytes) -> Principal | None:
+    def _find(self, key: str | None) -> Principal | None:
         """Compares with every key, also after a match."""
+        if key is None:
+            return None
+        digest = sha256(key.encode("latin-1")).digest()
         found = None
         for known, principal in self._holders:
             if compare_digest(known, digest):
@@ -109,42 +107,42 @@ ANYBODY = Principal(scopes=EVERY_SCOPE)
 """The caller of a host without `auth`."""
 
 
-class Gatekeeper(Protocol):
-    """Tells who a request comes from."""
+class Authenticator(Protocol):
+    """Authenticates requests."""
 
-    async def principal(self, exchange: Exchange) -> Principal:
+    async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
         """The caller. Raises `HttpProblem`."""
         ...
 
 
-class OpenDoor:
-    """Lets anybody in: the doors have seen to it that it is somebody of this machine, or the operator wants it so."""
+class AllowAll:
+    """Authenticates everyone: only loopback is served, or the operator allowed more."""
 
-    async def principal(self, exchange: Exchange) -> Principal:
+    async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
         """The anonymous caller, with every scope."""
         return ANYBODY
 
 
-class ShutDoor:
-    """Lets nobody in: what the configuration asks for could not be set up."""
+class DenyAll:
+    """Authenticates nobody: the configured authentication could not be set up."""
 
-    async def principal(self, exchange: Exchange) -> Principal:
-        """Nobody. Raises `HttpProblem`."""
+    async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
+        """Raise `HttpProblem`."""
         raise auth_unavailable()
 
 
 class Chain:
-    """API keys first, then the others in their order."""
+    """API keys first, then the other functions in their order."""
 
-    def __init__(self, keys: ApiKeys, others: Iterable[Authenticator]) -> None:
+    def __init__(self, keys: ApiKeys, others: Iterable[AuthFunction]) -> None:
         self._keys = keys
         self._others = tuple(others)
 
-    async def principal(self, exchange: Exchange) -> Principal:
-        """The caller. Raises `HttpProblem`: 401 for nobody and for anybody wrong, 503 where it cannot be told."""
-        found = self._keys.holder(exchange.headers)
+    async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
+        """The caller. Raises `HttpProblem`: 401 without valid credentials, 503 where they cannot be checked."""
+        found = self._keys.holder(connection.headers)
         if found is None and self._others:
-            found = await self._asked(HTTPConnection(exchange.scope))
+            found = await self._asked(HTTPConnection(connection.scope))
         if found is None:
             raise authentication_required()
         return found
@@ -166,7 +164,7 @@ class Chain:
 def authentication_required() -> HttpProblem:
     """One answer for missing and for wrong credentials."""
     message = "no valid credentials; send Authorization: Bearer KEY, or X-API-Key: KEY"
-    return HttpProblem(401, "authentication_required", message, headers=[(b"www-authenticate", b"Bearer")])
+    return HttpProblem(401, "authentication_required", message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def auth_unavailable() -> HttpProblem:

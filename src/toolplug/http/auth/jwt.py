@@ -32,7 +32,7 @@ _OPTIONS: Options = {"require": ["exp", "iss", "aud"]}
 
 
 class KeySetDown(Exception):
-    """The key set cannot be fetched, or holds no key: nobody can be told from anybody."""
+    """The key set cannot be fetched, or holds no key: no token can be verified."""
 
 
 class KeySet:
@@ -87,9 +87,9 @@ class Tokens:
         self._public_key = None if pem is None else _read_key(pem.get_secret_value(), settings.algorithms)
 
     async def __call__(self, connection: HTTPConnection) -> Principal | None:
-        """The token's principal. Raises `AuthenticationError` for a bad token, `KeySetDown` where none can be told."""
-        token = bearer(dict(connection.scope["headers"]))
-        if token is None or token.count(b".") != _DOTS:
+        """The token's principal. Raises `AuthenticationError` for a bad token, `KeySetDown` without keys."""
+        token = bearer(connection.headers)
+        if token is None or token.count(".") != _DOTS:
             return None
         try:
             key = await self._key(token)
@@ -105,7 +105,7 @@ class Tokens:
             raise AuthenticationError("the token is not valid") from None
         return self._principal(claims)
 
-    async def _key(self, token: bytes) -> Any:
+    async def _key(self, token: str) -> Any:
         if self._keys is None:
             return self._public_key
         return await self._keys.key(jwt.get_unverified_header(token).get("kid"))

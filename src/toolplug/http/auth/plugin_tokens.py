@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
+
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import SessionGone, SessionNotFound
 from toolplug.host.file.settings import Auth, Jwt
 from toolplug.http.auth.chain import (
     ANYBODY,
+    AllowAll,
     ApiKeys,
     Authenticator,
+    AuthFunction,
     Chain,
-    Gatekeeper,
-    OpenDoor,
-    ShutDoor,
+    DenyAll,
     authentication_required,
     credential,
 )
-from toolplug.http.exchange import Exchange
-from toolplug.http.problem import HttpProblem
+from toolplug.http.errors import HttpProblem
 from toolplug.sessions.record import check_code, code_of_token, is_plugin_token
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
@@ -32,23 +34,23 @@ _LOG = logging.getLogger("toolplug.http")
 _TOKENS = "toolplug.http.auth.jwt"
 
 
-def configured_gatekeeper(auth: Auth | None, given: Sequence[Authenticator]) -> Gatekeeper:
-    """API keys, then tokens, then what the host gave; without any of them the door is open.
+def configured_authenticator(auth: Auth | None, given: Sequence[AuthFunction]) -> Authenticator:
+    """API keys, then tokens, then the functions given to `create_app`; without any of them, everyone is allowed.
 
-    PyJWT is imported only where the section asks for tokens. Where their key cannot be read the door stays shut.
+    PyJWT is imported only where the section configures tokens. Where their key cannot be read, everyone is denied.
     """
     if auth is None:
-        return Chain(ApiKeys(()), given) if given else OpenDoor()
+        return Chain(ApiKeys(()), given) if given else AllowAll()
     try:
         tokens = () if auth.jwt is None else (_tokens(auth.jwt),)
     except ValueError as error:
         _LOG.error("%s; nobody is let in", error)
-        return ShutDoor()
+        return DenyAll()
     return Chain(ApiKeys(auth.api_keys), (*tokens, *given))
 
 
-def _tokens(settings: Jwt) -> Authenticator:
-    make = cast("Callable[[Jwt], Authenticator]", import_module(_TOKENS).Tokens)  # an extra is looked up by name
+def _tokens(settings: Jwt) -> AuthFunction:
+    make = cast("Callable[[Jwt], AuthFunction]", import_module(_TOKENS).Tokens)  # an extra is looked up by name
     return make(settings)
 
 
@@ -56,10 +58,9 @@ PLUGIN = "plugin"
 """Who acts where a plugin does."""
 
 
-def plugin_token(headers: Mapping[bytes, bytes]) -> str | None:
-    """The plugin token that the request carries, right or wrong."""
-    given = credential(headers)
-    token = None if given is None else given.decode("latin-1")
+def plugin_token(headers: Headers) -> str | None:
+    """The plugin token that the request carries, valid or not."""
+    token = credential(headers)
     return token if token is not None and is_plugin_token(token) else None
 
 
@@ -86,26 +87,26 @@ async def session_of_token(sessions: Sessions, token: str, code: str) -> Session
 
 
 class CallersOnly:
-    """Keeps plugins away from what is for callers; asks the host's gatekeeper about everybody else."""
+    """Refuses plugin tokens on routes that are for callers; everybody else is authenticated as configured."""
 
-    def __init__(self, gatekeeper: Gatekeeper, sessions: Callable[[], Sessions]) -> None:
-        self._gatekeeper = gatekeeper
+    def __init__(self, authenticator: Authenticator, sessions: Callable[[], Sessions]) -> None:
+        self._authenticator = authenticator
         self._sessions = sessions
 
-    async def principal(self, exchange: Exchange) -> Principal:
+    async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
         """The caller. Raises `HttpProblem`: 403 for the token of a live session, 401 for any other."""
-        token = plugin_token(exchange.headers)
+        token = plugin_token(connection.headers)
         if token is None:
-            return await self._gatekeeper.principal(exchange)
+            return await self._authenticator.authenticate(connection)
         await _opened(self._sessions(), code_of_token(token), token)
         raise _wrong_audience(
             "a plugin's token opens the routes of its own session only; use a key or token of a caller"
         )
 
-    async def refused_as_plugin(self, exchange: Exchange) -> HttpProblem:
+    async def refused_as_plugin(self, connection: HTTPConnection[Any]) -> HttpProblem:
         """Why a request without a plugin's token may not do what only a plugin may."""
-        principal = await self._gatekeeper.principal(exchange)
-        if principal is ANYBODY and credential(exchange.headers) is None:
+        principal = await self._authenticator.authenticate(connection)
+        if principal is ANYBODY and credential(connection.headers) is None:
             return authentication_required()
         return _wrong_audience("this route is for the session's plugin; send the token that creating the session gave")
 

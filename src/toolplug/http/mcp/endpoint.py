@@ -1,6 +1,6 @@
 """`/mcp` and `/api/sessions/{code}/mcp`: Streamable HTTP, for clients of both eras.
 
-    POST    a request is answered with JSON, or with a stream where there is something to tell meanwhile;
+    POST    a request is answered with JSON, or with a stream where there is progress to report;
             a notification is taken
     GET     2025-11-25: the stream on which a client that has introduced itself hears that its list has changed
     DELETE  2025-11-25: the client has no more to ask
@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from starlette.responses import Response
+
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import AccessError, StoreError
-from toolplug.host.host import Host
 from toolplug.http.caller_catalog import catalog_of, executor_of
-from toolplug.http.client_watch import ClientWatch
-from toolplug.http.exchange import Exchange
-from toolplug.http.json_body import check_is_json, read_body
-from toolplug.http.mcp.response_sender import Outflow
-from toolplug.http.problem import HttpProblem, method_not_allowed
+from toolplug.http.errors import HttpProblem, method_not_allowed
+from toolplug.http.event_stream import EventStream, EventStreamResponse
+from toolplug.http.json_body import OrjsonResponse, check_is_json, read_body
+from toolplug.http.mcp.response_sender import ResponseSender
+from toolplug.http.requests import HostRequest, query_fields
 from toolplug.mcp.list_changed import Watch
 from toolplug.mcp.mcp_sessions import Handshake
 from toolplug.mcp.server_endpoint import (
@@ -40,203 +41,211 @@ from toolplug.mcp.server_endpoint import (
 from toolplug.toolsets.first_use import LazyExecutor
 
 
-def _nobody(catalog: Catalog) -> None:
-    """Nobody wants to know."""
+def _ignore(catalog: Catalog) -> None:
+    """Without a session, nobody needs to know what was listed."""
 
 
-def agent_of(exchange: Exchange) -> str | None:
+def agent_of(request: HostRequest) -> str | None:
     """The agent that the request acts as. Raises `HttpProblem`."""
-    return exchange.query().get("agent") or exchange.header(b"x-toolplug-agent")
+    return query_fields(request).get("agent") or request.headers.get("x-toolplug-agent")
 
 
-async def caller_of(host: Host, exchange: Exchange, known: Handshake | None = None) -> Caller:
+async def caller_of(request: HostRequest, known: Handshake | None = None) -> Caller:
     """The caller of a request; `known`: the client that has introduced itself, for which toolsets may be open.
 
     Raises `HttpProblem`, `AccessError`, and for a session `StoreError`.
     """
-    principal, agent, code = exchange.principal, agent_of(exchange), exchange.params.get("code")
-    executor = await executor_of(host, principal, agent, code, within=known)
+    state = request.state
+    principal, agent, code = state["principal"], agent_of(request), request.path_params.get("code")
+    executor = await executor_of(state["host"], principal, agent, code, within=known)
     since = None if known is None else known.seen
     followed = executor.listing if isinstance(executor, LazyExecutor) else executor
     return Caller(
         executor=executor,
-        context=CallContext(principal=principal, session=code, agent=agent, request_id=exchange.request_id),
-        catalog=lambda: catalog_of(host, principal, agent, code, within=known),
-        watch=lambda: host.mcp.announcer.watch(followed, of=code, since=since),
-        listed=_nobody if known is None else known.listed,
+        context=CallContext(principal=principal, session=code, agent=agent, request_id=state["request_id"]),
+        catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
+        watch=lambda: state["host"].mcp.announcer.watch(followed, of=code, since=since),
+        listed=_ignore if known is None else known.listed,
     )
 
 
-async def is_still_admitted(host: Host, exchange: Exchange) -> bool:
-    """Would the caller be let in now, as the same one, to a session that is there; yes where nobody can tell."""
-    before = exchange.principal
+async def is_still_admitted(request: HostRequest) -> bool:
+    """Whether the caller would be admitted now, as the same one, to a session that exists; true where unknown."""
+    state = request.state
+    before = state["principal"]
     try:
-        await exchange.readmit(exchange)
-        await executor_of(host, exchange.principal, agent_of(exchange), exchange.params.get("code"))
+        await state["readmit"](request)
+        await executor_of(state["host"], state["principal"], agent_of(request), request.path_params.get("code"))
     except (HttpProblem, AccessError):
         return False
     except StoreError:
         return True
-    now = exchange.principal
+    now = state["principal"]
     return (now.tenant, now.subject) == (before.tenant, before.subject)
 
 
-SESSION_HEADER = b"mcp-session-id"
-VERSION_HEADER = b"mcp-protocol-version"
+SESSION_HEADER = "mcp-session-id"
+VERSION_HEADER = "mcp-protocol-version"
 
-_EVENTS = (b"text/event-stream", b"text/*", b"*/*")
-_JSON = (b"application/json", b"application/*", b"*/*")
+_EVENTS = ("text/event-stream", "text/*", "*/*")
+_JSON = ("application/json", "application/*", "*/*")
 _CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 
 
-async def mcp_message(host: Host, exchange: Exchange) -> None:
-    """Answer a request, or take a notification. Raises `HttpProblem` and `AccessError`."""
-    check_is_json(exchange)
-    if not accepts(exchange, _JSON):
+async def mcp_message(request: HostRequest) -> Response:
+    """Answer a request, or accept a notification. Raises `HttpProblem` and `AccessError`."""
+    check_is_json(request)
+    if not accepts(request, _JSON):
         raise _not_acceptable("application/json and text/event-stream")
-    body = await read_body(exchange.receive, exchange.max_body)
-    speaker = await speaker_of(host)
+    body = await read_body(request)
+    speaker = await speaker_of(request)
     message = speaker.read(body)
     if isinstance(message, Reply):
-        await _answer(exchange, message)
-    elif speaker.is_stateless(message, exchange.header(VERSION_HEADER)):
-        await _answer_stateless(host, exchange, speaker, message)
-    elif message.method == INITIALIZE and message.id is not None:
-        await _greet(host, exchange, speaker, message)
-    else:
-        await _answer_known(host, exchange, speaker, message)
+        return _response(message)
+    if speaker.is_stateless(message, request.headers.get(VERSION_HEADER)):
+        return await _answer_stateless(request, speaker, message)
+    if message.method == INITIALIZE and message.id is not None:
+        return await _initialize(request, speaker, message)
+    return await _answer_known(request, speaker, message)
 
 
-async def mcp_stream(host: Host, exchange: Exchange) -> None:
-    """Tell a client that has introduced itself of changes. Raises `HttpProblem` and `AccessError`."""
-    speaker = await speaker_of(host)
-    version = exchange.header(VERSION_HEADER)
-    if exchange.method == "HEAD" or (version is not None and speaker.is_stateless(Message(None, "", None), version)):
+async def mcp_stream(request: HostRequest) -> Response:
+    """Notify a client that has sent `initialize` of changes. Raises `HttpProblem` and `AccessError`."""
+    speaker = await speaker_of(request)
+    version = request.headers.get(VERSION_HEADER)
+    if request.method == "HEAD" or (version is not None and speaker.is_stateless(Message(None, "", None), version)):
         raise method_not_allowed(["POST"])
-    if not accepts(exchange, _EVENTS):
+    if not accepts(request, _EVENTS):
         raise _not_acceptable("text/event-stream")
-    known = _known(host, exchange)
+    known = _known(request)
     if isinstance(known, Reply):
-        await _answer(exchange, known)
-        return
-    caller = await caller_of(host, exchange, known)
-    out = Outflow(exchange, streams=True, still=lambda: is_still_admitted(host, exchange))
-    if known.stream is not None:
-        known.stream()
-    known.stream = out.call_off
-    try:
-        with ClientWatch(exchange.receive), caller.watch() as watch:
-            await out.begin()
-            await out.end(await out.reply(_told(watch, out.notify)))
-    finally:
-        if known.stream == out.call_off:
-            known.stream = None
+        return _response(known)
+    caller = await caller_of(request, known)
+
+    async def write(stream: EventStream) -> Response | None:
+        sender = ResponseSender(stream, streams=True, still=lambda: is_still_admitted(request))
+        if known.stream is not None:
+            known.stream()
+        known.stream = sender.cancel
+        try:
+            with caller.watch() as watch:
+                await stream.start()
+                return await sender.end(await sender.reply(_notify_changes(watch, sender.notify)))
+        finally:
+            if known.stream == sender.cancel:
+                known.stream = None
+
+    return EventStreamResponse(write)
 
 
-async def mcp_end(host: Host, exchange: Exchange) -> None:
-    """Forget a client that has introduced itself, and call off what runs for it."""
-    known = _known(host, exchange)
+async def mcp_end(request: HostRequest) -> Response:
+    """End the session of a client that has sent `initialize`, and cancel its calls."""
+    known = _known(request)
     if isinstance(known, Reply):
-        await _answer(exchange, known)
-        return
-    host.mcp.handshakes.end(known)
-    await exchange.answer_done()
+        return _response(known)
+    request.state["host"].mcp.handshakes.end(known)
+    return Response(status_code=204)
 
 
-async def speaker_of(host: Host) -> McpServerEndpoint:
-    """What speaks the protocol. Raises `HttpProblem` where the package for it is not installed."""
+async def speaker_of(request: HostRequest) -> McpServerEndpoint:
+    """The protocol's implementation. Raises `HttpProblem` where its package is not installed."""
     try:
-        return await host.mcp.speaker()
+        return await request.state["host"].mcp.speaker()
     except ModuleNotFoundError as error:
         message = f"the package {error.name!r} is not installed here; pip install 'toolplug[mcp]'"
         raise HttpProblem(503, "not_installed", message) from None
 
 
-def accepts(exchange: Exchange, kinds: tuple[bytes, ...]) -> bool:
-    """Does the client take an answer of one of these kinds; one that says nothing takes everything."""
-    given = exchange.headers.get(b"accept")
-    return given is None or any(kind.partition(b";")[0].strip().lower() in kinds for kind in given.split(b","))
+def accepts(request: HostRequest, kinds: tuple[str, ...]) -> bool:
+    """Whether the client accepts an answer of one of these kinds; without an Accept header it accepts everything."""
+    given = request.headers.get("accept")
+    return given is None or any(kind.partition(";")[0].strip().lower() in kinds for kind in given.split(","))
 
 
-async def _answer_stateless(host: Host, exchange: Exchange, speaker: McpServerEndpoint, message: Message) -> None:
-    headers = exchange.scope["headers"]
+async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
+    headers = request.scope["headers"]
     client = speaker.stateless_client(message, headers)
     if isinstance(client, Reply):
-        await _answer(exchange, client)
-        return
+        return _response(client)
     if message.id is None:
-        await _take(exchange)
-        return
-    streams = accepts(exchange, _EVENTS)
+        return _accepted()
+    streams = accepts(request, _EVENTS)
     listens = message.method == LISTEN
     if listens and not streams:
         raise _not_acceptable("text/event-stream")
-    caller = await caller_of(host, exchange)
-    still = (lambda: is_still_admitted(host, exchange)) if listens else None
-    out = Outflow(exchange, streams=streams, still=still)
-    with ClientWatch(exchange.receive):
-        await out.end(await out.reply(speaker.answer(message, client, caller, out.notify, headers)))
+    caller = await caller_of(request)
+    still = (lambda: is_still_admitted(request)) if listens else None
+
+    async def write(stream: EventStream) -> Response | None:
+        sender = ResponseSender(stream, streams=streams, still=still)
+        work = speaker.answer(message, client, caller, sender.notify, headers)
+        return await sender.end(await sender.reply(work))
+
+    return EventStreamResponse(write)
 
 
-async def _greet(host: Host, exchange: Exchange, speaker: McpServerEndpoint, message: Message) -> None:
-    reply, client = await speaker.initialize(message, await caller_of(host, exchange))
-    if client is None:
-        await _answer(exchange, reply)
-        return
-    handshake = host.mcp.handshakes.open(_owner(exchange), client)
-    await exchange.answer(reply.status, reply.body, headers=[(SESSION_HEADER, handshake.id.encode())])
+async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
+    reply, client = await speaker.initialize(message, await caller_of(request))
+    response = _response(reply)
+    if client is not None:
+        handshake = request.state["host"].mcp.handshakes.open(_owner(request), client)
+        response.headers[SESSION_HEADER] = handshake.id
+    return response
 
 
-async def _answer_known(host: Host, exchange: Exchange, speaker: McpServerEndpoint, message: Message) -> None:
-    """What a client that has introduced itself sends; a hang-up is no cancellation in its era."""
-    known = _known(host, exchange, message)
+async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
+    """Answer a client that has sent `initialize`; in its era, disconnecting does not cancel a call."""
+    known = _known(request, message)
     if isinstance(known, Reply):
-        await _answer(exchange, known)
-        return
-    if message.id is None:
+        return _response(known)
+    message_id = message.id
+    if message_id is None:
         if message.method == CANCEL:
             known.cancel((message.params or {}).get("requestId"))
-        await _take(exchange)
-        return
-    caller = await caller_of(host, exchange, known)
-    out = Outflow(exchange, streams=accepts(exchange, _EVENTS))
-    known.running[message.id] = out.call_off
-    try:
-        reply = await out.reply(speaker.answer(message, known.client, caller, out.notify))
-    finally:
-        known.running.pop(message.id, None)
-    await out.end(reply or refusal(200, CANCELLED, "Request cancelled", message.id))
+        return _accepted()
+    caller = await caller_of(request, known)
+
+    async def write(stream: EventStream) -> Response | None:
+        sender = ResponseSender(stream, streams=accepts(request, _EVENTS))
+        known.running[message_id] = sender.cancel
+        try:
+            reply = await sender.reply(speaker.answer(message, known.client, caller, sender.notify))
+        finally:
+            known.running.pop(message_id, None)
+        return await sender.end(reply or refusal(200, CANCELLED, "Request cancelled", message_id))
+
+    return EventStreamResponse(write, detached=True)
 
 
-def _known(host: Host, exchange: Exchange, message: Message | None = None) -> Handshake | Reply:
-    """The client by its header, or what it is told."""
+def _known(request: HostRequest, message: Message | None = None) -> Handshake | Reply:
+    """The client that the header names, or the error to send it."""
     to = None if message is None else message.id
-    given = exchange.header(SESSION_HEADER)
+    given = request.headers.get(SESSION_HEADER)
     if given is None:
         return refusal(400, INVALID_REQUEST, "Bad Request: Missing session ID; send initialize first", to)
-    found = host.mcp.handshakes.find(given, _owner(exchange))
+    found = request.state["host"].mcp.handshakes.find(given, _owner(request))
     return refusal(404, INVALID_REQUEST, "Session not found; send initialize again", to) if found is None else found
 
 
-def _owner(exchange: Exchange) -> Hashable:
-    """Whoever may go on with what a client has begun: the same caller, for the same tools."""
-    principal = exchange.principal
-    return principal.tenant, principal.subject, agent_of(exchange), exchange.params.get("code")
+def _owner(request: HostRequest) -> Hashable:
+    """The caller and its selection of tools: only the same may continue what a client has begun."""
+    principal = request.state["principal"]
+    return principal.tenant, principal.subject, agent_of(request), request.path_params.get("code")
 
 
-async def _told(watch: Watch, notify: Notify) -> Reply | None:
+async def _notify_changes(watch: Watch, notify: Notify) -> Reply | None:
     while await watch.changed():
         await notify(_CHANGED)
     return None
 
 
-async def _answer(exchange: Exchange, reply: Reply) -> None:
-    await exchange.answer(reply.status, reply.body)
+def _response(reply: Reply) -> Response:
+    return OrjsonResponse(reply.body, reply.status)
 
 
-async def _take(exchange: Exchange) -> None:
-    """Say that a notification was taken."""
-    await exchange.answer(202, b"")
+def _accepted() -> Response:
+    """The response to a notification."""
+    return OrjsonResponse(b"", 202)
 
 
 def _not_acceptable(kinds: str) -> HttpProblem:

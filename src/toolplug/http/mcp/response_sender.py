@@ -1,4 +1,4 @@
-"""What goes out in answer to one request of the protocol: its answer alone, or a stream that ends with it."""
+"""The response to one request of the protocol: its reply alone, or a stream that ends with it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
-from toolplug.http.exchange import Exchange
+from toolplug.http.event_stream import EventStream
+from toolplug.http.json_body import OrjsonResponse
 from toolplug.mcp.server_endpoint import Reply
 from toolplug.sessions.events import frame
 
 SILENT_S = 15.0
-"""After so long without a word a stream carries a comment, so that nobody on the way takes it for dead."""
+"""After so long without an event a stream carries a comment, so that no proxy takes it for dead."""
 RECHECK_S = 60.0
 """How often the credential of a stream without end is looked at again."""
 STUCK_S = 300.0
@@ -22,18 +24,18 @@ STUCK_S = 300.0
 _COMMENT = b": \n\n"
 
 Still = Callable[[], Awaitable[bool]]
-"""May whoever opened the stream open it now."""
+"""Whether the client that opened the stream would be admitted now."""
 
 
-class Outflow:
-    """The one writer of an exchange while a request is answered.
+class ResponseSender:
+    """The one writer of a stream while a request is answered.
 
-    A stream begins with the first notice, or with the first silence, and only where the client takes one (`streams`).
-    One that has no end of its own is asked after, by `still`, as time goes on.
+    The stream starts with the first notification, or the first silence, and only where the client accepts one
+    (`streams`). One that has no end of its own is checked from time to time, by `still`.
     """
 
-    def __init__(self, exchange: Exchange, *, streams: bool, still: Still | None = None) -> None:
-        self._exchange = exchange
+    def __init__(self, stream: EventStream, *, streams: bool, still: Still | None = None) -> None:
+        self._stream = stream
         self._streams = streams
         self._still = still
         self._loop = asyncio.get_running_loop()
@@ -41,7 +43,7 @@ class Outflow:
         self._wake = asyncio.Event()
         self._notices: deque[tuple[bytes, asyncio.Future[None]]] = deque()
         self._work: asyncio.Task[Reply | None] | None = None
-        self._called_off = False
+        self._cancelled = False
 
     async def notify(self, message: bytes) -> None:
         """Send a notification, and return when it is on its way; dropped where the client takes no stream."""
@@ -51,18 +53,18 @@ class Outflow:
             self._wake.set()
             await sent
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """Cancel what would have been answered."""
-        self._called_off = True
+        self._cancelled = True
         if self._work is not None:
             self._work.cancel()
 
     async def reply(self, work: Coroutine[None, None, Reply | None]) -> Reply | None:
-        """Do the work and send its notices meanwhile; None where it was called off, or has no answer.
+        """Do the work and send its notifications while it runs; None where it was cancelled, or has no reply.
 
         Raises what the work raises, and `ClientDisconnect` for a connection that takes nothing.
         """
-        if self._called_off:
+        if self._cancelled:
             work.close()
             return None
         running = self._work = self._loop.create_task(work, name="toolplug-mcp-request")
@@ -75,25 +77,18 @@ class Outflow:
                     await self._send_next()
                 if self._still is not None and self._loop.time() >= self._check_at:
                     await self._check(self._still)
-            return None if self._called_off and running.cancelled() else running.result()
+            return None if self._cancelled and running.cancelled() else running.result()
         finally:
             running.cancel()
 
-    async def begin(self) -> None:
-        """Begin the stream, where it has not begun."""
-        if not self._exchange.started:
-            await self._exchange.begin_stream()
-
-    async def end(self, reply: Reply | None) -> None:
-        """Send the answer, if there is one, and end."""
-        exchange = self._exchange
-        if reply is not None and not exchange.started:
-            await exchange.answer(reply.status, reply.body)
-            return
-        if reply is not None:
-            await self._send(frame("message", reply.body))
-        await self.begin()
-        await exchange.end_stream()
+    async def end(self, reply: Reply | None) -> Response | None:
+        """Send the reply, if there is one, as the last event; where nothing was sent before it, return it instead."""
+        if reply is None:
+            return None
+        if not self._stream.started:
+            return OrjsonResponse(reply.body, reply.status)
+        await self._send(frame("message", reply.body))
+        return None
 
     async def _woken(self) -> bool:
         """Wait until there is something to do; False after a silence."""
@@ -114,12 +109,11 @@ class Outflow:
     async def _send(self, chunk: bytes) -> None:
         try:
             async with asyncio.timeout(STUCK_S):
-                await self.begin()
-                await self._exchange.send_chunk(chunk)
+                await self._stream.send(chunk)
         except TimeoutError:
             raise ClientDisconnect from None
 
     async def _check(self, still: Still) -> None:
         self._check_at = self._loop.time() + RECHECK_S
         if not await still():
-            self.call_off()
+            self.cancel()

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, RootModel
 
 from toolplug.http.mcp.endpoint import mcp_end, mcp_message, mcp_stream
-from toolplug.http.routing import CALL, OwnRoute, Parameter
+from toolplug.http.routing import CALL, HostRoute, Parameter
 from toolplug.http.wire_models import ErrorAnswer
 
 
@@ -42,8 +42,8 @@ _ANSWERS = ("application/json", _EVENTS)
 _REFUSED = {400: Refused, 404: Refused}
 
 
-def _routes(path: str, prefix: str, errors: tuple[int, ...]) -> Iterator[OwnRoute]:
-    yield OwnRoute(
+def _routes(path: str, prefix: str, errors: tuple[int, ...]) -> Iterator[HostRoute]:
+    yield HostRoute(
         "POST",
         path,
         CALL,
@@ -55,7 +55,7 @@ def _routes(path: str, prefix: str, errors: tuple[int, ...]) -> Iterator[OwnRout
         content_types=_ANSWERS,
         operation=f"{prefix}message",
     )
-    yield OwnRoute(
+    yield HostRoute(
         "GET",
         path,
         CALL,
@@ -67,7 +67,7 @@ def _routes(path: str, prefix: str, errors: tuple[int, ...]) -> Iterator[OwnRout
         content_types=(_EVENTS,),
         operation=f"{prefix}stream",
     )
-    yield OwnRoute(
+    yield HostRoute(
         "DELETE",
         path,
         CALL,

@@ -4,54 +4,57 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import orjson
+from starlette.responses import Response
 
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError, NoSuchProvider
-from toolplug.host.host import Host
-from toolplug.http.exchange import Exchange
-from toolplug.http.problem import HttpProblem
+from toolplug.http.errors import HttpProblem
+from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.requests import HostRequest
 
 
-async def list_providers(host: Host, exchange: Exchange) -> None:
+async def list_providers(request: HostRequest) -> Response:
     """Answer every provider with its state, the reason, and what to do about it."""
-    await exchange.answer(200, orjson.dumps({"providers": [asdict(record) for record in host.records()]}))
+    return OrjsonResponse({"providers": [asdict(record) for record in request.state["host"].records()]})
 
 
-async def enable_provider(host: Host, exchange: Exchange) -> None:
+async def enable_provider(request: HostRequest) -> Response:
     """Start a provider until the next start or reload. Raises `HttpProblem`."""
-    key = exchange.params["key"]
+    state = request.state
+    key = request.path_params["key"]
     try:
-        await host.enable(key, by=exchange.principal, request_id=exchange.request_id)
+        await state["host"].enable(key, by=state["principal"], request_id=state["request_id"])
     except NoSuchProvider as error:
         raise _unknown_provider(error) from None
     except ConfigError as error:
         raise _config_invalid(error) from None
-    await _answer_record(host, exchange, key)
+    return _record_response(request, key)
 
 
-async def disable_provider(host: Host, exchange: Exchange) -> None:
+async def disable_provider(request: HostRequest) -> Response:
     """Stop a provider until the next start or reload; what runs ends. Raises `HttpProblem`."""
-    key = exchange.params["key"]
+    state = request.state
+    key = request.path_params["key"]
     try:
-        await host.disable(key, by=exchange.principal, request_id=exchange.request_id)
+        await state["host"].disable(key, by=state["principal"], request_id=state["request_id"])
     except NoSuchProvider as error:
         raise _unknown_provider(error) from None
-    await _answer_record(host, exchange, key)
+    return _record_response(request, key)
 
 
-async def reload(host: Host, exchange: Exchange) -> None:
+async def reload(request: HostRequest) -> Response:
     """Read the configuration again. Raises `HttpProblem` with every problem in it; then nothing has changed."""
+    state = request.state
     try:
-        done = await host.reload(by=exchange.principal, request_id=exchange.request_id)
+        done = await state["host"].reload(by=state["principal"], request_id=state["request_id"])
     except ConfigError as error:
         raise _config_invalid(error) from None
-    await exchange.answer(200, orjson.dumps(done._asdict()))
+    return OrjsonResponse(done._asdict())
 
 
-async def _answer_record(host: Host, exchange: Exchange, key: str) -> None:
-    record = next(record for record in host.records() if record.key == key)
-    await exchange.answer(200, orjson.dumps(asdict(record)))
+def _record_response(request: HostRequest, key: str) -> Response:
+    record = next(record for record in request.state["host"].records() if record.key == key)
+    return OrjsonResponse(asdict(record))
 
 
 def _unknown_provider(error: NoSuchProvider) -> HttpProblem:
@@ -61,4 +64,4 @@ def _unknown_provider(error: NoSuchProvider) -> HttpProblem:
 def _config_invalid(error: ConfigError) -> HttpProblem:
     message = f"the configuration has {counted(len(error.problems), 'problem')}; nothing was changed"
     problems = [asdict(problem) for problem in error.problems]
-    return HttpProblem(422, "config_invalid", message, beside={"problems": problems})
+    return HttpProblem(422, "config_invalid", message, extra={"problems": problems})

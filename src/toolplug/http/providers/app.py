@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from starlette.authentication import AuthenticationBackend
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolplug.http.app import answer_other_protocol
-from toolplug.http.auth.chain import ApiKeys, Authentication, Chain, as_authenticator
-from toolplug.http.errors import note_refusal
-from toolplug.http.exchange import Exchange
+from toolplug.http.app import serve_other_protocol
+from toolplug.http.auth.chain import ApiKeys, Authentication, Chain, as_auth_function
+from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import DEFAULT_MAX_BODY
-from toolplug.http.problem import HttpProblem, route_not_found
 from toolplug.http.providers.routes import ProviderRoutes
 from toolplug.http.request_checks import check_headers
+from toolplug.http.requests import SentResponse, initial_state, note_refusal
 from toolplug.providers.registry import FunctionRegistry
 
 
@@ -23,12 +22,12 @@ def provider_routes(
 ) -> ASGIApp:
     """An ASGI application with every route of the registry's active providers, as they are at each request.
 
-    `auth` tells who a request comes from, and nobody comes in without it: an `async (connection) -> Principal | None`,
-    a Starlette `AuthenticationBackend`, or several of them, asked in order. Hosts, origins and `/metrics` are the
-    surrounding application's. `max_body`: bytes.
+    `auth` authenticates every request and has no default: an `async (connection) -> Principal | None`, a Starlette
+    `AuthenticationBackend`, or several of them, called in order. Hosts, origins and `/metrics` are the surrounding
+    application's. `max_body`: bytes.
     """
     given = (auth,) if callable(auth) or isinstance(auth, AuthenticationBackend) else auth
-    return _ProviderApp(registry, Chain(ApiKeys(()), [as_authenticator(item) for item in given]), max_body)
+    return _ProviderApp(registry, Chain(ApiKeys(()), [as_auth_function(item) for item in given]), max_body)
 
 
 class _ProviderApp:
@@ -41,16 +40,14 @@ class _ProviderApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            await answer_other_protocol(scope, receive, send)
+            await serve_other_protocol(scope, receive, send)
             return
-        exchange, registry = Exchange(scope, receive, send), self._registry
+        state, registry = initial_state(scope), self._registry
+        sent = SentResponse(scope, send, state["request_id"])
         try:
-            check_headers(scope["headers"], exchange.headers)
-            found = self._routes.find(registry, exchange)
-            if found is None:
-                raise route_not_found()
+            raw = scope["headers"]
+            check_headers(raw, dict(raw))
+            await self._routes.serve(registry, scope, receive, sent, self._chain, self._max_body)
         except HttpProblem as problem:
-            note_refusal(registry.accounting, exchange, problem, f"{exchange.method} {exchange.template}")
-            await exchange.refuse(problem)
-            return
-        await self._routes.serve(registry, found, exchange, self._chain, self._max_body)
+            note_refusal(registry.accounting, state, problem, f"{scope['method']} {state['template']}")
+            await problem.response(state["request_id"])(scope, receive, sent)

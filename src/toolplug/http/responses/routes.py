@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolplug.http.responses.create import create_response
 from toolplug.http.responses.stored import cancel_response, delete_response, list_input_items, read_response
-from toolplug.http.routing import CALL, OwnRoute, Parameter
+from toolplug.http.routing import CALL, HostRoute, Parameter
 from toolplug.responses.builder import Status
 from toolplug.responses.request import ResponseRequest
 
@@ -73,7 +73,7 @@ _LIMIT = Parameter("limit", "how many at most; 20 when absent")
 _AFTER = Parameter("after", "the id of the last item of the page before")
 
 RESPONSE_ROUTES = (
-    OwnRoute(
+    HostRoute(
         "POST",
         _ALL,
         CALL,
@@ -85,7 +85,7 @@ RESPONSE_ROUTES = (
         errors=(400, 404, 410, 413, 415, 429, 502, 503),
         content_types=("application/json", "text/event-stream"),
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         _ONE,
         CALL,
@@ -96,8 +96,8 @@ RESPONSE_ROUTES = (
         errors=(400, 404, 503),
         content_types=("application/json", "text/event-stream"),
     ),
-    OwnRoute("DELETE", _ONE, CALL, delete_response, "Forget a response", DeletedAnswer, errors=(404, 503)),
-    OwnRoute(
+    HostRoute("DELETE", _ONE, CALL, delete_response, "Forget a response", DeletedAnswer, errors=(404, 503)),
+    HostRoute(
         "POST",
         f"{_ONE}/cancel",
         CALL,
@@ -106,7 +106,7 @@ RESPONSE_ROUTES = (
         ResponseAnswer,
         errors=(404, 409, 503),
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         f"{_ONE}/input_items",
         CALL,

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from urllib.parse import parse_qs
 
-import orjson
+from starlette.responses import Response
 
-from toolplug.host.host import Host
-from toolplug.http.exchange import Exchange
-from toolplug.http.problem import invalid_request
-from toolplug.http.responses.create import send_told, service_of
+from toolplug.http.errors import invalid_request
+from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.requests import HostRequest, query_fields
+from toolplug.http.responses.create import response_events, service_of
 from toolplug.responses.input_items import Item
 from toolplug.responses.stored import as_listed
 
@@ -20,44 +20,47 @@ PAGE = 20
 
 _INCLUDE = ("include", "include[]")
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_NO_STORE = ((b"cache-control", b"no-store"),)
+_NO_STORE = {"cache-control": "no-store"}
 
 
-async def read_response(host: Host, exchange: Exchange) -> None:
-    """Answer the response as it is now, or what is told of it.
+async def read_response(request: HostRequest) -> Response:
+    """The response as it is now, or its events.
 
     Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
     """
-    asked = _asked(exchange)
+    state = request.state
+    asked = _asked(request)
     if _flag(asked.get("stream")):
         after = _after(asked.get("starting_after"))
-        await send_told(service_of(host), exchange, exchange.params["id"], after)
-        return
+        return response_events(service_of(request), state["principal"].tenant, request.path_params["id"], after)
     include = frozenset(value for name in _INCLUDE for value in asked.get(name, ()))
-    kept = await service_of(host).read(exchange.principal.tenant, exchange.params["id"])
-    await exchange.answer(200, orjson.dumps(kept.included(include)), headers=_NO_STORE)
+    kept = await service_of(request).read(state["principal"].tenant, request.path_params["id"])
+    return OrjsonResponse(kept.included(include), 200, _NO_STORE)
 
 
-async def delete_response(host: Host, exchange: Exchange) -> None:
+async def delete_response(request: HostRequest) -> Response:
     """Forget the response. Raises `ResponseRefused` and `StoreError`."""
-    wanted = exchange.params["id"]
-    await service_of(host).delete(exchange.principal.tenant, wanted)
-    await exchange.answer(200, orjson.dumps({"id": wanted, "object": "response", "deleted": True}))
+    state = request.state
+    wanted = request.path_params["id"]
+    await service_of(request).delete(state["principal"].tenant, wanted)
+    return OrjsonResponse({"id": wanted, "object": "response", "deleted": True})
 
 
-async def cancel_response(host: Host, exchange: Exchange) -> None:
+async def cancel_response(request: HostRequest) -> Response:
     """Stop a response that is made in the background. Raises `ResponseRefused` and `StoreError`."""
-    ended = await service_of(host).cancel(exchange.principal.tenant, exchange.params["id"])
-    await exchange.answer(200, orjson.dumps(ended))
+    state = request.state
+    ended = await service_of(request).cancel(state["principal"].tenant, request.path_params["id"])
+    return OrjsonResponse(ended)
 
 
-async def list_input_items(host: Host, exchange: Exchange) -> None:
+async def list_input_items(request: HostRequest) -> Response:
     """Answer what the client had sent, the newest first unless asked otherwise.
 
     Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
     """
-    query = exchange.query()
-    kept = await service_of(host).stored.read(exchange.principal.tenant, exchange.params["id"])
+    state = request.state
+    query = query_fields(request)
+    kept = await service_of(request).stored.read(state["principal"].tenant, request.path_params["id"])
     order = query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise invalid_request(f"order: {order!r} is no order; asc and desc are", "order")
@@ -72,12 +75,12 @@ async def list_input_items(host: Host, exchange: Exchange) -> None:
         "last_id": page[-1]["id"] if page else None,
         "has_more": len(items) > after + limit,
     }
-    await exchange.answer(200, orjson.dumps(body), headers=_NO_STORE)
+    return OrjsonResponse(body, 200, _NO_STORE)
 
 
-def _asked(exchange: Exchange) -> dict[str, list[str]]:
-    """The query; `include` is the one field of all that may stand there several times."""
-    return parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+def _asked(request: HostRequest) -> dict[str, list[str]]:
+    """The query; `include` is the only field that may be repeated."""
+    return parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 
 def _flag(given: Sequence[str] | None) -> bool:

@@ -5,134 +5,135 @@ from __future__ import annotations
 from typing import get_args
 
 import orjson
+from starlette.responses import Response
 
 from toolplug.errors import ConfigError, SavedToolsetRefused
-from toolplug.host.host import Host
-from toolplug.http.caller_catalog import asked_session
-from toolplug.http.exchange import JSON, Exchange
-from toolplug.http.json_body import read_body, read_json, read_model
-from toolplug.http.problem import invalid_request
+from toolplug.http.caller_catalog import requested_session
+from toolplug.http.errors import invalid_request
+from toolplug.http.json_body import JSON, OrjsonResponse, read_body, read_json, read_model
+from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.saved.models import AddNotesBody, BuildBody, RemoveNotesBody
 from toolplug.toolsets.saved.document import Document, Form, document_text, yaml_fields
 from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.shown import ShownToolset
 
-PRIVATE = ((b"cache-control", b"private, no-cache"),)
+PRIVATE = {"cache-control": "private, no-cache"}
 
 
-async def asking(host: Host, exchange: Exchange) -> Caller:
+async def asking(request: HostRequest) -> Caller:
     """Who asks, through the agent and the session of the query. Raises `AccessError` and `StoreError`."""
-    session = await asked_session(host, exchange)
-    return Caller(exchange.principal, exchange.query().get("agent") or None, session, exchange.request_id)
+    state = request.state
+    session = await requested_session(request)
+    return Caller(state["principal"], query_fields(request).get("agent") or None, session, state["request_id"])
 
 
-async def answer_toolset(exchange: Exchange, shown: ShownToolset, *, status: int = 200) -> None:
-    """Answer one toolset."""
-    await exchange.answer(status, orjson.dumps(shown.fields()), headers=PRIVATE)
+def toolset_response(shown: ShownToolset, *, status: int = 200) -> Response:
+    """One toolset as this API shows it."""
+    return OrjsonResponse(shown.fields(), status, PRIVATE)
 
 
-async def add_notes(host: Host, exchange: Exchange) -> None:
+async def add_notes(request: HostRequest) -> Response:
     """Attach notes to a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
-    body = await read_json(exchange, AddNotesBody)
-    added = await host.saved_toolsets.add_notes(
-        await asking(host, exchange),
+    body = await read_json(request, AddNotesBody)
+    added = await request.state["host"].saved_toolsets.add_notes(
+        await asking(request),
         body.tool_ref.reference,
         [note.value for note in body.notes],
-        toolset=exchange.params["name"],
+        toolset=request.path_params["name"],
         replace_existing=body.if_exists == "replace",
     )
-    await exchange.answer(200, orjson.dumps(added.fields()))
+    return OrjsonResponse(added.fields())
 
 
-async def remove_notes(host: Host, exchange: Exchange) -> None:
+async def remove_notes(request: HostRequest) -> Response:
     """Take notes off a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
-    body = await read_json(exchange, RemoveNotesBody)
-    removed = await host.saved_toolsets.remove_notes(
-        await asking(host, exchange), exchange.params["name"], body.tool_ref.reference, body.names
+    body = await read_json(request, RemoveNotesBody)
+    removed = await request.state["host"].saved_toolsets.remove_notes(
+        await asking(request), request.path_params["name"], body.tool_ref.reference, body.names
     )
-    await exchange.answer(200, orjson.dumps(removed.fields()))
+    return OrjsonResponse(removed.fields())
 
 
-async def equip_toolset(host: Host, exchange: Exchange) -> None:
+async def equip_toolset(request: HostRequest) -> Response:
     """Make one toolset the caller's choice. Raises `SavedToolsetRefused`."""
-    caller = await asking(host, exchange)
-    await answer_toolset(exchange, await host.saved_toolsets.equip(caller, exchange.params["name"]))
+    caller = await asking(request)
+    return toolset_response(await request.state["host"].saved_toolsets.equip(caller, request.path_params["name"]))
 
 
-async def unequip_toolset(host: Host, exchange: Exchange) -> None:
+async def unequip_toolset(request: HostRequest) -> Response:
     """List everything again; the same where nothing was equipped."""
-    name = await host.saved_toolsets.unequip(await asking(host, exchange))
-    await exchange.answer(200, orjson.dumps({"unequipped": name}))
+    name = await request.state["host"].saved_toolsets.unequip(await asking(request))
+    return OrjsonResponse({"unequipped": name})
 
 
-async def active_toolset(host: Host, exchange: Exchange) -> None:
+async def active_toolset(request: HostRequest) -> Response:
     """Answer the equipped toolset. Raises `SavedToolsetRefused` where there is none."""
-    shown = await host.saved_toolsets.active(await asking(host, exchange))
+    shown = await request.state["host"].saved_toolsets.active(await asking(request))
     if shown is None:
         raise SavedToolsetRefused("no_toolset_equipped", "no toolset is equipped; every tool is listed", "name")
-    await answer_toolset(exchange, shown)
+    return toolset_response(shown)
 
 
 FORMS: tuple[str, ...] = get_args(Form)
 
-_YAML = b"application/yaml"
-_YAML_TYPES = frozenset({_YAML, b"application/x-yaml", b"text/yaml", b"text/x-yaml"})
+_YAML = "application/yaml"
+_YAML_TYPES = frozenset({_YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 
 
-async def list_toolsets(host: Host, exchange: Exchange) -> None:
+async def list_toolsets(request: HostRequest) -> Response:
     """Answer the caller's toolsets."""
-    lines = await host.saved_toolsets.saved(await asking(host, exchange))
-    await exchange.answer(200, orjson.dumps({"toolsets": [line.fields() for line in lines]}), headers=PRIVATE)
+    lines = await request.state["host"].saved_toolsets.saved(await asking(request))
+    return OrjsonResponse({"toolsets": [line.fields() for line in lines]}, 200, PRIVATE)
 
 
-async def build_toolset(host: Host, exchange: Exchange) -> None:
+async def build_toolset(request: HostRequest) -> Response:
     """Save a new toolset. Raises `HttpProblem` and `SavedToolsetRefused`."""
-    body = await read_json(exchange, BuildBody)
-    shown = await host.saved_toolsets.build(
-        await asking(host, exchange),
+    body = await read_json(request, BuildBody)
+    shown = await request.state["host"].saved_toolsets.build(
+        await asking(request),
         body.name,
         [tool.reference for tool in body.tools],
         description=body.description or "",
     )
-    await answer_toolset(exchange, shown, status=201)
+    return toolset_response(shown, status=201)
 
 
-async def show_toolset(host: Host, exchange: Exchange) -> None:
+async def show_toolset(request: HostRequest) -> Response:
     """Answer one toolset. Raises `SavedToolsetRefused`."""
-    caller = await asking(host, exchange)
-    await answer_toolset(exchange, await host.saved_toolsets.show(caller, exchange.params["name"]))
+    caller = await asking(request)
+    return toolset_response(await request.state["host"].saved_toolsets.show(caller, request.path_params["name"]))
 
 
-async def delete_toolset(host: Host, exchange: Exchange) -> None:
+async def delete_toolset(request: HostRequest) -> Response:
     """Delete one toolset. Raises `SavedToolsetRefused`."""
-    await host.saved_toolsets.delete(await asking(host, exchange), exchange.params["name"])
-    await exchange.answer_done()
+    await request.state["host"].saved_toolsets.delete(await asking(request), request.path_params["name"])
+    return Response(status_code=204)
 
 
-async def export_toolset(host: Host, exchange: Exchange) -> None:
+async def export_toolset(request: HostRequest) -> Response:
     """Answer one toolset as its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
-    form = exchange.query().get("format", "json")
+    form = query_fields(request).get("format", "json")
     if form not in FORMS:
         raise invalid_request(f"there is no format {form[:40]!r}; there are {', '.join(FORMS)}", "format")
-    document = await host.saved_toolsets.document(await asking(host, exchange), exchange.params["name"])
+    document = await request.state["host"].saved_toolsets.document(await asking(request), request.path_params["name"])
     is_yaml = form == "yaml"
     text = document_text(document, "yaml" if is_yaml else "json")
-    await exchange.answer(200, text, content_type=_YAML if is_yaml else JSON, headers=PRIVATE)
+    return Response(text, headers=PRIVATE, media_type=_YAML if is_yaml else JSON)
 
 
-async def import_toolset(host: Host, exchange: Exchange) -> None:
+async def import_toolset(request: HostRequest) -> Response:
     """Save a new toolset from its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
-    document = await _document(exchange)
-    shown = await host.saved_toolsets.import_document(await asking(host, exchange), document)
-    await answer_toolset(exchange, shown, status=201)
+    document = await _document(request)
+    shown = await request.state["host"].saved_toolsets.import_document(await asking(request), document)
+    return toolset_response(shown, status=201)
 
 
-async def _document(exchange: Exchange) -> Document:
+async def _document(request: HostRequest) -> Document:
     """The body, in JSON or YAML as its Content-Type says."""
-    given = exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _YAML_TYPES:
-        return await read_json(exchange, Document)
-    text = await read_body(exchange.receive, exchange.max_body)
+        return await read_json(request, Document)
+    text = await read_body(request)
     try:
         fields = yaml_fields(text, file="body")
     except ConfigError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolplug.http.routing import CALL, READ, OwnRoute, Parameter
+from toolplug.http.routing import CALL, READ, HostRoute, Parameter
 from toolplug.http.saved.handlers import (
     FORMS,
     active_toolset,
@@ -41,8 +41,10 @@ _WRITING = (*_READING, 409, 413, 415, 422)
 _EXPORTED = ("application/json", "application/yaml")
 
 SAVED_ROUTES = (
-    OwnRoute("GET", _ALL, READ, list_toolsets, "The caller's saved toolsets", ToolsetList, None, _WHO, errors=_READING),
-    OwnRoute(
+    HostRoute(
+        "GET", _ALL, READ, list_toolsets, "The caller's saved toolsets", ToolsetList, None, _WHO, errors=_READING
+    ),
+    HostRoute(
         "POST",
         _ALL,
         CALL,
@@ -54,7 +56,7 @@ SAVED_ROUTES = (
         errors=_WRITING,
         status=201,
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         f"{_ALL}/active",
         READ,
@@ -65,7 +67,7 @@ SAVED_ROUTES = (
         _WHO,
         errors=_READING,
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         f"{_ALL}/unequip",
         CALL,
@@ -76,7 +78,7 @@ SAVED_ROUTES = (
         _WHO,
         errors=_READING,
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         f"{_ALL}/import",
         CALL,
@@ -88,12 +90,12 @@ SAVED_ROUTES = (
         errors=_WRITING,
         status=201,
     ),
-    OwnRoute("GET", _ONE, READ, show_toolset, "One saved toolset", ToolsetAnswer, None, _WHO, errors=_READING),
-    OwnRoute("DELETE", _ONE, CALL, delete_toolset, "Delete a saved toolset", None, None, _WHO, status=204),
-    OwnRoute(
+    HostRoute("GET", _ONE, READ, show_toolset, "One saved toolset", ToolsetAnswer, None, _WHO, errors=_READING),
+    HostRoute("DELETE", _ONE, CALL, delete_toolset, "Delete a saved toolset", None, None, _WHO, status=204),
+    HostRoute(
         "POST", f"{_ONE}/equip", CALL, equip_toolset, "Equip a toolset", ToolsetAnswer, None, _WHO, errors=_READING
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         f"{_ONE}/export",
         READ,
@@ -105,7 +107,7 @@ SAVED_ROUTES = (
         errors=_READING,
         content_types=_EXPORTED,
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         _NOTES,
         CALL,
@@ -116,7 +118,7 @@ SAVED_ROUTES = (
         _WHO,
         errors=_WRITING,
     ),
-    OwnRoute(
+    HostRoute(
         "DELETE",
         _NOTES,
         CALL,

@@ -7,16 +7,16 @@ from typing import TypeVar
 
 import orjson
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool
-from toolplug.host.host import Host
 from toolplug.host.servers.records import NewServer, ServerChange
 from toolplug.host.servers.view import ServerView
-from toolplug.http.caller_catalog import asked_session
-from toolplug.http.exchange import Exchange, has_version
-from toolplug.http.json_body import check_is_json, read_body, read_json, read_model
-from toolplug.http.problem import HttpProblem, invalid_request
+from toolplug.http.caller_catalog import requested_session
+from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.json_body import OrjsonResponse, check_is_json, read_body, read_json, read_model
+from toolplug.http.requests import HostRequest, has_version, query_fields
 from toolplug.http.routing import ADMIN
 from toolplug.http.servers.models import AcceptBody, AddServerBody, ChangeServerBody
 
@@ -25,9 +25,9 @@ LONGEST_WAIT_S = 60.0
 _WORDS = {"true": LONGEST_WAIT_S, "": LONGEST_WAIT_S, "false": 0.0}
 
 
-def wanted_wait_s(exchange: Exchange) -> float:
+def wanted_wait_s(request: HostRequest) -> float:
     """The seconds that the client wants to wait; 0 where it does not. Raises `HttpProblem`."""
-    given = exchange.query().get("wait", "false")
+    given = query_fields(request).get("wait", "false")
     if given in _WORDS:
         return _WORDS[given]
     try:
@@ -40,13 +40,13 @@ def wanted_wait_s(exchange: Exchange) -> float:
     return wait_s
 
 
-PRIVATE = ((b"cache-control", b"private, no-cache"),)
+PRIVATE = {"cache-control": "private, no-cache"}
 
 
-async def answer_server(exchange: Exchange, view: ServerView, *, status: int) -> None:
-    """Answer one server as this caller may see it."""
-    shown = server_fields(view, transport=exchange.principal.has_scope(ADMIN))
-    await exchange.answer(status, orjson.dumps(shown), headers=PRIVATE)
+def _server_response(request: HostRequest, view: ServerView, *, status: int) -> Response:
+    """One server as this caller may see it."""
+    shown = server_fields(view, transport=request.state["principal"].has_scope(ADMIN))
+    return OrjsonResponse(shown, status, PRIVATE)
 
 
 def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
@@ -83,47 +83,51 @@ def _tool(view: ServerView, found: FoundTool) -> Iterator[tuple[str, object]]:
     yield "quarantined", found.quarantined
 
 
-async def list_servers(host: Host, exchange: Exchange) -> None:
+async def list_servers(request: HostRequest) -> Response:
     """Answer the servers of the caller's tenant."""
-    transport = exchange.principal.has_scope(ADMIN)
-    views = host.servers.servers(exchange.principal.tenant)
+    state = request.state
+    transport = state["principal"].has_scope(ADMIN)
+    views = state["host"].servers.servers(state["principal"].tenant)
     shown = {"servers": [server_fields(view, transport=transport) for view in views]}
-    await exchange.answer(200, orjson.dumps(shown), headers=PRIVATE)
+    return OrjsonResponse(shown, 200, PRIVATE)
 
 
-async def show_server(host: Host, exchange: Exchange) -> None:
+async def show_server(request: HostRequest) -> Response:
     """Answer one server. Raises `McpServerRefused`."""
-    view = host.servers.server(exchange.principal.tenant, exchange.params["id"])
-    await answer_server(exchange, view, status=200)
+    state = request.state
+    view = state["host"].servers.server(state["principal"].tenant, request.path_params["id"])
+    return _server_response(request, view, status=200)
 
 
-async def discover_server(host: Host, exchange: Exchange) -> None:
+async def discover_server(request: HostRequest) -> Response:
     """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""
-    wait_s = wanted_wait_s(exchange)
-    view = await host.servers.discover(
-        exchange.params["id"], by=exchange.principal, wait_s=wait_s, request_id=exchange.request_id
+    state = request.state
+    wait_s = wanted_wait_s(request)
+    view = await state["host"].servers.discover(
+        request.path_params["id"], by=state["principal"], wait_s=wait_s, request_id=state["request_id"]
     )
-    await answer_server(exchange, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
+    return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
 
 
-async def accept_tools(host: Host, exchange: Exchange) -> None:
+async def accept_tools(request: HostRequest) -> Response:
     """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
-    body = await read_json(exchange, AcceptBody, empty=b"{}")
-    view = await host.servers.accept(
-        exchange.params["id"], body.tools, by=exchange.principal, request_id=exchange.request_id
+    state = request.state
+    body = await read_json(request, AcceptBody, empty=b"{}")
+    view = await state["host"].servers.accept(
+        request.path_params["id"], body.tools, by=state["principal"], request_id=state["request_id"]
     )
-    await answer_server(exchange, view, status=200)
+    return _server_response(request, view, status=200)
 
 
-async def show_catalog(host: Host, exchange: Exchange) -> None:
+async def show_catalog(request: HostRequest) -> Response:
     """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
-    page = host.catalog_page(exchange.principal, session=await asked_session(host, exchange))
-    etag = f'"{page.etag}"'.encode()
-    headers = [(b"etag", etag), (b"cache-control", b"private, no-cache"), (b"vary", b"authorization, x-api-key")]
-    if has_version(exchange.headers.get(b"if-none-match"), etag):
-        await exchange.answer_unchanged(headers)
-        return
-    await exchange.answer(200, page.body, headers=headers)
+    state = request.state
+    page = state["host"].catalog_page(state["principal"], session=await requested_session(request))
+    etag = f'"{page.etag}"'
+    headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
+    if has_version(request, etag):
+        return Response(status_code=304, headers=headers)
+    return OrjsonResponse(page.body, 200, headers)
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -131,10 +135,10 @@ M = TypeVar("M", bound=BaseModel)
 _OF_COMMANDS = ("command", "args", "env", "cwd")
 
 
-async def read_server(exchange: Exchange, model: type[M]) -> M:
+async def read_server(request: HostRequest, model: type[M]) -> M:
     """The body. Raises `HttpProblem`, and first of all for one that names a command."""
-    check_is_json(exchange)
-    body = await read_body(exchange.receive, exchange.max_body)
+    check_is_json(request)
+    body = await read_body(request)
     _refuse_commands(body)
     return read_model(body, model)
 
@@ -150,10 +154,11 @@ def _refuse_commands(body: bytes) -> None:
         raise HttpProblem(403, "stdio_from_http", message, param=named[0])
 
 
-async def add_server(host: Host, exchange: Exchange) -> None:
+async def add_server(request: HostRequest) -> Response:
     """Take a new server, and answer before its tools are known unless the client waits. Raises `McpServerRefused`."""
-    wait_s = wanted_wait_s(exchange)
-    body = await read_server(exchange, AddServerBody)
+    state = request.state
+    wait_s = wanted_wait_s(request)
+    body = await read_server(request, AddServerBody)
     wanted = NewServer(
         id=body.id,
         url=body.url,
@@ -163,32 +168,34 @@ async def add_server(host: Host, exchange: Exchange) -> None:
         tools=body.tools,
         discovery_timeout_s=body.discovery_timeout_ms / 1000,
     )
-    by, request_id = exchange.principal, exchange.request_id
-    view = await host.servers.add(wanted, by=by, request_id=request_id)
+    by, request_id = state["principal"], state["request_id"]
+    view = await state["host"].servers.add(wanted, by=by, request_id=request_id)
     if wait_s and view.enabled:
-        view = await host.servers.discover(view.id, by=by, wait_s=wait_s, request_id=request_id)
-    await answer_server(exchange, view, status=202)
+        view = await state["host"].servers.discover(view.id, by=by, wait_s=wait_s, request_id=request_id)
+    return _server_response(request, view, status=202)
 
 
-async def change_server(host: Host, exchange: Exchange) -> None:
+async def change_server(request: HostRequest) -> Response:
     """Change what the body names. Raises `McpServerRefused`; then nothing has changed."""
-    body = await read_server(exchange, ChangeServerBody)
-    said = body.model_fields_set
+    state = request.state
+    body = await read_server(request, ChangeServerBody)
+    given = body.model_fields_set
     change = ServerChange(
-        url=body.url if "url" in said else None,
-        headers=body.headers if "headers" in said else None,
-        enabled=body.enabled if "enabled" in said else None,
-        policy=body.policy if "policy" in said else None,
-        tools=body.tools if "tools" in said else None,
-        discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in said else None,
+        url=body.url if "url" in given else None,
+        headers=body.headers if "headers" in given else None,
+        enabled=body.enabled if "enabled" in given else None,
+        policy=body.policy if "policy" in given else None,
+        tools=body.tools if "tools" in given else None,
+        discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
     )
-    view = await host.servers.change(
-        exchange.params["id"], change, by=exchange.principal, request_id=exchange.request_id
+    view = await state["host"].servers.change(
+        request.path_params["id"], change, by=state["principal"], request_id=state["request_id"]
     )
-    await answer_server(exchange, view, status=200)
+    return _server_response(request, view, status=200)
 
 
-async def remove_server(host: Host, exchange: Exchange) -> None:
+async def remove_server(request: HostRequest) -> Response:
     """Forget a server and what was found. Raises `McpServerRefused`."""
-    await host.servers.remove(exchange.params["id"], by=exchange.principal, request_id=exchange.request_id)
-    await exchange.answer_done()
+    state = request.state
+    await state["host"].servers.remove(request.path_params["id"], by=state["principal"], request_id=state["request_id"])
+    return Response(status_code=204)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolplug.http.routing import ADMIN, READ, OwnRoute, Parameter
+from toolplug.http.routing import ADMIN, READ, HostRoute, Parameter
 from toolplug.http.servers.handlers import (
     accept_tools,
     add_server,
@@ -29,8 +29,8 @@ _SESSION = Parameter("session", "also the tools of this session, live where they
 _BODY = (400, 413, 415)
 
 SERVER_ROUTES = (
-    OwnRoute("GET", _ALL, READ, list_servers, "The MCP servers", ServerList),
-    OwnRoute(
+    HostRoute("GET", _ALL, READ, list_servers, "The MCP servers", ServerList),
+    HostRoute(
         "POST",
         _ALL,
         ADMIN,
@@ -42,8 +42,8 @@ SERVER_ROUTES = (
         errors=(*_BODY, 409, 422),
         status=202,
     ),
-    OwnRoute("GET", _ONE, READ, show_server, "One MCP server", ServerAnswer, errors=(404,)),
-    OwnRoute(
+    HostRoute("GET", _ONE, READ, show_server, "One MCP server", ServerAnswer, errors=(404,)),
+    HostRoute(
         "PATCH",
         _ONE,
         ADMIN,
@@ -53,8 +53,8 @@ SERVER_ROUTES = (
         ChangeServerBody,
         errors=(*_BODY, 404, 409, 422),
     ),
-    OwnRoute("DELETE", _ONE, ADMIN, remove_server, "Remove an MCP server", errors=(404, 409), status=204),
-    OwnRoute(
+    HostRoute("DELETE", _ONE, ADMIN, remove_server, "Remove an MCP server", errors=(404, 409), status=204),
+    HostRoute(
         "POST",
         f"{_ONE}/discover",
         ADMIN,
@@ -67,7 +67,7 @@ SERVER_ROUTES = (
         (400, 404, 409),
         status=202,
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         f"{_ONE}/accept",
         ADMIN,
@@ -77,7 +77,7 @@ SERVER_ROUTES = (
         AcceptBody,
         errors=(*_BODY, 404, 409),
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         "/api/catalog",
         READ,

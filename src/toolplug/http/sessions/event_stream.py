@@ -1,4 +1,4 @@
-"""One open stream on its connection: written as events come, ended where nobody may or can read it any more."""
+"""The event stream of a session: written as events come, ended where its client may not or cannot read it any more."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 from contextlib import suppress
 from random import randrange
 
+from starlette.responses import Response
+
 from toolplug.errors import AccessError, StoreError
-from toolplug.host.host import Host
-from toolplug.http.client_watch import ClientWatch
-from toolplug.http.exchange import Exchange
-from toolplug.http.problem import HttpProblem
+from toolplug.http.errors import HttpProblem
+from toolplug.http.event_stream import EventStream, EventStreamResponse
+from toolplug.http.requests import HostRequest
 from toolplug.http.sessions.handlers import session_of
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import HEARTBEAT_S
@@ -25,39 +26,37 @@ _RECHECK_BEATS = int(RECHECK_S / HEARTBEAT_S)
 _STUCK_BEATS = int(STUCK_S / HEARTBEAT_S)
 
 
-class EventStream:
-    """Writes what a reader of this session is given.
+class SessionStream:
+    """Sends what a reader of the session is given.
 
     Between two events it holds one future and the watch for a client that hangs up; its reader's beat is its clock.
     """
 
-    __slots__ = ("_beats", "_check", "_exchange", "_reader", "_sending_since", "_session", "_watch")
+    __slots__ = ("_beats", "_check", "_hang_up", "_reader", "_request", "_sending_since", "_session")
 
-    def __init__(self, exchange: Exchange, session: Session, reader: Reader) -> None:
-        self._exchange = exchange
+    def __init__(self, request: HostRequest, session: Session, reader: Reader) -> None:
+        self._request = request
         self._session = session
         self._reader = reader
-        self._watch = ClientWatch(exchange.receive)
-        self._beats = randrange(_RECHECK_BEATS)  # not all streams of a session are looked at together
+        self._beats = randrange(_RECHECK_BEATS)  # so that not all streams of a session are checked together
         self._sending_since: int | None = None
         self._check: asyncio.Task[None] | None = None
-        reader.on_beat = self._beat
 
-    async def written(self) -> None:
-        """Write until the reader ends, the client hangs up or takes nothing, or its credential is none any more."""
-        exchange, reader = self._exchange, self._reader
+    async def write(self, stream: EventStream) -> None:
+        """Send until the reader ends, the client hangs up or takes nothing, or its credential is no longer valid."""
+        reader = self._reader
+        self._hang_up = stream.hang_up
+        reader.on_beat = self._beat
         try:
-            with self._watch:
-                await exchange.begin_stream()
-                with suppress(StoreError):  # where it goes on, the client hears when it comes back
-                    while not (reader.idle and reader.closed):
-                        if reader.idle:
-                            await reader.rung()
-                            continue
-                        self._sending_since = self._beats
-                        await exchange.send_chunk(await reader.next())
-                        self._sending_since = None
-                await exchange.end_stream()
+            await stream.start()
+            with suppress(StoreError):  # the stream ends; the client connects again when the store is back
+                while not (reader.idle and reader.closed):
+                    if reader.idle:
+                        await reader.rung()
+                        continue
+                    self._sending_since = self._beats
+                    await stream.send(await reader.next())
+                    self._sending_since = None
         finally:
             if self._check is not None:
                 self._check.cancel()
@@ -66,21 +65,21 @@ class EventStream:
     def _beat(self) -> None:
         self._beats += 1
         if self._sending_since is not None and self._beats - self._sending_since > _STUCK_BEATS:
-            self._watch.hang_up()
+            self._hang_up()
         elif self._beats % _RECHECK_BEATS == 0:
             self._check = asyncio.get_running_loop().create_task(self._checked(), name="toolplug-stream-check")
 
     async def _checked(self) -> None:
-        """End the stream where its caller would not be let in now."""
-        exchange = self._exchange
+        """End the stream where its caller would not be admitted now."""
+        request = self._request
         try:
-            await exchange.readmit(exchange)
+            await request.state["readmit"](request)
         except HttpProblem as problem:
             self._dismiss(problem.message)
         except (AccessError, StoreError):
-            return  # the session is over, which its streams are told, or nobody can tell now
+            return  # the session has ended, which its streams report, or the store cannot answer now
         else:
-            if exchange.principal.tenant != self._session.tenant:
+            if request.state["principal"].tenant != self._session.tenant:
                 self._dismiss("the credential is of another tenant now")
         finally:
             self._check = None
@@ -89,13 +88,15 @@ class EventStream:
         self._session.feed.dismiss(self._reader, "auth_expired", message)
 
 
-async def session_stream(host: Host, exchange: Exchange) -> None:
+async def session_stream(request: HostRequest) -> Response:
     """Stream the events until the session, the client or its credential ends."""
-    session = await session_of(host, exchange)
-    if exchange.method == "HEAD":
-        await exchange.begin_stream()
-        await exchange.end_stream()
-        return
-    role = "client" if exchange.session is None else "plugin"
-    reader = await session.open_stream(role, exchange.header(b"last-event-id"))
-    exchange.afterwards = EventStream(exchange, session, reader).written
+    session = await session_of(request)
+    if request.method == "HEAD":
+        return EventStreamResponse(_write_nothing)
+    role = "client" if request.state["session"] is None else "plugin"
+    reader = await session.open_stream(role, request.headers.get("last-event-id"))
+    return EventStreamResponse(SessionStream(request, session, reader).write)
+
+
+async def _write_nothing(stream: EventStream) -> None:
+    """Only the headers are wanted."""

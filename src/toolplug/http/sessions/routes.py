@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolplug.http.routing import CALL, READ, SESSIONS, OwnRoute, Parameter
+from toolplug.http.routing import CALL, READ, SESSIONS, HostRoute, Parameter
 from toolplug.http.sessions.event_stream import session_stream
 from toolplug.http.sessions.handlers import (
     MAX_BODY,
@@ -49,7 +49,7 @@ _AFTER = Parameter("after", "the id of an event; everything that is kept when ab
 _KEY = Parameter("Idempotency-Key", "the same key and body within a day give the first result", place="header")
 
 SESSION_ROUTES = (
-    OwnRoute(
+    HostRoute(
         "POST",
         _SESSIONS,
         SESSIONS,
@@ -60,9 +60,9 @@ SESSION_ROUTES = (
         status=201,
         errors=(400, 413, 415, 429),
     ),
-    OwnRoute("GET", _SESSIONS, READ, list_sessions, "The tenant's live sessions", SessionList),
-    OwnRoute("DELETE", _ONE, SESSIONS, end_session, "End a session", status=204, errors=_UNKNOWN),
-    OwnRoute(
+    HostRoute("GET", _SESSIONS, READ, list_sessions, "The tenant's live sessions", SessionList),
+    HostRoute("DELETE", _ONE, SESSIONS, end_session, "End a session", status=204, errors=_UNKNOWN),
+    HostRoute(
         "POST",
         f"{_ONE}/register-tools",
         None,
@@ -76,7 +76,7 @@ SESSION_ROUTES = (
         others={422: RefusedRegistration},
         errors=(*_UNKNOWN, 413, 415, 429),
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         f"{_ONE}/update-tools",
         None,
@@ -89,7 +89,7 @@ SESSION_ROUTES = (
         max_body=MAX_BODY,
         errors=(*_UNKNOWN, 409, 412, 413, 415, 422, 429),
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         f"{_ONE}/metadata",
         READ,
@@ -102,7 +102,7 @@ SESSION_ROUTES = (
         (*_UNKNOWN, 406),
         audience="either",
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         f"{_ONE}/stream",
         READ,
@@ -113,7 +113,7 @@ SESSION_ROUTES = (
         content_types=("text/event-stream",),
         audience="either",
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         f"{_ONE}/events",
         READ,
@@ -124,7 +124,7 @@ SESSION_ROUTES = (
         (_AFTER,),
         errors=_UNKNOWN,
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         f"{_ONE}/tool-calls",
         CALL,
@@ -137,7 +137,7 @@ SESSION_ROUTES = (
         (*_UNKNOWN, 409, 413, 415, 422, 429),
         ("application/json", "text/event-stream"),
     ),
-    OwnRoute(
+    HostRoute(
         "GET",
         f"{_ONE}/tool-calls/{{id}}",
         READ,
@@ -146,7 +146,7 @@ SESSION_ROUTES = (
         CallState,
         errors=_UNKNOWN,
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         f"{_ONE}/tool-results",
         None,
@@ -157,7 +157,7 @@ SESSION_ROUTES = (
         audience="plugin",
         errors=(*_UNKNOWN, 409, 413, 415),
     ),
-    OwnRoute(
+    HostRoute(
         "POST",
         f"{_ONE}/heartbeat",
         None,

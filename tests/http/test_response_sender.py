@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
+from starlette.responses import Response
 from starlette.types import Message
 
-from toolplug.http.exchange import Exchange
-from toolplug.http.responses.create import Outlet
+from toolplug.http.event_stream import EventStream
+from toolplug.http.responses.create import ResponseSender
 
 pytestmark = pytest.mark.anyio
 
 
-def _exchange(took: asyncio.Event) -> Exchange:
-    async def receive() -> Message:
-        raise AssertionError("nothing is read")
-
+def _stream(took: asyncio.Event, hang_up: Callable[[], None]) -> EventStream:
     async def send(message: Message) -> None:
         await took.wait()
 
-    return Exchange({"type": "http", "method": "POST", "path": "/v1/responses", "headers": []}, receive, send)
+    return EventStream(Response(), send, hang_up)
 
 
 @pytest.mark.requirement("I6-bad-disconnect")
@@ -32,8 +31,8 @@ async def test_a_connection_that_takes_nothing_is_given_up() -> None:
         took.set()
 
     async with asyncio.timeout(5):
-        with Outlet(_exchange(took), hang_up, stuck_s=0.01) as outlet:
-            await outlet.send(b"data: {}\n\n")
+        with ResponseSender(_stream(took, hang_up), stuck_s=0.01) as sender:
+            await sender.send(b"data: {}\n\n")
     assert given_up.is_set()
 
 
@@ -42,8 +41,8 @@ async def test_one_that_has_taken_everything_may_be_silent() -> None:
     given_up, took = asyncio.Event(), asyncio.Event()
     took.set()
     looked = asyncio.Event()
-    with Outlet(_exchange(took), given_up.set, stuck_s=0.01) as outlet:
-        await outlet.send(b"data: {}\n\n")
+    with ResponseSender(_stream(took, given_up.set), stuck_s=0.01) as sender:
+        await sender.send(b"data: {}\n\n")
         asyncio.get_running_loop().call_later(0.05, looked.set)
         await looked.wait()
     assert not given_up.is_set()

@@ -1,0 +1,144 @@
+"""Event streams as Starlette responses, and work that is cancelled when its client disconnects.
+
+Starlette's `StreamingResponse` is not used: it takes its chunks from an iterator and sends the status before the first
+one, so that a call could no longer be refused; and where the server raises on sending to a closed connection (ASGI 2.4
+and later) it does not look for a client that disconnects, which must cancel the work behind a stream that is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+"""Nothing between the host and the client may hold a stream back."""
+
+
+class ClientWatch:
+    """A scope in which the current task is cancelled when the client disconnects; the scope then ends quietly.
+
+    The request's body must have been read. Watching begins when the work first suspends, so that work which never
+    does costs nothing.
+    """
+
+    __slots__ = ("_handle", "_receive", "_task", "_watcher", "gone")
+
+    def __init__(self, receive: Receive) -> None:
+        self.gone: bool = False
+        self._receive = receive
+        self._handle: asyncio.Handle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(loop)
+        self._handle = loop.call_soon(self._begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if not self.gone or self._task is None:
+            return False
+        return self._task.uncancel() == 0 and kind is asyncio.CancelledError
+
+    def hang_up(self) -> None:
+        """Treat the client as disconnected."""
+        self.gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._handle = None
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="toolplug-client-watch")
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.hang_up()
+
+
+class EventStream:
+    """The open stream of one response. It starts with its first chunk, or with `start`."""
+
+    __slots__ = ("_response", "_send", "hang_up", "started")
+
+    def __init__(self, response: Response, send: Send, hang_up: Callable[[], None]) -> None:
+        self._response = response
+        self._send = send
+        self.hang_up: Callable[[], None] = hang_up
+        self.started: bool = False
+
+    async def start(self) -> None:
+        """Send the status and the headers, unless that is done."""
+        if not self.started:
+            self.started = True
+            response = self._response
+            await self._send(
+                {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+            )
+
+    def set_headers(self, headers: Mapping[str, str]) -> None:
+        """Add headers to those of the response, before `start`."""
+        self._response.headers.update(headers)
+
+    async def send(self, chunk: bytes) -> None:
+        """Send one chunk, which is a whole number of events."""
+        if not self.started:
+            await self.start()
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self) -> None:
+        """End the stream, which tells the client that it is complete."""
+        await self.start()
+        await self._send({"type": "http.response.body", "body": b""})
+
+
+Write = Callable[[EventStream], Awaitable[Response | None]]
+"""Sends the events. A response that it returns, before anything was sent, is sent in place of the stream."""
+
+
+class EventStreamResponse(Response):
+    """A `text/event-stream` response. `write` is cancelled when the client disconnects, unless `detached`.
+
+    What `write` raises before the first chunk becomes an ordinary error response.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, write: Write, *, detached: bool = False) -> None:
+        self.status_code = 200
+        self.background = None
+        self._write = write
+        self._detached = detached
+        self.init_headers(_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run `write`, and send what it returns, or the end of the stream."""
+        if self._detached:
+            response = await self._written(EventStream(self, send, _nothing))
+        else:
+            response = None
+            with ClientWatch(receive) as watch:
+                response = await self._written(EventStream(self, send, watch.hang_up))
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _written(self, stream: EventStream) -> Response | None:
+        response = await self._write(stream)
+        if response is None:
+            await stream.end()
+        return response
+
+
+def _nothing() -> None:
+    """A detached stream has nothing to cancel."""
