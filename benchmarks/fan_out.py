@@ -55,7 +55,7 @@ class Audience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Fixture:
     """A server with its audience. `begin` causes one update, `end` waits for the answer to that."""
 
     served: Served
@@ -65,7 +65,7 @@ class Stage:
 
 
 @contextmanager
-def session(tools: int = TOOLS, *, whole: bool = False) -> Generator[Stage]:
+def session(tools: int = TOOLS, *, whole: bool = False) -> Generator[Fixture]:
     """A session of ours: a plugin posts its change of one tool, or all of its tools, of which one has changed."""
     with ExitStack() as opened:
         served = opened.enter_context(hosted())
@@ -76,7 +76,7 @@ def session(tools: int = TOOLS, *, whole: bool = False) -> Generator[Stage]:
         connection = opened.enter_context(Connection(served.port))
         sets = [[definition(0, version=version), *definitions(tools)[1:]] for version in (1, 2)]
         messages = cycle([plugin.registration(each) if whole else plugin.update(each[0]) for each in sets])
-        yield Stage(
+        yield Fixture(
             served=served,
             audience=audience,
             begin=lambda: connection.send(next(messages)),
@@ -85,7 +85,7 @@ def session(tools: int = TOOLS, *, whole: bool = False) -> Generator[Stage]:
 
 
 @contextmanager
-def bare_transports() -> Generator[Stage]:
+def bare_transports() -> Generator[Fixture]:
     """The same bytes written to as many transports; there is no answer."""
     event = b"id: 1\n%bdata: %b\n\n" % (UPDATE, DATA.encode())
     with ExitStack() as opened:
@@ -93,11 +93,11 @@ def bare_transports() -> Generator[Stage]:
         trigger = opened.enter_context(closing(socket.create_connection(("127.0.0.1", served.port))))
         audience = Audience(served, request("GET", "/"))
         opened.enter_context(audience.readers)
-        yield Stage(served=served, audience=audience, begin=lambda: trigger.sendall(event), end=lambda: None)
+        yield Fixture(served=served, audience=audience, begin=lambda: trigger.sendall(event), end=lambda: None)
 
 
 @contextmanager
-def sse_starlette() -> Generator[Stage]:
+def sse_starlette() -> Generator[Fixture]:
     """Its broadcast: somebody posts a message."""
     message = json.dumps({"event": "tool-availability-update", "message": DATA}).encode()
     with ExitStack() as opened:
@@ -106,25 +106,25 @@ def sse_starlette() -> Generator[Stage]:
         audience = Audience(served, request("GET", "/events"), ready=b"\r\n\r\n")
         opened.enter_context(audience.readers)
         sending = request("POST", "/send", JSON, message)
-        yield Stage(served=served, audience=audience, begin=lambda: connection.send(sending), end=connection.answer)
+        yield Fixture(served=served, audience=audience, begin=lambda: connection.send(sending), end=connection.answer)
 
 
-Opened = Callable[[], AbstractContextManager[Stage]]
+Opened = Callable[[], AbstractContextManager[Fixture]]
 
 
 @asynccontextmanager
 async def waited_for(opened: Opened) -> AsyncGenerator[Batch]:
     """The time from an update until its last reader has it."""
-    with opened() as stage:
+    with opened() as fixture:
 
         async def batch(n: int) -> float:
             waited = 0.0
             for _ in range(n):
                 begun = perf_counter()
-                stage.begin()
-                stage.audience.wait_for(stage.audience.seen + READERS)
+                fixture.begin()
+                fixture.audience.wait_for(fixture.audience.seen + READERS)
                 waited += perf_counter() - begun
-                stage.end()
+                fixture.end()
             return waited
 
         yield batch
@@ -133,15 +133,15 @@ async def waited_for(opened: Opened) -> AsyncGenerator[Batch]:
 @asynccontextmanager
 async def worked_for(opened: Opened) -> AsyncGenerator[Batch]:
     """The CPU time of the server for one reader and update."""
-    with opened() as stage:
+    with opened() as fixture:
 
         async def batch(n: int) -> float:
-            before = stage.served.cpu_s()
+            before = fixture.served.cpu_s()
             for _ in range(n):
-                stage.begin()
-                stage.audience.wait_for(stage.audience.seen + READERS)
-                stage.end()
-            return (stage.served.cpu_s() - before) / READERS
+                fixture.begin()
+                fixture.audience.wait_for(fixture.audience.seen + READERS)
+                fixture.end()
+            return (fixture.served.cpu_s() - before) / READERS
 
         yield batch
 
@@ -149,16 +149,16 @@ async def worked_for(opened: Opened) -> AsyncGenerator[Batch]:
 @asynccontextmanager
 async def answered(opened: Opened) -> AsyncGenerator[Batch]:
     """The time until the plugin has its answer: the 99th percentile."""
-    with opened() as stage:
+    with opened() as fixture:
 
         async def batch(n: int) -> float:
             waits: list[float] = []
             for _ in range(n * SAMPLES):
                 begun = perf_counter()
-                stage.begin()
-                stage.end()
+                fixture.begin()
+                fixture.end()
                 waits.append(perf_counter() - begun)
-                stage.audience.wait_for(stage.audience.seen + READERS)
+                fixture.audience.wait_for(fixture.audience.seen + READERS)
             return n * quantiles(waits, n=100)[98]
 
         yield batch

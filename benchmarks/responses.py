@@ -37,7 +37,7 @@ _COMPLETED = b"response.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Fixture:
     """A host and the backend behind it, each in a process of its own."""
 
     host: Served
@@ -45,21 +45,21 @@ class Stage:
 
 
 @contextmanager
-def staged() -> Generator[Stage]:
+def opened_fixture() -> Generator[Fixture]:
     """Serve both."""
     with started("benchmarks.server", "scripted_model") as backend:
         url = f"http://127.0.0.1:{backend.port}/v1"
         with hosted(responses={"backend": {"base_url": url, "model": MODEL}}) as host:
-            yield Stage(host=host, backend=backend)
+            yield Fixture(host=host, backend=backend)
 
 
 @contextmanager
-def peer() -> Generator[Stage]:
+def peer() -> Generator[Fixture]:
     """The same backend behind another server of the Responses API."""
     with started("benchmarks.server", "scripted_model") as backend:
         os.environ["OPENAI_BASE_URL_INTERNAL"] = f"http://127.0.0.1:{backend.port}"
         with started("benchmarks.server", "open_responses") as host:
-            yield Stage(host=host, backend=backend)
+            yield Fixture(host=host, backend=backend)
 
 
 def ours(text: str, *, stream: bool = False) -> bytes:
@@ -77,13 +77,13 @@ def theirs(text: str) -> bytes:
 @asynccontextmanager
 async def added_turn() -> AsyncGenerator[Batch]:
     """CPU of the host for one response, less that of the `openai` client for the one question behind it."""
-    with staged() as stage, Connection(stage.host.port) as connection:
-        url = f"http://127.0.0.1:{stage.backend.port}/v1"
+    with opened_fixture() as fixture, Connection(fixture.host.port) as connection:
+        url = f"http://127.0.0.1:{fixture.backend.port}/v1"
         async with AsyncOpenAI(base_url=url, api_key="none") as client:
 
             async def batch(n: int) -> float:
                 asked = n * REQUESTS
-                cost = _cpu(stage.host, connection, ours("text"), asked)
+                cost = _cpu(fixture.host, connection, ours("text"), asked)
                 before = process_time()
                 for _ in range(asked):
                     await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "text"}])
@@ -95,11 +95,11 @@ async def added_turn() -> AsyncGenerator[Batch]:
 @asynccontextmanager
 async def added_call() -> AsyncGenerator[Batch]:
     """CPU of the host for one more hosted call in a turn."""
-    with staged() as stage, Connection(stage.host.port) as connection:
+    with opened_fixture() as fixture, Connection(fixture.host.port) as connection:
 
         async def batch(n: int) -> float:
-            many = _cpu(stage.host, connection, ours(f"call {CALLS + 1}"), n * REQUESTS)
-            return (many - _cpu(stage.host, connection, ours("call 1"), n * REQUESTS)) / CALLS / REQUESTS
+            many = _cpu(fixture.host, connection, ours(f"call {CALLS + 1}"), n * REQUESTS)
+            return (many - _cpu(fixture.host, connection, ours("call 1"), n * REQUESTS)) / CALLS / REQUESTS
 
         yield batch
 
@@ -116,8 +116,10 @@ def _cpu(host: Served, connection: Connection, message: bytes, n: int) -> float:
 async def first_text(*, of_host: bool) -> AsyncGenerator[Batch]:
     """The time until the first fragment of a text has come, from the host or from the backend itself."""
     text = f"tick 1 {THINKS_MS}"
-    with staged() as stage:
-        port, message = (stage.host.port, ours(text, stream=True)) if of_host else (stage.backend.port, theirs(text))
+    with opened_fixture() as fixture:
+        port, message = (
+            (fixture.host.port, ours(text, stream=True)) if of_host else (fixture.backend.port, theirs(text))
+        )
 
         async def batch(n: int) -> float:
             taken = 0.0
@@ -132,11 +134,11 @@ async def first_text(*, of_host: bool) -> AsyncGenerator[Batch]:
 
 
 @asynccontextmanager
-async def streamed(stage: Callable[[], AbstractContextManager[Stage]], path: str) -> AsyncGenerator[Batch]:
+async def streamed(fixture: Callable[[], AbstractContextManager[Fixture]], path: str) -> AsyncGenerator[Batch]:
     """CPU of a server for one streamed response of a short text, on a connection of its own."""
     body = json.dumps({"model": MODEL, "input": [{"role": "user", "content": "tick 1 1"}], "stream": True})
     message = request("POST", path, _HEADERS, body.encode())
-    with stage() as served:
+    with fixture() as served:
 
         async def batch(n: int) -> float:
             before = served.host.cpu_s()
@@ -156,13 +158,13 @@ async def added_latency(*, from_first: bool) -> AsyncGenerator[Batch]:
     two hundred requests came as fast as one reader can write them.
     """
     text = f"tick {FRAGMENTS} {EVERY_MS}"
-    with staged() as stage:
+    with opened_fixture() as fixture:
 
         async def batch(n: int) -> float:
             cost = 0.0
             for _ in range(n):
-                straight = _latencies(stage.backend.port, theirs(text), from_first=from_first)
-                through = _latencies(stage.host.port, ours(text, stream=True), from_first=from_first)
+                straight = _latencies(fixture.backend.port, theirs(text), from_first=from_first)
+                through = _latencies(fixture.host.port, ours(text, stream=True), from_first=from_first)
                 cost += quantiles(through, n=100)[98] - median(straight)
             return cost
 
@@ -198,11 +200,11 @@ async def grown() -> AsyncGenerator[Batch]:
     async def batch(n: int) -> float:
         bytes_grown = 0
         for _ in range(n):
-            with staged() as stage, Connection(stage.host.port) as connection:
-                _cpu(stage.host, connection, ours("call 1"), WARM)
-                before = stage.host.resident()
-                _cpu(stage.host, connection, ours("call 1"), RESPONSES)
-                bytes_grown += stage.host.resident() - before
+            with opened_fixture() as fixture, Connection(fixture.host.port) as connection:
+                _cpu(fixture.host, connection, ours("call 1"), WARM)
+                before = fixture.host.resident()
+                _cpu(fixture.host, connection, ours("call 1"), RESPONSES)
+                bytes_grown += fixture.host.resident() - before
         return bytes_grown
 
     yield batch
@@ -240,7 +242,7 @@ ROWS = (
     ),
     Row(
         name="a streamed response, kept in the store, server CPU",
-        ours=partial(streamed, staged, "/v1/responses"),
+        ours=partial(streamed, opened_fixture, "/v1/responses"),
         other=partial(streamed, peer, "/responses"),
         against="open-responses-server, which keeps none",
         unit=MILLISECONDS,

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from tests.client.fixtures import QUICK, Row, application, entered, waited, waiting
 from tests.client.scripted_host import CODE, WAIT_S, ScriptedHost
-from tests.client.stage import QUICK, Row, application, entered, waited, waiting
 from tests.http.jumping_loop import Jump, on_jumping_loop
 
 from toolplug import CallContext, ToolError

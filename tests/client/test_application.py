@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.client.fixtures import Row, application, entered, waited, waiting
 from tests.client.scripted_host import CODE, TOKEN, Said, ScriptedHost, refused
-from tests.client.stage import Row, application, entered, waited, waiting
 
 from toolplug.client import Application, Backoff, HostRefused, HostUnreachable, SessionOver
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.client.fixtures import QUICK, application, entered, waited
 from tests.client.scripted_host import CODE, Said, ScriptedHost, refused
-from tests.client.stage import QUICK, application, entered, waited
 
 from toolplug.client import SessionOver
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
+from tests.client.fixtures import QUICK
 from tests.client.scripted_host import WAIT_S
-from tests.client.stage import QUICK
 from tests.http.served import served
 from tests.requirement_table import ROOT
 

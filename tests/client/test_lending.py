@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.client.fixtures import QUICK, application, entered
 from tests.client.scripted_host import CODE, TOKEN, Said, ScriptedHost, refused
-from tests.client.stage import QUICK, application, entered
 
 from toolplug.client import Application, Capability, Environment, HostRefused, SessionOver, Tool
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
+from tests.client.fixtures import QUICK, Row, waited, waiting
 from tests.client.scripted_host import WAIT_S
-from tests.client.stage import QUICK, Row, waited, waiting
 from tests.http.conftest import ALICE, BOB, config, package, sample_package, settings
 from tests.http.served import served
 from tests.kept_port import kept_port

@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import pytest
 from httpx2 import AsyncClient
+from tests.client.fixtures import QUICK
 from tests.client.scripted_host import CODE, WAIT_S, Said, ScriptedHost, Stream, refused
-from tests.client.stage import QUICK
 
 from toolplug.client import (
     HostUnreachable,

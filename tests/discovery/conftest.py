@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.discovery.stage import service
+from tests.discovery.fixtures import service
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, virtual_clock
 

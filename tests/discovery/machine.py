@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.discovery.stage import service
-from tests.discovery.world import World
+from tests.discovery.fixtures import service
+from tests.discovery.harness import Harness
 
 from toolplug.discovery.service import Discovery
 from toolplug.stores.store import Store
@@ -26,64 +26,64 @@ class DiscoveryMachine(RuleBasedStateMachine):
 
     @initialize(first=MODES, second=MODES)
     def begin(self, first: str, second: str) -> None:
-        self.world = World(self.make)
-        self.world.behave(0, first)
-        self.world.behave(1, second)
+        self.harness = Harness(self.make)
+        self.harness.behave(0, first)
+        self.harness.behave(1, second)
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "harness"):
             return
         try:
-            self.world.rest()
+            self.harness.rest()
         finally:
-            self.world.close()
+            self.harness.close()
 
     @rule(which=ONE, slot=ONE, turns=FEW_TURNS)
     def change(self, which: int, slot: int, turns: int) -> None:
-        self.world.change(which, slot)
-        self.world.turns(turns)
+        self.harness.change(which, slot)
+        self.harness.turns(turns)
 
     @rule(which=ONE, slot=ONE, turns=FEW_TURNS)
     def hear(self, which: int, slot: int, turns: int) -> None:
-        self.world.hear(which, slot)
-        self.world.turns(turns)
+        self.harness.hear(which, slot)
+        self.harness.turns(turns)
 
     @rule(which=ONE, slot=ONE, turns=FEW_TURNS)
     def remove(self, which: int, slot: int, turns: int) -> None:
-        self.world.remove(which, slot)
-        self.world.turns(turns)
+        self.harness.remove(which, slot)
+        self.harness.turns(turns)
 
     @rule(slot=ONE, mode=MODES)
     def behave(self, slot: int, mode: str) -> None:
-        self.world.behave(slot, mode)
+        self.harness.behave(slot, mode)
 
     @rule(which=ONE, slot=ONE, turns=FEW_TURNS)
     def ask(self, which: int, slot: int, turns: int) -> None:
-        self.world.ask(which, slot)
-        self.world.turns(turns)
+        self.harness.ask(which, slot)
+        self.harness.turns(turns)
 
     @rule(which=ONE, slot=ONE, how=st.sampled_from(["due", "keep"]), turns=FEW_TURNS)
     def may_have_changed(self, which: int, slot: int, how: str, turns: int) -> None:
-        (self.world.due if how == "due" else self.world.keep)(which, slot)
-        self.world.turns(turns)
+        (self.harness.due if how == "due" else self.harness.keep)(which, slot)
+        self.harness.turns(turns)
 
     @rule(which=ONE, operation=st.sampled_from(["commit", "read", "extend", "events", "all", "none", "none"]))
     def fail(self, which: int, operation: str) -> None:
-        self.world.fail(which, operation)
+        self.harness.fail(which, operation)
 
     @rule(which=ONE, operation=OPERATIONS, before=FEW_TURNS, after=FEW_TURNS)
     def pace(self, which: int, operation: str, before: int, after: int) -> None:
-        self.world.pace(which, operation, before, after)
+        self.harness.pace(which, operation, before, after)
 
     @rule(which=ONE, killed=st.booleans())
     def restart(self, which: int, killed: bool) -> None:
-        self.world.restart(which, killed=killed)
+        self.harness.restart(which, killed=killed)
 
     @rule(seconds=TIMES)
     def wait(self, seconds: float) -> None:
-        self.world.wait(seconds)
+        self.harness.wait(seconds)
 
     @invariant()
     def what_is_shown_is_true(self) -> None:
-        if hasattr(self, "world"):
-            self.world.check()
+        if hasattr(self, "harness"):
+            self.harness.check()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import pytest
-from tests.discovery.stage import CLOCK, Server, names, raw, turns
+from tests.discovery.fixtures import CLOCK, Server, names, raw, turns
 
 from toolplug.discovery.record import ServerName
 from toolplug.discovery.service import Discovery

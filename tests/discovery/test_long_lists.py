@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.discovery.stage import CLOCK, Server, names, raw, service
+from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 
 from toolplug.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader, in_slices
 from toolplug.discovery.record import NOTHING

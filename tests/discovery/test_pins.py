@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.discovery.stage import CLOCK, Server, names, raw, service
+from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
 from toolplug.discovery.record import (

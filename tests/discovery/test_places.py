@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.discovery.stage import turns
+from tests.discovery.fixtures import turns
 
 from toolplug.discovery.watched_server import FairSemaphore
 

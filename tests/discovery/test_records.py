@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
+from tests.discovery.fixtures import CLOCK, Server, names, raw, service, turns
 from tests.faulty_store import FaultyStore
 
 from toolplug.discovery.record import NEVER, DiscoveryRecord, ServerName

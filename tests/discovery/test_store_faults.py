@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import pytest
-from tests.discovery.stage import CLOCK, Server, names, raw, service, turns
+from tests.discovery.fixtures import CLOCK, Server, names, raw, service, turns
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import EPOCH
 

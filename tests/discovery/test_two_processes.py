@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.discovery.stage import CLOCK, Server, names, raw, service
+from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
 from toolplug.discovery.record import NEVER, ServerName

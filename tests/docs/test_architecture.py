@@ -1,4 +1,4 @@
-"""The page about the architecture tells of the floors and files that there are."""
+"""The page about the architecture names the layers and files that exist."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PAGE = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
 SRC = ROOT / "src/toolplug"
 
 
-def test_the_floors_of_the_picture_are_those_that_the_build_holds_to() -> None:
+def test_the_layers_of_the_picture_are_those_that_the_build_holds_to() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    layers = next(contract["layers"] for contract in contracts if contract["name"].startswith("floors: "))
+    layers = next(contract["layers"] for contract in contracts if contract["name"].startswith("layers: "))
     held = [name.removeprefix("toolplug.") for layer in layers for name in layer.split(" | ")]
     assert re.findall(r"^    ([a-z]+)  ", PAGE, re.MULTILINE) == held
 

@@ -11,7 +11,7 @@ import pytest
 from docs.generator.__main__ import FOLDER
 from docs.generator.pages import PAGES
 from docs.generator.sessions import EVENTS
-from tests.house.sources import sources
+from tests.project.sources import sources
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.errors import GoneState

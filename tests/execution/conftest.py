@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.execution.stage import Stage
+from tests.execution.harness import Harness
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with Stage() as opened:
+async def harness() -> AsyncIterator[Harness]:
+    async with Harness() as opened:
         yield opened

@@ -6,7 +6,7 @@ import json
 import logging
 
 import pytest
-from tests.execution.stage import Stage
+from tests.execution.harness import Harness
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.execution.accounting import CallAccounting, level_of
@@ -34,25 +34,27 @@ def test_a_level_has_one_memory_whatever_its_numbers() -> None:
 
 
 @pytest.mark.requirement("LAW-6", "I2-3-state-survives")
-async def test_counters_never_fall_when_a_tool_gets_a_new_plan(stage: Stage) -> None:
+async def test_counters_never_fall_when_a_tool_gets_a_new_plan(harness: Harness) -> None:
     for round_of_plans in range(1, 4):
-        plan = stage.plan(tool, counters=stage.accounting.counters("plays", "tool"))
-        await stage.call(tool, counters=plan.counters)
-        assert stage.counted() == {"success": round_of_plans}
-        assert sum(stage.counters.buckets) == round_of_plans
+        plan = harness.plan(tool, counters=harness.accounting.counters("plays", "tool"))
+        await harness.call(tool, counters=plan.counters)
+        assert harness.counted() == {"success": round_of_plans}
+        assert sum(harness.counters.buckets) == round_of_plans
     assert level_of(plan.ref) == ("native", "plays", "tool")
-    assert stage.accounting.all_counters() == [stage.counters]
+    assert harness.accounting.all_counters() == [harness.counters]
 
 
 @pytest.mark.requirement("H-trust-audit-agrees", "H-trust-no-leak")
-async def test_every_refusal_is_one_audit_line_and_one_count(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_refusal_is_one_audit_line_and_one_count(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
     context = CallContext(principal=Principal(subject="alice", tenant="t1"), request_id="r1")
-    live = LiveCatalog(stage.counters, stage.catalog(tool=tool))
+    live = LiveCatalog(harness.counters, harness.catalog(tool=tool))
     with caplog.at_level(logging.INFO, logger="toolplug.audit"):
-        await stage.call(tool, {"token": "hunter2"}, context=context, gates=(PolicyGate("line"),))
-        await stage.call(tool, context=context)
-        stage.abandoned.running = stage.abandoned.limit
-        await stage.call(tool, context=context)
+        await harness.call(tool, {"token": "hunter2"}, context=context, gates=(PolicyGate("line"),))
+        await harness.call(tool, context=context)
+        harness.abandoned.running = harness.abandoned.limit
+        await harness.call(tool, context=context)
         await live.execute(ToolCall("c1", "\ud800other"), context)
     lines = [json.loads(record.message) for record in caplog.records if record.name == "toolplug.audit"]
 
@@ -66,4 +68,4 @@ async def test_every_refusal_is_one_audit_line_and_one_count(stage: Stage, caplo
         list(line) == ["ts", "event", "outcome", "principal", "tenant", "target", "request_id"] for line in lines
     )
     assert "hunter2" not in caplog.text
-    assert stage.counted() == {"denied": 1, "success": 1, "limited": 1, "unknown_tool": 1}
+    assert harness.counted() == {"denied": 1, "success": 1, "limited": 1, "unknown_tool": 1}

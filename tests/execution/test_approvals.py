@@ -37,7 +37,7 @@ class SlowStore(MemoryStore):
         return record
 
 
-class World:
+class ApprovalHarness:
     """One tool that asks, and how often it was reached."""
 
     def __init__(self, store: MemoryStore, clock: ManualClock, runner: TaskRunner) -> None:
@@ -81,23 +81,25 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def approvals_harness() -> AsyncIterator[ApprovalHarness]:
     clock, runner = ManualClock(), TaskRunner()
     await runner.open()
     async with SlowStore(clock=clock) as store:
-        yield World(store, clock, runner)
+        yield ApprovalHarness(store, clock, runner)
     await runner.aclose()
 
 
 @pytest.mark.requirement("C-3-policy-ask")
-async def test_a_call_that_must_be_approved_is_denied_with_what_a_person_can_decide(world: World) -> None:
-    result = await world.call(ALICE, {"amount": 5})
+async def test_a_call_that_must_be_approved_is_denied_with_what_a_person_can_decide(
+    approvals_harness: ApprovalHarness,
+) -> None:
+    result = await approvals_harness.call(ALICE, {"amount": 5})
     approval = result.metadata["approval"]
     assert isinstance(approval, dict)
     assert result.status is ToolStatus.DENIED
     assert result.output.startswith('tool "pay" is not allowed: approval: a person must approve this call first')
     assert set(approval) == {"id", "expires_at", "tool", "digest"}
-    (ticket,) = await world.approvals.waiting("t1")
+    (ticket,) = await approvals_harness.approvals.waiting("t1")
     assert (ticket.id, ticket.tool, ticket.arguments, ticket.subject, ticket.state) == (
         approval["id"],
         "pay",
@@ -106,27 +108,29 @@ async def test_a_call_that_must_be_approved_is_denied_with_what_a_person_can_dec
         "waiting",
     )
     assert ticket.expires_at == approval["expires_at"]
-    assert world.reached == []
+    assert approvals_harness.reached == []
 
 
 @pytest.mark.requirement("C-3-policy-ask-decide", "ROUTE-OQ-approval")
-async def test_an_approved_call_runs_once_when_it_is_repeated(world: World) -> None:
-    ticket = await world.asked(ALICE, {"amount": 5})
-    waiting = await world.call(ALICE, {"amount": 5}, ticket)
+async def test_an_approved_call_runs_once_when_it_is_repeated(approvals_harness: ApprovalHarness) -> None:
+    ticket = await approvals_harness.asked(ALICE, {"amount": 5})
+    waiting = await approvals_harness.call(ALICE, {"amount": 5}, ticket)
     assert waiting.output == 'tool "pay" is not allowed: approval: nobody has decided yet; try again later'
-    decided = await world.approvals.decide(ticket, "approve", BOB)
+    decided = await approvals_harness.approvals.decide(ticket, "approve", BOB)
     assert (decided.state, decided.decided_by) == ("approved", "bob")
-    assert (await world.call(ALICE, {"amount": 5}, ticket)).output == "paid"
-    again = await world.call(ALICE, {"amount": 5}, ticket)
+    assert (await approvals_harness.call(ALICE, {"amount": 5}, ticket)).output == "paid"
+    again = await approvals_harness.call(ALICE, {"amount": 5}, ticket)
     assert again.output == 'tool "pay" is not allowed: approval: it was used already; call again without one'
-    assert world.reached == [{"amount": 5}]
+    assert approvals_harness.reached == [{"amount": 5}]
 
 
-async def test_a_denied_call_stays_denied(world: World) -> None:
-    ticket = await world.asked(ALICE, {})
-    await world.approvals.decide(ticket, "deny", BOB)
-    assert (await world.call(ALICE, {}, ticket)).output == 'tool "pay" is not allowed: approval: it was denied by bob'
-    assert world.reached == []
+async def test_a_denied_call_stays_denied(approvals_harness: ApprovalHarness) -> None:
+    ticket = await approvals_harness.asked(ALICE, {})
+    await approvals_harness.approvals.decide(ticket, "deny", BOB)
+    assert (
+        await approvals_harness.call(ALICE, {}, ticket)
+    ).output == 'tool "pay" is not allowed: approval: it was denied by bob'
+    assert approvals_harness.reached == []
 
 
 @pytest.mark.requirement("C-3-policy-ask-bound")
@@ -140,59 +144,59 @@ async def test_a_denied_call_stays_denied(world: World) -> None:
     ],
 )
 async def test_an_approval_is_for_one_call_of_one_caller(
-    world: World, principal: Principal, arguments: dict[str, object], more: dict[str, object]
+    approvals_harness: ApprovalHarness, principal: Principal, arguments: dict[str, object], more: dict[str, object]
 ) -> None:
-    ticket = await world.asked(ALICE, {"amount": 5})
-    await world.approvals.decide(ticket, "approve", BOB)
-    result = await world.call(principal, arguments, ticket, **more)
+    ticket = await approvals_harness.asked(ALICE, {"amount": 5})
+    await approvals_harness.approvals.decide(ticket, "approve", BOB)
+    result = await approvals_harness.call(principal, arguments, ticket, **more)
     assert result.output == 'tool "pay" is not allowed: approval: it was given for another call; call again without one'
-    assert world.reached == []
-    assert (await world.call(ALICE, {"amount": 5}, ticket)).output == "paid"
+    assert approvals_harness.reached == []
+    assert (await approvals_harness.call(ALICE, {"amount": 5}, ticket)).output == "paid"
 
 
-async def test_another_tenant_neither_sees_decides_nor_uses_a_ticket(world: World) -> None:
-    ticket = await world.asked(ALICE, {})
-    assert await world.approvals.waiting("t2") == []
+async def test_another_tenant_neither_sees_decides_nor_uses_a_ticket(approvals_harness: ApprovalHarness) -> None:
+    ticket = await approvals_harness.asked(ALICE, {})
+    assert await approvals_harness.approvals.waiting("t2") == []
     with pytest.raises(ApprovalRefused) as refused:
-        await world.approvals.decide(ticket, "approve", EVE)
+        await approvals_harness.approvals.decide(ticket, "approve", EVE)
     assert refused.value.code == "approval_not_found"
     text = 'tool "pay" is not allowed: approval: there is no such approval, or it has expired; call again without one'
-    assert (await world.call(EVE, {}, ticket)).output == text
-    assert (await world.call(ALICE, {}, "../x")).output == text
+    assert (await approvals_harness.call(EVE, {}, ticket)).output == text
+    assert (await approvals_harness.call(ALICE, {}, "../x")).output == text
 
 
-async def test_a_ticket_expires_whether_or_not_it_was_approved(world: World) -> None:
-    ticket = await world.asked(ALICE, {})
-    world.clock.now += LIFE_S - 1
-    await world.approvals.decide(ticket, "approve", BOB)
-    world.clock.now += 1
-    assert (await world.call(ALICE, {}, ticket)).status is ToolStatus.DENIED
-    assert await world.approvals.waiting("t1") == []
-    assert world.reached == []
+async def test_a_ticket_expires_whether_or_not_it_was_approved(approvals_harness: ApprovalHarness) -> None:
+    ticket = await approvals_harness.asked(ALICE, {})
+    approvals_harness.clock.now += LIFE_S - 1
+    await approvals_harness.approvals.decide(ticket, "approve", BOB)
+    approvals_harness.clock.now += 1
+    assert (await approvals_harness.call(ALICE, {}, ticket)).status is ToolStatus.DENIED
+    assert await approvals_harness.approvals.waiting("t1") == []
+    assert approvals_harness.reached == []
 
 
-async def test_a_ticket_is_decided_once(world: World) -> None:
-    ticket = await world.asked(ALICE, {})
-    await world.approvals.decide(ticket, "deny", BOB)
+async def test_a_ticket_is_decided_once(approvals_harness: ApprovalHarness) -> None:
+    ticket = await approvals_harness.asked(ALICE, {})
+    await approvals_harness.approvals.decide(ticket, "deny", BOB)
     with pytest.raises(ApprovalRefused, match="denied already"):
-        await world.approvals.decide(ticket, "approve", BOB)
+        await approvals_harness.approvals.decide(ticket, "approve", BOB)
 
 
 @pytest.mark.requirement("C-3-policy-ask-bound")
-async def test_of_two_calls_with_one_ticket_at_once_one_runs(world: World) -> None:
-    ticket = await world.asked(ALICE, {})
-    await world.approvals.decide(ticket, "approve", BOB)
-    results = await asyncio.gather(*(world.call(ALICE, {}, ticket) for _ in range(2)))
+async def test_of_two_calls_with_one_ticket_at_once_one_runs(approvals_harness: ApprovalHarness) -> None:
+    ticket = await approvals_harness.asked(ALICE, {})
+    await approvals_harness.approvals.decide(ticket, "approve", BOB)
+    results = await asyncio.gather(*(approvals_harness.call(ALICE, {}, ticket) for _ in range(2)))
     assert sorted(result.status for result in results) == [ToolStatus.DENIED, ToolStatus.SUCCESS]
-    assert world.reached == [{}]
+    assert approvals_harness.reached == [{}]
 
 
 @pytest.mark.requirement("C-3-policy-ask-decide")
-async def test_of_two_people_who_decide_at_once_one_does(world: World) -> None:
-    ticket = await world.asked(ALICE, {})
+async def test_of_two_people_who_decide_at_once_one_does(approvals_harness: ApprovalHarness) -> None:
+    ticket = await approvals_harness.asked(ALICE, {})
     decided = await asyncio.gather(
-        world.approvals.decide(ticket, "approve", BOB),
-        world.approvals.decide(ticket, "deny", BOB),
+        approvals_harness.approvals.decide(ticket, "approve", BOB),
+        approvals_harness.approvals.decide(ticket, "deny", BOB),
         return_exceptions=True,
     )
     assert [type(outcome).__name__ for outcome in decided].count("ApprovalRefused") == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.execution.stage import Stage
+from tests.execution.harness import Harness
 
 from toolplug.catalog.call import ToolCall, ToolStatus
 from toolplug.errors import InvalidArguments
@@ -83,21 +83,21 @@ class Keeping:
 
 
 @pytest.mark.parametrize("name", GOOD)
-async def test_a_tool_gets_its_arguments_as_an_object(stage: Stage, name: str) -> None:
+async def test_a_tool_gets_its_arguments_as_an_object(harness: Harness, name: str) -> None:
     given, expected = GOOD[name]
     tool = Keeping()
 
-    assert (await stage.call(tool, given)).status is ToolStatus.SUCCESS
+    assert (await harness.call(tool, given)).status is ToolStatus.SUCCESS
     assert tool.calls == [expected]
 
 
 @pytest.mark.requirement("C-3-invalid-not-json", "C-3-invalid-not-object", "H-fact-lone-surrogate")
 @pytest.mark.parametrize("name", BAD)
-async def test_what_is_no_json_object_reaches_no_provider(stage: Stage, name: str) -> None:
+async def test_what_is_no_json_object_reaches_no_provider(harness: Harness, name: str) -> None:
     given, line = BAD[name]
     tool = Keeping()
 
-    result = await stage.call(tool, given)
+    result = await harness.call(tool, given)
 
     assert (result.status, result.output) == (
         ToolStatus.INVALID_ARGUMENTS,
@@ -106,15 +106,15 @@ async def test_what_is_no_json_object_reaches_no_provider(stage: Stage, name: st
     assert tool.calls == []
 
 
-async def test_a_number_as_key_reaches_no_provider(stage: Stage) -> None:
+async def test_a_number_as_key_reaches_no_provider(harness: Harness) -> None:
     tool = Keeping()
 
-    assert (await stage.call(tool, {1: 2})).status is ToolStatus.INVALID_ARGUMENTS
+    assert (await harness.call(tool, {1: 2})).status is ToolStatus.INVALID_ARGUMENTS
     assert tool.calls == []
 
 
 @pytest.mark.requirement("H-provider-mutates-arguments")
-async def test_a_tool_that_changes_its_arguments_changes_nobody_elses(stage: Stage) -> None:
+async def test_a_tool_that_changes_its_arguments_changes_nobody_elses(harness: Harness) -> None:
     async def tool(call: ToolCall, context: object) -> str:
         arguments: Any = call.arguments
         arguments["list"].append(4)
@@ -128,8 +128,8 @@ async def test_a_tool_that_changes_its_arguments_changes_nobody_elses(stage: Sta
     async def flat_tool(call: ToolCall, context: object) -> None:
         call.arguments.clear()  # type: ignore[union-attr]
 
-    await stage.call(tool, given)
-    await stage.call(flat_tool, flat)
+    await harness.call(tool, given)
+    await harness.call(flat_tool, flat)
 
     assert given == {"list": [1, [2]], "object": {"a": {}}}
     assert flat == {"a": 1}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.execution.stage import Stage
+from tests.execution.harness import Harness
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.execution.artifacts import Artifacts, read_result
@@ -40,9 +40,9 @@ def artifacts(store: MemoryStore) -> Artifacts:
 
 
 @pytest.fixture
-def reader(artifacts: Artifacts, stage: Stage) -> LiveCatalog:
+def reader(artifacts: Artifacts, harness: Harness) -> LiveCatalog:
     return LiveCatalog(
-        stage.counters, read_result(artifacts, CallServices(accounting=stage.accounting, runner=stage.runner))
+        harness.counters, read_result(artifacts, CallServices(accounting=harness.accounting, runner=harness.runner))
     )
 
 
@@ -50,8 +50,8 @@ async def tool(call: object, context: object) -> str:
     return TEXT
 
 
-async def kept(stage: Stage, artifacts: Artifacts) -> str:
-    result = await stage.call(tool, context=OWNER, artifacts=artifacts, max_result_bytes=100)
+async def kept(harness: Harness, artifacts: Artifacts) -> str:
+    result = await harness.call(tool, context=OWNER, artifacts=artifacts, max_result_bytes=100)
     truncated: Any = result.metadata["truncated"]
     return truncated["handle"]
 
@@ -61,8 +61,8 @@ async def read(reader: LiveCatalog, context: CallContext = OWNER, **arguments: A
 
 
 @pytest.mark.requirement("C-3-artifacts-kept")
-async def test_a_large_result_is_its_head_its_size_and_a_handle(stage: Stage, artifacts: Artifacts) -> None:
-    result = await stage.call(tool, context=OWNER, artifacts=artifacts, max_result_bytes=100)
+async def test_a_large_result_is_its_head_its_size_and_a_handle(harness: Harness, artifacts: Artifacts) -> None:
+    result = await harness.call(tool, context=OWNER, artifacts=artifacts, max_result_bytes=100)
     handle = re.search(r'"handle": "([A-Za-z0-9_-]{22})"', result.output)
 
     assert handle is not None
@@ -74,15 +74,17 @@ async def test_a_large_result_is_its_head_its_size_and_a_handle(stage: Stage, ar
     assert result.status is ToolStatus.SUCCESS
 
 
-async def test_a_result_within_its_limit_is_not_kept(stage: Stage, artifacts: Artifacts, store: MemoryStore) -> None:
-    result = await stage.call(tool, context=OWNER, artifacts=artifacts)
+async def test_a_result_within_its_limit_is_not_kept(
+    harness: Harness, artifacts: Artifacts, store: MemoryStore
+) -> None:
+    result = await harness.call(tool, context=OWNER, artifacts=artifacts)
 
     assert (result.output, await store.keys()) == (TEXT, [])
 
 
 @pytest.mark.requirement("C-3-read-result")
-async def test_the_pieces_are_the_whole(stage: Stage, artifacts: Artifacts, reader: LiveCatalog) -> None:
-    handle = await kept(stage, artifacts)
+async def test_the_pieces_are_the_whole(harness: Harness, artifacts: Artifacts, reader: LiveCatalog) -> None:
+    handle = await kept(harness, artifacts)
     offset: int | None = 0
     pieces: list[str] = []
     while offset is not None:
@@ -101,9 +103,9 @@ async def test_wrong_places_are_invalid_arguments(reader: LiveCatalog, wrong: di
 
 
 async def test_an_offset_past_the_end_says_where_the_end_is(
-    stage: Stage, artifacts: Artifacts, reader: LiveCatalog
+    harness: Harness, artifacts: Artifacts, reader: LiveCatalog
 ) -> None:
-    handle = await kept(stage, artifacts)
+    handle = await kept(harness, artifacts)
     result = await read(reader, handle=handle, offset=300)
 
     assert result.output == f"offset 300 is past the end; artifact {handle!r} has 300 characters"
@@ -119,9 +121,9 @@ async def test_an_offset_past_the_end_says_where_the_end_is(
     ],
 )
 async def test_anothers_handle_answers_like_one_that_never_was(
-    stage: Stage, artifacts: Artifacts, reader: LiveCatalog, stranger: CallContext
+    harness: Harness, artifacts: Artifacts, reader: LiveCatalog, stranger: CallContext
 ) -> None:
-    handle = await kept(stage, artifacts)
+    handle = await kept(harness, artifacts)
     foreign = await read(reader, stranger, handle=handle)
     unknown = await read(reader, OWNER, handle="nothing")
 
@@ -132,19 +134,19 @@ async def test_anothers_handle_answers_like_one_that_never_was(
 
 @pytest.mark.requirement("C-3-artifact-ttl")
 async def test_a_kept_result_is_gone_after_its_time(
-    stage: Stage, artifacts: Artifacts, reader: LiveCatalog, clock: ManualClock
+    harness: Harness, artifacts: Artifacts, reader: LiveCatalog, clock: ManualClock
 ) -> None:
-    handle = await kept(stage, artifacts)
+    handle = await kept(harness, artifacts)
     clock.now += TTL_S + 1
 
     assert (await read(reader, handle=handle)).output.startswith("no artifact")
 
 
 async def test_a_store_that_fails_costs_the_handle_and_not_the_result(
-    stage: Stage, artifacts: Artifacts, store: MemoryStore
+    harness: Harness, artifacts: Artifacts, store: MemoryStore
 ) -> None:
     await store.aclose()
-    result = await stage.call(tool, context=OWNER, artifacts=artifacts, max_result_bytes=100)
+    result = await harness.call(tool, context=OWNER, artifacts=artifacts, max_result_bytes=100)
 
     assert result.status is ToolStatus.SUCCESS
     assert result.output.endswith("bytes are missing]")

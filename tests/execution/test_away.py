@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.execution.stage import Stage, defined
+from tests.execution.harness import Harness, defined
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog, CatalogDiff
@@ -25,8 +25,8 @@ async def here(call: ToolCall, context: CallContext) -> str:
     return "here"
 
 
-def tool(stage: Stage, name: str, target: object = gone, **rules: object) -> Tool:
-    return Tool(defined(name), stage.plan(target, name=name, **rules))
+def tool(harness: Harness, name: str, target: object = gone, **rules: object) -> Tool:
+    return Tool(defined(name), harness.plan(target, name=name, **rules))
 
 
 async def answer(executor: ToolExecutor, name: str) -> tuple[ToolStatus, str]:
@@ -36,10 +36,10 @@ async def answer(executor: ToolExecutor, name: str) -> tuple[ToolStatus, str]:
 
 
 @pytest.mark.requirement("I3-catalog-away", "C-6-detached", "C-3-unavailable")
-async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_either_name(stage: Stage) -> None:
-    away = Catalog([tool(stage, "draw")]).prefixed("page")
+async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_either_name(harness: Harness) -> None:
+    away = Catalog([tool(harness, "draw")]).prefixed("page")
     live = LiveCatalog(
-        stage.accounting.counters("_unknown", "_unknown"), Catalog([tool(stage, "read", here)], unavailable=away)
+        harness.accounting.counters("_unknown", "_unknown"), Catalog([tool(harness, "read", here)], unavailable=away)
     )
 
     for name in ("page.draw", "page__draw"):
@@ -47,25 +47,25 @@ async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_e
         assert not live.can_execute(name)
     assert await answer(live, "read") == (ToolStatus.SUCCESS, "here")
     assert await answer(live, "page.other") == (ToolStatus.UNKNOWN_TOOL, "Toolset not found for page.other")
-    assert stage.counted() == {"unavailable": 2, "success": 1}
+    assert harness.counted() == {"unavailable": 2, "success": 1}
 
 
 @pytest.mark.requirement("I3-catalog-away")
-async def test_a_listed_tool_is_called_before_one_of_its_name_that_is_away(stage: Stage) -> None:
-    listed, away = Catalog([tool(stage, "fs.a", here)]), Catalog([tool(stage, "fs.a"), tool(stage, "fs__a")])
-    one, two = LiveCatalog(stage.counters, Catalog(unavailable=away)), LiveCatalog(stage.counters, listed)
+async def test_a_listed_tool_is_called_before_one_of_its_name_that_is_away(harness: Harness) -> None:
+    listed, away = Catalog([tool(harness, "fs.a", here)]), Catalog([tool(harness, "fs.a"), tool(harness, "fs__a")])
+    one, two = LiveCatalog(harness.counters, Catalog(unavailable=away)), LiveCatalog(harness.counters, listed)
 
     for executor in (
-        LiveCatalog(stage.counters, Catalog(listed.values(), unavailable=away)),
-        merged_executor(stage.counters, one, two),
+        LiveCatalog(harness.counters, Catalog(listed.values(), unavailable=away)),
+        merged_executor(harness.counters, one, two),
     ):
         assert await answer(executor, "fs.a") == (ToolStatus.SUCCESS, "here")
         assert await answer(executor, "fs__a") == (ToolStatus.SUCCESS, "here")
 
 
 @pytest.mark.requirement("I3-catalog-away", "C-3-unknown")
-async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(stage: Stage) -> None:
-    live = LiveCatalog(stage.counters, Catalog(unavailable=Catalog([tool(stage, "draw", gates=(ONLY_T1,))])))
+async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(harness: Harness) -> None:
+    live = LiveCatalog(harness.counters, Catalog(unavailable=Catalog([tool(harness, "draw", gates=(ONLY_T1,))])))
     t1, t2 = Principal(tenant="t1"), Principal(tenant="t2")
 
     assert live.view(lambda catalog: catalog.visible_to(t1)).catalog is live.catalog
@@ -74,16 +74,16 @@ async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(stage: Sta
 
 
 @pytest.mark.requirement("I3-catalog-away", "DESIGN-next-call", "DESIGN-subscribe")
-async def test_a_view_follows_what_is_away_though_nobody_hears_of_it(stage: Stage) -> None:
-    live, own = LiveCatalog(stage.counters), LiveCatalog(stage.counters, stage.catalog(read=here))
-    both = merged_executor(stage.counters, live, own)
+async def test_a_view_follows_what_is_away_though_nobody_hears_of_it(harness: Harness) -> None:
+    live, own = LiveCatalog(harness.counters), LiveCatalog(harness.counters, harness.catalog(read=here))
+    both = merged_executor(harness.counters, live, own)
     view = both.view(lambda catalog: catalog.prefixed("p"))
     heard: list[CatalogDiff] = []
     view.subscribe(heard.append)
 
-    assert live.publish(Catalog(unavailable=Catalog([tool(stage, "draw")]))) == CatalogDiff()
+    assert live.publish(Catalog(unavailable=Catalog([tool(harness, "draw")]))) == CatalogDiff()
     assert (await answer(view, "p.draw"))[0] is ToolStatus.UNAVAILABLE
-    live.publish(Catalog(unavailable=Catalog([tool(stage, "draw")])))
+    live.publish(Catalog(unavailable=Catalog([tool(harness, "draw")])))
     before = view.catalog
     live.publish(Catalog(before.unavailable.values() if before.unavailable else ()))
     live.publish(Catalog())

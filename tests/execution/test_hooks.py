@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.execution.stage import Stage
+from tests.execution.harness import Harness
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 
@@ -35,11 +35,11 @@ async def tool(call: object, context: object) -> str:
     return "ran"
 
 
-async def test_hooks_hear_the_call_and_its_result_in_order(stage: Stage) -> None:
+async def test_hooks_hear_the_call_and_its_result_in_order(harness: Harness) -> None:
     heard: list[tuple[str, ...]] = []
     observers = (Hearing("one", heard), Hearing("two", heard))
 
-    await stage.call(tool, '{"a": 1}', observers=observers)
+    await harness.call(tool, '{"a": 1}', observers=observers)
 
     assert heard == [
         ("one", "before", "tool", "{'a': 1}"),
@@ -49,11 +49,11 @@ async def test_hooks_hear_the_call_and_its_result_in_order(stage: Stage) -> None
     ]
 
 
-async def test_a_veto_is_a_refusal_that_every_hook_hears(stage: Stage) -> None:
+async def test_a_veto_is_a_refusal_that_every_hook_hears(harness: Harness) -> None:
     heard: list[tuple[str, ...]] = []
     observers = (Hearing("one", heard, veto="not today"), Hearing("two", heard))
 
-    result = await stage.call(tool, observers=observers)
+    result = await harness.call(tool, observers=observers)
 
     text = 'tool "tool" is not allowed: hook: not today'
     assert (result.status, result.output) == (ToolStatus.DENIED, text)
@@ -61,6 +61,6 @@ async def test_a_veto_is_a_refusal_that_every_hook_hears(stage: Stage) -> None:
 
 
 @pytest.mark.requirement("C-3-only-cancellation")
-async def test_an_observer_that_breaks_its_promise_does_not_reach_the_caller(stage: Stage) -> None:
-    assert (await stage.call(tool, observers=(Failing("one", []),))).status is ToolStatus.PANIC
-    assert stage.counted() == {"panic": 1}
+async def test_an_observer_that_breaks_its_promise_does_not_reach_the_caller(harness: Harness) -> None:
+    assert (await harness.call(tool, observers=(Failing("one", []),))).status is ToolStatus.PANIC
+    assert harness.counted() == {"panic": 1}

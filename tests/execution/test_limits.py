@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import pytest
-from tests.execution.stage import Stage, cancelled, turns
+from tests.execution.harness import Harness, cancelled, turns
 
 from toolplug.catalog.plan import Refusal
 from toolplug.execution.accounting import CallAccounting
@@ -238,13 +238,13 @@ async def test_a_breaker_with_new_numbers_stays_open_for_its_time() -> None:
 
 
 @pytest.mark.requirement("C-3-limited")
-async def test_each_level_that_sets_a_counter_must_admit(stage: Stage) -> None:
-    tool_level = stage.accounting.rate(("native", "plays", "tool"), 5, 60)
-    source_level = stage.accounting.rate(("native", "plays"), 2, 60)
+async def test_each_level_that_sets_a_counter_must_admit(harness: Harness) -> None:
+    tool_level = harness.accounting.rate(("native", "plays", "tool"), 5, 60)
+    source_level = harness.accounting.rate(("native", "plays"), 2, 60)
 
     async def tool(call: object, context: object) -> str:
         return "ran"
 
-    results = [(await stage.call(tool, limiters=(tool_level, source_level))).status for _ in range(3)]
+    results = [(await harness.call(tool, limiters=(tool_level, source_level))).status for _ in range(3)]
 
     assert [str(status) for status in results] == ["success", "success", "limited"]

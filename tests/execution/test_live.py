@@ -6,7 +6,7 @@ import gc
 import weakref
 
 import pytest
-from tests.execution.stage import Stage, defined
+from tests.execution.harness import Harness, defined
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.anyio
 class Shop:
     """A live catalog whose tools are set by name."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.live = LiveCatalog(stage.counters)
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.live = LiveCatalog(harness.counters)
         self.tools: dict[str, Tool] = {}
 
     def sell(self, *names: str) -> CatalogDiff:
         for name in names:
             if name not in self.tools:
-                self.tools[name] = Tool(defined(name), self.stage.plan(answering(name), name=name))
+                self.tools[name] = Tool(defined(name), self.harness.plan(answering(name), name=name))
         return self.live.publish(Catalog(self.tools[name] for name in names))
 
 
@@ -59,8 +59,8 @@ def answering(name: str) -> object:
 
 
 @pytest.fixture
-def shop(stage: Stage) -> Shop:
-    return Shop(stage)
+def shop(harness: Harness) -> Shop:
+    return Shop(harness)
 
 
 async def ran(executor: ToolExecutor, name: str) -> str:
@@ -208,11 +208,11 @@ async def test_a_view_is_the_same_object_while_nothing_in_it_changed(shop: Shop)
 
 
 @pytest.mark.requirement("I2-2-views")
-async def test_a_view_follows_a_new_plan_that_lists_alike(shop: Shop, stage: Stage) -> None:
+async def test_a_view_follows_a_new_plan_that_lists_alike(shop: Shop, harness: Harness) -> None:
     view = shop.live.view(lambda catalog: catalog.prefixed("shop"))
     shop.sell("a")
     assert await ran(view, "shop.a") == "a ran"
-    shop.tools["a"] = Tool(shop.tools["a"].definition, stage.plan(answering("new"), name="a"))
+    shop.tools["a"] = Tool(shop.tools["a"].definition, harness.plan(answering("new"), name="a"))
     shop.sell("a")
 
     assert await ran(view, "shop.a") == "new ran"
@@ -220,7 +220,7 @@ async def test_a_view_follows_a_new_plan_that_lists_alike(shop: Shop, stage: Sta
 
 @pytest.mark.requirement("I2-2-views")
 async def test_a_prefix_without_tools_is_known_through_a_view(shop: Shop) -> None:
-    view = merged_executor(shop.stage.counters, shop.live)
+    view = merged_executor(shop.harness.counters, shop.live)
     assert await ran(view, "fs.x") == "Toolset not found for fs.x"
     shop.live.publish(Catalog(prefixes=frozenset({"fs"})))
 
@@ -242,13 +242,13 @@ async def test_a_views_listener_hears_the_views_own_differences(shop: Shop) -> N
 
 
 @pytest.mark.requirement("I2-2-views")
-async def test_the_first_of_a_name_wins_in_a_joined_view_and_the_next_inherits(stage: Stage) -> None:
-    one, two = Shop(stage), Shop(stage)
-    both = merged_executor(stage.counters, one.live, Foreign(two.live))
+async def test_the_first_of_a_name_wins_in_a_joined_view_and_the_next_inherits(harness: Harness) -> None:
+    one, two = Shop(harness), Shop(harness)
+    both = merged_executor(harness.counters, one.live, Foreign(two.live))
     heard: list[CatalogDiff] = []
     both.subscribe(heard.append)
     one.sell("a")
-    two.tools["a"] = Tool(defined("a").owned_by("native", "two"), stage.plan(answering("second"), name="a"))
+    two.tools["a"] = Tool(defined("a").owned_by("native", "two"), harness.plan(answering("second"), name="a"))
     two.sell("a", "b")
     assert [await ran(both, name) for name in "ab"] == ["a ran", "b ran"]
     one.sell()
@@ -260,7 +260,7 @@ async def test_the_first_of_a_name_wins_in_a_joined_view_and_the_next_inherits(s
 @pytest.mark.requirement("I2-2-views")
 @pytest.mark.parametrize("through", [0, 1, 3])
 async def test_a_view_over_a_foreign_executor_follows_it_without_being_told(shop: Shop, through: int) -> None:
-    view = merged_executor(shop.stage.counters, Foreign(shop.live))
+    view = merged_executor(shop.harness.counters, Foreign(shop.live))
     for _ in range(through):
         view = view.view(lambda catalog: catalog.prefixed("x").renamed({}))
     shop.sell("a")
@@ -322,5 +322,5 @@ async def test_a_view_of_a_view_whose_derivation_fails_is_tried_again_when_next_
 async def test_every_view_of_a_stack_is_a_tool_executor(shop: Shop) -> None:
     view = shop.live.view(lambda catalog: catalog.prefixed("shop"))
 
-    for executor in (shop.live, view, merged_executor(shop.stage.counters, view), Foreign(view)):
+    for executor in (shop.live, view, merged_executor(shop.harness.counters, view), Foreign(view)):
         assert isinstance(executor, ToolExecutor)

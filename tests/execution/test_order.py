@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from tests.execution.stage import Stage, called, turns
+from tests.execution.harness import Harness, called, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolResult
 from toolplug.catalog.plan import Plan
@@ -77,12 +77,12 @@ def both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.requirement("C-3-gates-order")
 @pytest.mark.parametrize(("earlier", "later"), list(combinations(STEPS, 2)), ids=lambda step: step[0])
 async def test_the_earlier_of_two_steps_answers_and_the_later_is_not_asked(
-    stage: Stage, earlier: Step, later: Step
+    harness: Harness, earlier: Step, later: Step
 ) -> None:
     rules = both(earlier[1], later[1])
     arguments = rules.pop("arguments", {})
     if rules.pop("full", False):
-        stage.abandoned.running = stage.abandoned.limit
+        harness.abandoned.running = harness.abandoned.limit
 
     for limiter in rules.get("limiters", ()):
         if isinstance(limiter, Rate):
@@ -92,29 +92,29 @@ async def test_the_earlier_of_two_steps_answers_and_the_later_is_not_asked(
         return "ran"
 
     context = CallContext(principal=Principal(), idempotency_key="key")
-    result = await run(stage.plan(tool, **rules), called(arguments), context)
+    result = await run(harness.plan(tool, **rules), called(arguments), context)
 
     assert earlier[2] in result.output
 
 
 @pytest.mark.requirement("C-3-gates-order", "LAW-3")
 @pytest.mark.parametrize("later", STEPS, ids=lambda step: step[0])
-async def test_a_closed_switch_comes_before_everything(stage: Stage, later: Step) -> None:
+async def test_a_closed_switch_comes_before_everything(harness: Harness, later: Step) -> None:
     rules = dict(later[1])
     arguments = rules.pop("arguments", {})
     rules.pop("full", None)
-    stage.switch.open = False
+    harness.switch.open = False
 
     async def tool(call: object, context: object) -> str:
         return "ran"
 
-    result = await run(stage.plan(tool, **rules), called(arguments), CallContext())
+    result = await run(harness.plan(tool, **rules), called(arguments), CallContext())
 
     assert result.output == 'no builtin provider handles tool "tool"'
 
 
 @pytest.mark.requirement("C-3-gates-order")
-async def test_what_a_refused_call_took_is_given_back(stage: Stage) -> None:
+async def test_what_a_refused_call_took_is_given_back(harness: Harness) -> None:
     permits, breaker = ConcurrencyLimit(1, 0, "plays"), Breaker(1, 60.0, "plays")
     full = ConcurrencyLimit(0, 0, "other")
 
@@ -122,26 +122,26 @@ async def test_what_a_refused_call_took_is_given_back(stage: Stage) -> None:
         return "ran"
 
     for _ in range(3):
-        assert "other running already" in (await stage.call(tool, limiters=(breaker, permits, full))).output
-    assert (await stage.call(tool, limiters=(breaker, permits))).output == "ran"
+        assert "other running already" in (await harness.call(tool, limiters=(breaker, permits, full))).output
+    assert (await harness.call(tool, limiters=(breaker, permits))).output == "ran"
 
 
 @pytest.mark.requirement("C-3-deadline-from-entry")
-async def test_the_wait_in_a_queue_counts_towards_the_deadline(stage: Stage) -> None:
+async def test_the_wait_in_a_queue_counts_towards_the_deadline(harness: Harness) -> None:
     permits = ConcurrencyLimit(0, 1, "plays")
     began: list[Callable[[], object]] = []
 
     async def tool(call: object, context: object) -> None:
         began.append(tool)
 
-    result = await stage.call(tool, timeout_s=0.01, limiters=(permits,))
+    result = await harness.call(tool, timeout_s=0.01, limiters=(permits,))
 
     assert result.output == 'tool "tool" timed out after 0.01 s'
-    assert (began, stage.counted()) == ([], {"timeout": 1})
+    assert (began, harness.counted()) == ([], {"timeout": 1})
 
 
 @pytest.mark.requirement("C-3-deadline-from-entry")
-async def test_a_tool_gets_only_the_time_that_its_queue_left(stage: Stage) -> None:
+async def test_a_tool_gets_only_the_time_that_its_queue_left(harness: Harness) -> None:
     permits, release = ConcurrencyLimit(1, 1, "plays"), asyncio.Event()
     seen: list[float] = []
 
@@ -152,9 +152,9 @@ async def test_a_tool_gets_only_the_time_that_its_queue_left(stage: Stage) -> No
         assert context.deadline is not None
         seen.append(context.deadline)
 
-    first = asyncio.ensure_future(stage.call(holds, limiters=(permits,)))
+    first = asyncio.ensure_future(harness.call(holds, limiters=(permits,)))
     await turns(3)
-    second = asyncio.ensure_future(stage.call(tool, timeout_s=20.0, limiters=(permits,)))
+    second = asyncio.ensure_future(harness.call(tool, timeout_s=20.0, limiters=(permits,)))
     await turns(3)
     queued_by = asyncio.get_running_loop().time()
     asyncio.get_running_loop().call_later(0.02, release.set)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.execution.stage import Stage, turns, workers_alive
+from tests.execution.harness import Harness, turns, workers_alive
 from tests.virtual_time import VirtualLoop
 
 from toolplug.execution.limits import ConcurrencyLimit
@@ -28,14 +28,14 @@ class CallsOverPermits(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = VirtualLoop()
-        self.stage = Stage()
+        self.harness = Harness()
         self.permits = ConcurrencyLimit(PLACES, 2, "plays")
         self.size = PLACES
         self.most = PLACES
         self.inside: dict[int, asyncio.Future[str]] = {}
         self.callers: list[asyncio.Task[Any]] = []
         self.begun = 0
-        self.run(self.stage.__aenter__())
+        self.run(self.harness.__aenter__())
 
     def run(self, awaitable: Any) -> None:
         self.loop.run_until_complete(awaitable)
@@ -69,7 +69,7 @@ class CallsOverPermits(RuleBasedStateMachine):
         timeout_s = HURRIED_S if hurried else PATIENT_S
 
         async def begin() -> None:
-            made = self.stage.call(self.tool, {"manner": manner}, limiters=(self.permits,), timeout_s=timeout_s)
+            made = self.harness.call(self.tool, {"manner": manner}, limiters=(self.permits,), timeout_s=timeout_s)
             self.callers.append(asyncio.ensure_future(made))
 
         self.run(begin())
@@ -121,7 +121,7 @@ class CallsOverPermits(RuleBasedStateMachine):
 
     @invariant()
     def what_runs_is_what_is_counted(self) -> None:
-        assert self.stage.switch.running == self.stage.counters.in_flight == len(self.inside)
+        assert self.harness.switch.running == self.harness.counters.in_flight == len(self.inside)
 
     @invariant()
     def nobody_waits_while_a_place_is_free(self) -> None:
@@ -140,12 +140,12 @@ class CallsOverPermits(RuleBasedStateMachine):
             admitted = [await self.permits.admit(0.0) is None for _ in range(PLACES)]
             assert admitted == [True] * PLACES
             assert len([caller for caller in self.callers if not caller.done()]) == 0
-            assert self.stage.idle() == (0, 0, 0)
+            assert self.harness.idle() == (0, 0, 0)
             assert workers_alive() <= 1
 
         self.permits.resized(PLACES, 0)
         self.run(all_places_are_back())
-        self.run(self.stage.__aexit__())
+        self.run(self.harness.__aexit__())
         self.loop.close()
 
 

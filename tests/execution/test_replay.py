@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.execution.stage import Stage, at_rest, cancelled, turns
+from tests.execution.harness import Harness, at_rest, cancelled, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import ToolError
@@ -50,11 +50,11 @@ def rules(store: MemoryStore) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("C-5-idempotent-replay")
-async def test_the_same_body_gets_the_first_result(stage: Stage, rules: dict[str, Any]) -> None:
+async def test_the_same_body_gets_the_first_result(harness: Harness, rules: dict[str, Any]) -> None:
     tool = Effect()
 
-    first = await stage.call(tool, {"a": 1, "b": [2]}, context=KEYED, **rules)
-    again = await stage.call(tool, '{"b": [2], "a": 1}', context=KEYED, **rules)
+    first = await harness.call(tool, {"a": 1, "b": [2]}, context=KEYED, **rules)
+    again = await harness.call(tool, '{"b": [2], "a": 1}', context=KEYED, **rules)
 
     assert tool.count == 1
     assert again == first._replace(metadata={"idempotent_replayed": True})
@@ -63,7 +63,7 @@ async def test_the_same_body_gets_the_first_result(stage: Stage, rules: dict[str
 
 @pytest.mark.parametrize("failing", [ValueError("panic"), ToolError("no", metadata={"code": "x"}, retry_after_s=2.0)])
 async def test_a_failure_of_the_tool_is_a_first_result_too(
-    stage: Stage, rules: dict[str, Any], failing: Exception
+    harness: Harness, rules: dict[str, Any], failing: Exception
 ) -> None:
     effects: list[int] = []
 
@@ -71,8 +71,8 @@ async def test_a_failure_of_the_tool_is_a_first_result_too(
         effects.append(1)
         raise failing
 
-    first = await stage.call(tool, context=KEYED, **rules)
-    again = await stage.call(tool, context=KEYED, **rules)
+    first = await harness.call(tool, context=KEYED, **rules)
+    again = await harness.call(tool, context=KEYED, **rules)
 
     assert effects == [1]
     assert again == first._replace(metadata={**first.metadata, "idempotent_replayed": True})
@@ -90,12 +90,12 @@ async def test_a_failure_of_the_tool_is_a_first_result_too(
     ],
 )
 async def test_another_body_is_refused(
-    stage: Stage, rules: dict[str, Any], arguments: object, changed: dict[str, Any], name: str
+    harness: Harness, rules: dict[str, Any], arguments: object, changed: dict[str, Any], name: str
 ) -> None:
     tool = Effect()
-    await stage.call(tool, {"a": 1}, context=KEYED, **rules)
+    await harness.call(tool, {"a": 1}, context=KEYED, **rules)
 
-    other = await stage.call(tool, arguments, context=KEYED._replace(**changed), name=name, **rules)
+    other = await harness.call(tool, arguments, context=KEYED._replace(**changed), name=name, **rules)
 
     assert (other.status, other.metadata) == (ToolStatus.DENIED, {"code": "idempotency_key_reused"})
     assert tool.count == 1
@@ -103,31 +103,31 @@ async def test_another_body_is_refused(
 
 @pytest.mark.requirement("C-5-idempotent-principal", "C-5-tenant-store")
 @pytest.mark.parametrize("principal", [Principal(subject="bob", tenant="t1"), Principal(subject="alice", tenant="t2")])
-async def test_a_key_belongs_to_its_principal(stage: Stage, rules: dict[str, Any], principal: Principal) -> None:
+async def test_a_key_belongs_to_its_principal(harness: Harness, rules: dict[str, Any], principal: Principal) -> None:
     tool = Effect()
-    await stage.call(tool, context=KEYED, **rules)
-    await stage.call(tool, context=KEYED._replace(principal=principal), **rules)
+    await harness.call(tool, context=KEYED, **rules)
+    await harness.call(tool, context=KEYED._replace(principal=principal), **rules)
 
     assert tool.count == 2
 
 
-async def test_without_a_key_nothing_is_remembered(stage: Stage, rules: dict[str, Any], store: MemoryStore) -> None:
-    await stage.call(Effect(), **rules)
+async def test_without_a_key_nothing_is_remembered(harness: Harness, rules: dict[str, Any], store: MemoryStore) -> None:
+    await harness.call(Effect(), **rules)
 
     assert await store.keys() == []
 
 
 @pytest.mark.requirement("C-5-idempotent-running")
-async def test_a_call_that_still_runs_is_not_made_again(stage: Stage, rules: dict[str, Any]) -> None:
+async def test_a_call_that_still_runs_is_not_made_again(harness: Harness, rules: dict[str, Any]) -> None:
     release = asyncio.Event()
 
     async def tool(call: object, context: object) -> str:
         await release.wait()
         return "finished"
 
-    first = asyncio.ensure_future(stage.call(tool, context=KEYED, **rules))
+    first = asyncio.ensure_future(harness.call(tool, context=KEYED, **rules))
     await turns(10)
-    second = await stage.call(tool, context=KEYED, **rules)
+    second = await harness.call(tool, context=KEYED, **rules)
     release.set()
 
     assert (second.status, second.metadata) == (ToolStatus.LIMITED, {"code": "idempotency_key_running"})
@@ -136,66 +136,66 @@ async def test_a_call_that_still_runs_is_not_made_again(stage: Stage, rules: dic
 
 
 @pytest.mark.requirement("C-5-idempotent-expires")
-async def test_a_result_is_kept_for_a_day(stage: Stage, rules: dict[str, Any], clock: ManualClock) -> None:
+async def test_a_result_is_kept_for_a_day(harness: Harness, rules: dict[str, Any], clock: ManualClock) -> None:
     tool = Effect()
-    await stage.call(tool, context=KEYED, **rules)
+    await harness.call(tool, context=KEYED, **rules)
     clock.now += KEPT_S - 1
-    await stage.call(tool, context=KEYED, **rules)
+    await harness.call(tool, context=KEYED, **rules)
     assert tool.count == 1
     clock.now += 2
-    await stage.call(tool, context=KEYED, **rules)
+    await harness.call(tool, context=KEYED, **rules)
     assert tool.count == 2
 
 
-async def test_a_call_that_was_not_made_frees_its_key(stage: Stage, rules: dict[str, Any]) -> None:
+async def test_a_call_that_was_not_made_frees_its_key(harness: Harness, rules: dict[str, Any]) -> None:
     tool, full = Effect(), ConcurrencyLimit(0, 0, "plays")
 
-    refused = await stage.call(tool, context=KEYED, limiters=(full,), **rules)
-    made = await stage.call(tool, context=KEYED, **rules)
+    refused = await harness.call(tool, context=KEYED, limiters=(full,), **rules)
+    made = await harness.call(tool, context=KEYED, **rules)
 
     assert (refused.status, made.status, tool.count) == (ToolStatus.LIMITED, ToolStatus.SUCCESS, 1)
 
 
-async def test_a_call_cancelled_before_its_tool_began_frees_its_key(stage: Stage, rules: dict[str, Any]) -> None:
+async def test_a_call_cancelled_before_its_tool_began_frees_its_key(harness: Harness, rules: dict[str, Any]) -> None:
     tool, full = Effect(), ConcurrencyLimit(0, 1, "plays")
-    waiting = asyncio.ensure_future(stage.call(tool, context=KEYED, limiters=(full,), **rules))
+    waiting = asyncio.ensure_future(harness.call(tool, context=KEYED, limiters=(full,), **rules))
     await turns(10)
     waiting.cancel()
 
     assert await cancelled(waiting)
-    assert (await stage.call(tool, context=KEYED, **rules)).status is ToolStatus.SUCCESS
+    assert (await harness.call(tool, context=KEYED, **rules)).status is ToolStatus.SUCCESS
 
 
 async def test_a_call_cancelled_while_its_tool_ran_keeps_its_key_for_its_lease(
-    stage: Stage, rules: dict[str, Any], clock: ManualClock
+    harness: Harness, rules: dict[str, Any], clock: ManualClock
 ) -> None:
     async def hangs(call: object, context: object) -> None:
         await asyncio.Event().wait()
 
-    running = asyncio.ensure_future(stage.call(hangs, context=KEYED, timeout_s=10.0, **rules))
+    running = asyncio.ensure_future(harness.call(hangs, context=KEYED, timeout_s=10.0, **rules))
     await turns(10)
     running.cancel()
     assert await cancelled(running)
-    await at_rest(stage)
-    assert (await stage.call(Effect(), context=KEYED, **rules)).status is ToolStatus.LIMITED
+    await at_rest(harness)
+    assert (await harness.call(Effect(), context=KEYED, **rules)).status is ToolStatus.LIMITED
     clock.now += 41.0
-    assert (await stage.call(Effect(), context=KEYED, **rules)).status is ToolStatus.SUCCESS
+    assert (await harness.call(Effect(), context=KEYED, **rules)).status is ToolStatus.SUCCESS
 
 
-async def test_of_two_that_begin_at_once_one_is_made(stage: Stage, rules: dict[str, Any]) -> None:
+async def test_of_two_that_begin_at_once_one_is_made(harness: Harness, rules: dict[str, Any]) -> None:
     tool = Effect()
 
-    results = await asyncio.gather(*(stage.call(tool, context=KEYED, **rules) for _ in range(10)))
+    results = await asyncio.gather(*(harness.call(tool, context=KEYED, **rules) for _ in range(10)))
 
     assert tool.count == 1
     assert {result.status for result in results} <= {ToolStatus.SUCCESS, ToolStatus.LIMITED}
 
 
-async def test_a_store_that_cannot_answer_makes_the_call_unavailable(stage: Stage, store: MemoryStore) -> None:
+async def test_a_store_that_cannot_answer_makes_the_call_unavailable(harness: Harness, store: MemoryStore) -> None:
     tool = Effect()
     await store.aclose()
 
-    result = await stage.call(tool, context=KEYED, replay=Replays(store))
+    result = await harness.call(tool, context=KEYED, replay=Replays(store))
 
     assert result == ToolResult(
         "c1",
@@ -208,17 +208,17 @@ async def test_a_store_that_cannot_answer_makes_the_call_unavailable(stage: Stag
 
 
 async def test_a_store_that_fails_at_the_end_does_not_cost_the_caller_its_result(
-    stage: Stage, store: MemoryStore, caplog: pytest.LogCaptureFixture
+    harness: Harness, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def tool(call: object, context: object) -> str:
         await store.aclose()
         return "done"
 
-    assert (await stage.call(tool, context=KEYED, replay=Replays(store))).output == "done"
+    assert (await harness.call(tool, context=KEYED, replay=Replays(store))).output == "done"
     assert "is not kept for its idempotency key" in caplog.text
 
 
-async def test_a_result_that_comes_after_its_mark_expired_is_not_kept(store: MemoryStore, stage: Stage) -> None:
-    await Replays(store).finish(stage.plan(Effect()), KEYED, ToolResult(output="late"))
+async def test_a_result_that_comes_after_its_mark_expired_is_not_kept(store: MemoryStore, harness: Harness) -> None:
+    await Replays(store).finish(harness.plan(Effect()), KEYED, ToolResult(output="late"))
 
     assert await store.keys() == []

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, field_serializer
-from tests.execution.stage import Stage
+from tests.execution.harness import Harness
 
 from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
 from toolplug.execution.results import rounded, timed_out
@@ -143,10 +143,10 @@ REFUSED: dict[str, object] = {
 
 @pytest.mark.requirement("C-3-success-json", "C-3-structured", "H-provider-returns-none")
 @pytest.mark.parametrize("name", JSON)
-async def test_json_is_compact_text_and_the_value_itself(stage: Stage, name: str) -> None:
+async def test_json_is_compact_text_and_the_value_itself(harness: Harness, name: str) -> None:
     value, text, structured = JSON[name]
 
-    assert await stage.call(returning(value)) == ToolResult("c1", "tool", text, ToolStatus.SUCCESS, structured)
+    assert await harness.call(returning(value)) == ToolResult("c1", "tool", text, ToolStatus.SUCCESS, structured)
 
 
 @pytest.mark.requirement(
@@ -158,18 +158,18 @@ async def test_json_is_compact_text_and_the_value_itself(stage: Stage, name: str
     "H-fact-lone-surrogate",
 )
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_is_not_json_is_an_error_that_says_so(stage: Stage, name: str) -> None:
-    assert (await stage.call(returning(REFUSED[name])))._replace(metadata={}) == NOT_JSON._replace(metadata={})
+async def test_what_is_not_json_is_an_error_that_says_so(harness: Harness, name: str) -> None:
+    assert (await harness.call(returning(REFUSED[name])))._replace(metadata={}) == NOT_JSON._replace(metadata={})
 
 
 @pytest.mark.requirement("C-3-only-cancellation")
-async def test_a_serializer_that_leaves_the_process_is_an_error_result(stage: Stage) -> None:
-    assert await stage.call(returning(Rude())) == NOT_JSON
+async def test_a_serializer_that_leaves_the_process_is_an_error_result(harness: Harness) -> None:
+    assert await harness.call(returning(Rude())) == NOT_JSON
 
 
 @pytest.mark.requirement("C-3-success-text")
-async def test_text_of_a_subclass_is_plain_text(stage: Stage) -> None:
-    result = await stage.call(returning(Word.ONE))
+async def test_text_of_a_subclass_is_plain_text(harness: Harness) -> None:
+    result = await harness.call(returning(Word.ONE))
 
     assert (result.output, type(result.output), result.structured) == ("one", str, None)
 
@@ -197,16 +197,16 @@ def test_no_value_with_a_nan_is_json_wherever_it_stands(value: object, number: f
 
 
 @pytest.mark.requirement("C-3-tool-error-result")
-async def test_a_returned_result_is_filled_in(stage: Stage) -> None:
+async def test_a_returned_result_is_filled_in(harness: Harness) -> None:
     own = ToolResult(
         output="not found", status=ToolStatus.TOOL_ERROR, structured={"a": 1}, metadata={"code": "x"}, retry_after_s=1.0
     )
 
-    assert await stage.call(returning(own)) == own._replace(call_id="c1", name="tool")
+    assert await harness.call(returning(own)) == own._replace(call_id="c1", name="tool")
 
 
-async def test_a_returned_result_without_text_shows_its_structure(stage: Stage) -> None:
-    result = await stage.call(returning(ToolResult(structured=Point(1.0))))
+async def test_a_returned_result_without_text_shows_its_structure(harness: Harness) -> None:
+    result = await harness.call(returning(ToolResult(structured=Point(1.0))))
 
     assert (result.output, result.structured) == ('{"x":1.0,"y":null}', {"x": 1.0, "y": None})
 
@@ -215,18 +215,20 @@ async def test_a_returned_result_without_text_shows_its_structure(stage: Stage) 
 @pytest.mark.parametrize(
     "own", [{"structured": math.nan}, {"metadata": {"a": b"x"}}, {"parts": ({"a": math.inf},)}, {"output": "\ud800"}]
 )
-async def test_a_returned_result_with_anything_that_is_not_json_is_refused(stage: Stage, own: dict[str, Any]) -> None:
-    assert await stage.call(returning(ToolResult(**own))) == NOT_JSON
+async def test_a_returned_result_with_anything_that_is_not_json_is_refused(
+    harness: Harness, own: dict[str, Any]
+) -> None:
+    assert await harness.call(returning(ToolResult(**own))) == NOT_JSON
 
 
 @pytest.mark.requirement("C-3-panic")
 @pytest.mark.parametrize("own", [{"status": "splendid"}, {"status": "cancelled"}, {"metadata": 5}, {"output": b"x"}])
-async def test_a_returned_result_of_no_sense_is_a_panic(stage: Stage, own: dict[str, Any]) -> None:
-    assert (await stage.call(returning(ToolResult(**own)))).status is ToolStatus.PANIC
+async def test_a_returned_result_of_no_sense_is_a_panic(harness: Harness, own: dict[str, Any]) -> None:
+    assert (await harness.call(returning(ToolResult(**own)))).status is ToolStatus.PANIC
 
 
-async def test_a_returned_results_pause_is_one_that_can_be_waited(stage: Stage) -> None:
-    result = await stage.call(returning(ToolResult(output="x", retry_after_s=math.nan)))
+async def test_a_returned_results_pause_is_one_that_can_be_waited(harness: Harness) -> None:
+    result = await harness.call(returning(ToolResult(output="x", retry_after_s=math.nan)))
 
     assert result.retry_after_s is None
 

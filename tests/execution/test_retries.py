@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
-from tests.execution.stage import Stage, at_rest, cancelled, turns
+from tests.execution.harness import Harness, at_rest, cancelled, turns
 from tests.virtual_time import VIRTUAL
 
 from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
@@ -41,23 +41,23 @@ class Script:
 
 
 @pytest.mark.parametrize("turn", [False, True], ids=["at once", "after a turn"])
-async def test_a_panic_is_tried_again_with_arguments_of_its_own(stage: Stage, turn: bool) -> None:
+async def test_a_panic_is_tried_again_with_arguments_of_its_own(harness: Harness, turn: bool) -> None:
     tool = Script(ValueError(), SystemExit(), "third", turn=turn)
 
-    result = await stage.call(tool, {"a": 1}, retry=Retry(2))
+    result = await harness.call(tool, {"a": 1}, retry=Retry(2))
 
     assert (result.output, tool.arguments) == ("third", [{"a": 1}] * 3)
-    assert stage.counted() == {"success": 1}
-    assert stage.idle() == (0, 0, 0)
+    assert harness.counted() == {"success": 1}
+    assert harness.idle() == (0, 0, 0)
 
 
-async def test_a_tool_error_with_a_pause_is_tried_again_and_the_last_result_counts(stage: Stage) -> None:
+async def test_a_tool_error_with_a_pause_is_tried_again_and_the_last_result_counts(harness: Harness) -> None:
     tool = Script(SOON, ToolError("busy still", retry_after_s=0.001))
 
-    result = await stage.call(tool, retry=Retry(2))
+    result = await harness.call(tool, retry=Retry(2))
 
     assert (result.output, len(tool.arguments)) == ("busy still", 3)
-    assert stage.counted() == {"tool_error": 1}
+    assert harness.counted() == {"tool_error": 1}
 
 
 @pytest.mark.parametrize(
@@ -69,50 +69,50 @@ async def test_a_tool_error_with_a_pause_is_tried_again_and_the_last_result_coun
         ("fine", ToolStatus.SUCCESS),
     ],
 )
-async def test_nothing_else_is_tried_again(stage: Stage, end: object, status: ToolStatus) -> None:
+async def test_nothing_else_is_tried_again(harness: Harness, end: object, status: ToolStatus) -> None:
     tool = Script(end)
 
-    result = await stage.call(tool, retry=Retry(5))
+    result = await harness.call(tool, retry=Retry(5))
 
     assert (result.status, len(tool.arguments)) == (status, 1)
 
 
 @pytest.mark.parametrize("anyio_backend", [VIRTUAL], ids=["virtual"])
-async def test_a_timeout_is_never_tried_again(stage: Stage) -> None:
+async def test_a_timeout_is_never_tried_again(harness: Harness) -> None:
     began: list[int] = []
 
     async def tool(call: object, context: object) -> None:
         began.append(1)
         await asyncio.Event().wait()
 
-    result = await stage.call(tool, retry=Retry(5), timeout_s=10.0)
+    result = await harness.call(tool, retry=Retry(5), timeout_s=10.0)
 
     assert (result.status, began) == (ToolStatus.TIMEOUT, [1])
-    await at_rest(stage)
+    await at_rest(harness)
 
 
-async def test_a_pause_that_the_deadline_does_not_leave_is_not_waited_for(stage: Stage) -> None:
+async def test_a_pause_that_the_deadline_does_not_leave_is_not_waited_for(harness: Harness) -> None:
     tool = Script(ToolError("busy", retry_after_s=100.0))
 
-    result = await stage.call(tool, retry=Retry(5), timeout_s=10.0)
+    result = await harness.call(tool, retry=Retry(5), timeout_s=10.0)
 
     assert (result.output, result.retry_after_s, len(tool.arguments)) == ("busy", 100.0, 1)
 
 
 @pytest.mark.requirement("LAW-3")
-async def test_a_source_that_is_closed_meanwhile_is_not_tried_again(stage: Stage) -> None:
+async def test_a_source_that_is_closed_meanwhile_is_not_tried_again(harness: Harness) -> None:
     async def tool(call: object, context: object) -> None:
-        stage.switch.open = False
+        harness.switch.open = False
         raise SOON
 
-    assert (await stage.call(tool, retry=Retry(5))).output == "busy"
+    assert (await harness.call(tool, retry=Retry(5))).output == "busy"
 
 
 @pytest.mark.requirement("LAW-5")
-async def test_a_caller_cancelled_in_the_pause_gives_its_place_back(stage: Stage) -> None:
+async def test_a_caller_cancelled_in_the_pause_gives_its_place_back(harness: Harness) -> None:
     permits = ConcurrencyLimit(1, 0, "plays")
     tool = Script(ToolError("busy", retry_after_s=5.0), turn=True)
-    running = asyncio.ensure_future(stage.call(tool, retry=Retry(3), limiters=(permits,)))
+    running = asyncio.ensure_future(harness.call(tool, retry=Retry(3), limiters=(permits,)))
     await turns(10)
     running.cancel()
 
@@ -121,16 +121,16 @@ async def test_a_caller_cancelled_in_the_pause_gives_its_place_back(stage: Stage
 
 
 @pytest.mark.requirement("LAW-5")
-async def test_a_call_holds_one_place_for_all_its_attempts(stage: Stage) -> None:
+async def test_a_call_holds_one_place_for_all_its_attempts(harness: Harness) -> None:
     permits = ConcurrencyLimit(1, 0, "plays")
     tool = Script(SOON, SOON, "third", turn=True)
 
-    assert (await stage.call(tool, retry=Retry(2), limiters=(permits,))).output == "third"
+    assert (await harness.call(tool, retry=Retry(2), limiters=(permits,))).output == "third"
     assert await permits.admit(0.0) is None
     assert await permits.admit(0.0) is not None
 
 
-async def test_retries_register_no_metric_of_the_process(stage: Stage) -> None:
-    await stage.call(Script(SOON), retry=Retry(2))
+async def test_retries_register_no_metric_of_the_process(harness: Harness) -> None:
+    await harness.call(Script(SOON), retry=Retry(2))
 
     assert not [family.name for family in REGISTRY.collect() if "retr" in family.name]

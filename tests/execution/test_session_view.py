@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.execution.stage import Stage, defined
+from tests.execution.harness import Harness, defined
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
@@ -42,43 +42,43 @@ class Looks:
         self.seen.append(context.session)
 
 
-def of(stage: Stage, name: str, **rules: object) -> Tool:
-    return Tool(defined(name), stage.plan(whose, name=name, **rules))
+def of(harness: Harness, name: str, **rules: object) -> Tool:
+    return Tool(defined(name), harness.plan(whose, name=name, **rules))
 
 
-def session_view(stage: Stage, *tools: Tool) -> LiveCatalog:
+def session_view(harness: Harness, *tools: Tool) -> LiveCatalog:
     return merged_executor(
-        stage.counters, LiveCatalog(stage.counters, Catalog(tools)), LiveCatalog(stage.counters), session=MINE
+        harness.counters, LiveCatalog(harness.counters, Catalog(tools)), LiveCatalog(harness.counters), session=MINE
     )
 
 
 @pytest.mark.requirement("I3-session-view")
 @pytest.mark.parametrize("context", CONTEXTS)
 async def test_the_executor_says_whose_session_a_call_belongs_to_and_never_its_caller(
-    stage: Stage, context: CallContext
+    harness: Harness, context: CallContext
 ) -> None:
-    base = LiveCatalog(stage.counters, Catalog([of(stage, "shared")]))
-    own = LiveCatalog(stage.counters, Catalog([of(stage, "own")]))
-    view = merged_executor(stage.counters, base, own, session=MINE)
+    base = LiveCatalog(harness.counters, Catalog([of(harness, "shared")]))
+    own = LiveCatalog(harness.counters, Catalog([of(harness, "own")]))
+    view = merged_executor(harness.counters, base, own, session=MINE)
     nested = view.view(lambda catalog: catalog.prefixed("p")).view(lambda catalog: catalog.where(lambda _: True))
 
     for executor, names in ((view, ("shared", "own")), (nested, ("p.shared", "p__own"))):
         for name in names:
             assert (await executor.execute(ToolCall("c1", name), context)).output == MINE
     assert (await base.execute(ToolCall("c1", "shared"), context)).output == str(context.session)
-    assert (await merged_executor(stage.counters, base).execute(ToolCall("c1", "shared"), context)).output == str(
+    assert (await merged_executor(harness.counters, base).execute(ToolCall("c1", "shared"), context)).output == str(
         context.session
     )
 
 
 @pytest.mark.requirement("I3-session-view")
-async def test_all_else_in_the_context_is_as_the_caller_gave_it(stage: Stage) -> None:
+async def test_all_else_in_the_context_is_as_the_caller_gave_it(harness: Harness) -> None:
     seen: list[CallContext] = []
 
     async def look(call: ToolCall, context: CallContext) -> None:
         seen.append(context)
 
-    view = session_view(stage, Tool(defined("look"), stage.plan(look, name="look")))
+    view = session_view(harness, Tool(defined("look"), harness.plan(look, name="look")))
     given = CallContext(principal=ALICE, agent="a", options={"k": 1}, approval="ok", request_id="r1", report=print)
     await view.execute(ToolCall("c1", "look"), given)
     assert [context._replace(deadline=None) for context in seen] == [given._replace(session=MINE)]
@@ -86,21 +86,24 @@ async def test_all_else_in_the_context_is_as_the_caller_gave_it(stage: Stage) ->
 
 @pytest.mark.requirement("I3-session-view")
 @pytest.mark.parametrize("context", CONTEXTS)
-async def test_what_stands_around_a_tool_sees_the_session_too(stage: Stage, context: CallContext) -> None:
+async def test_what_stands_around_a_tool_sees_the_session_too(harness: Harness, context: CallContext) -> None:
     looks = Looks()
-    hooked = of(stage, "hooked", wants_context=False, observers=(looks,))
-    kept = of(stage, "kept", wants_context=False, replay=looks)
-    view = session_view(stage, hooked, kept)
+    hooked = of(harness, "hooked", wants_context=False, observers=(looks,))
+    kept = of(harness, "kept", wants_context=False, replay=looks)
+    view = session_view(harness, hooked, kept)
     await view.execute(ToolCall("c1", "hooked"), context)
     await view.execute(ToolCall("c1", "kept"), context._replace(idempotency_key="k1"))
     assert looks.seen == [MINE] * 4
 
 
 @pytest.mark.requirement("I3-session-view", "C-6-no-shadow", "C-6-late-provider")
-async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(stage: Stage) -> None:
-    base, own = LiveCatalog(stage.counters), LiveCatalog(stage.counters, Catalog([of(stage, "a"), of(stage, "b")]))
-    view = merged_executor(stage.counters, base, own, session=MINE)
-    shared = of(stage, "a")
+async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(harness: Harness) -> None:
+    base, own = (
+        LiveCatalog(harness.counters),
+        LiveCatalog(harness.counters, Catalog([of(harness, "a"), of(harness, "b")])),
+    )
+    view = merged_executor(harness.counters, base, own, session=MINE)
+    shared = of(harness, "a")
     base.publish(Catalog([shared]))
     assert list(view.catalog.values()) == [shared, own.catalog["b"]]
     assert view.catalog["a"] is shared
@@ -109,18 +112,18 @@ async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(sta
 
 
 @pytest.mark.requirement("I3-session-view", "DESIGN-next-call")
-async def test_one_change_of_what_everybody_has_reaches_every_session_at_its_next_call(stage: Stage) -> None:
-    base = LiveCatalog(stage.counters)
+async def test_one_change_of_what_everybody_has_reaches_every_session_at_its_next_call(harness: Harness) -> None:
+    base = LiveCatalog(harness.counters)
     views = [
         merged_executor(
-            stage.counters,
+            harness.counters,
             base.view(lambda catalog: catalog.visible_to(ALICE)),
-            LiveCatalog(stage.counters, Catalog([of(stage, f"own{at}")])),
+            LiveCatalog(harness.counters, Catalog([of(harness, f"own{at}")])),
             session=f"S{at}",
         )
         for at in range(50)
     ]
     for names in (["a"], ["a", "b"], []):
-        base.publish(Catalog(of(stage, name) for name in names))
+        base.publish(Catalog(of(harness, name) for name in names))
         assert [list(view.catalog) for view in views[::2]] == [[*names, f"own{at}"] for at in range(0, 50, 2)]
     assert [view.can_execute("a") for view in views] == [False] * 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import pytest
-from tests.execution.stage import Stage
+from tests.execution.harness import Harness
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.errors import ToolError
@@ -24,8 +24,8 @@ def returning(value: object) -> Any:
 
 @pytest.mark.requirement("C-3-result-cut", "H-limit-result")
 @pytest.mark.parametrize("text", ["x" * LIMIT, "ä" * (LIMIT // 2), "日" * (LIMIT // 3), "🦦" * (LIMIT // 4)])
-async def test_a_result_at_its_limit_passes_whole(stage: Stage, text: str) -> None:
-    assert (await stage.call(returning(text), max_result_bytes=LIMIT)).output == text
+async def test_a_result_at_its_limit_passes_whole(harness: Harness, text: str) -> None:
+    assert (await harness.call(returning(text), max_result_bytes=LIMIT)).output == text
 
 
 @pytest.mark.requirement("C-3-result-cut", "H-limit-result")
@@ -39,9 +39,9 @@ async def test_a_result_at_its_limit_passes_whole(stage: Stage, text: str) -> No
     ],
 )
 async def test_a_result_over_its_limit_is_cut_at_a_character_and_says_how_much_is_missing(
-    stage: Stage, text: str, head: str, missing: int, size: int
+    harness: Harness, text: str, head: str, missing: int, size: int
 ) -> None:
-    result = await stage.call(returning(text), max_result_bytes=LIMIT)
+    result = await harness.call(returning(text), max_result_bytes=LIMIT)
 
     assert result.output == f"{head}\n[cut: {missing} of {size} bytes are missing]"
     assert result.metadata == {"truncated": {"bytes": size, "kept": size - missing}}
@@ -49,9 +49,9 @@ async def test_a_result_over_its_limit_is_cut_at_a_character_and_says_how_much_i
 
 
 @pytest.mark.requirement("H-limit-result")
-async def test_one_mebibyte_passes_and_one_byte_more_is_cut(stage: Stage) -> None:
-    whole = await stage.call(returning("x" * 2**20))
-    cut = await stage.call(returning("x" * (2**20 + 1)))
+async def test_one_mebibyte_passes_and_one_byte_more_is_cut(harness: Harness) -> None:
+    whole = await harness.call(returning("x" * 2**20))
+    cut = await harness.call(returning("x" * (2**20 + 1)))
 
     assert (len(whole.output), whole.metadata) == (2**20, {})
     assert cut.metadata == {"truncated": {"bytes": 2**20 + 1, "kept": 2**20}}
@@ -59,27 +59,27 @@ async def test_one_mebibyte_passes_and_one_byte_more_is_cut(stage: Stage) -> Non
 
 @pytest.mark.requirement("H-provider-returns-30mb")
 @pytest.mark.parametrize("value", ["x" * 30_000_000, "ä" * 15_000_000, [{"a": None, "b": "x" * 90}] * 300_000])
-async def test_thirty_megabytes_are_cut(stage: Stage, value: object) -> None:
-    result = await stage.call(returning(value))
+async def test_thirty_megabytes_are_cut(harness: Harness, value: object) -> None:
+    result = await harness.call(returning(value))
 
     assert len(result.output.encode()) < 2**20 + 100
     assert result.structured is None
 
 
 @pytest.mark.requirement("C-3-result-cut")
-async def test_a_structure_that_is_cut_as_text_is_not_given_whole_beside_it(stage: Stage) -> None:
-    by_value = await stage.call(returning(["x" * 200]), max_result_bytes=LIMIT)
-    by_result = await stage.call(returning(ToolResult(structured=["x" * 200])), max_result_bytes=LIMIT)
+async def test_a_structure_that_is_cut_as_text_is_not_given_whole_beside_it(harness: Harness) -> None:
+    by_value = await harness.call(returning(["x" * 200]), max_result_bytes=LIMIT)
+    by_result = await harness.call(returning(ToolResult(structured=["x" * 200])), max_result_bytes=LIMIT)
 
     assert by_value == by_result
     assert by_value.structured is None
 
 
 @pytest.mark.requirement("C-3-result-cut")
-async def test_what_stands_beside_the_text_is_left_out_when_it_is_over_the_limit_itself(stage: Stage) -> None:
+async def test_what_stands_beside_the_text_is_left_out_when_it_is_over_the_limit_itself(harness: Harness) -> None:
     own = ToolResult(output="short", structured=["x" * 200], parts=({"text": "y" * 200},))
 
-    result = await stage.call(returning(own), max_result_bytes=LIMIT)
+    result = await harness.call(returning(own), max_result_bytes=LIMIT)
 
     assert (result.structured, result.parts) == (None, ())
     assert result.output == ("short\n[left out: 204 bytes of structured content]\n[left out: 213 bytes of parts]")
@@ -87,10 +87,10 @@ async def test_what_stands_beside_the_text_is_left_out_when_it_is_over_the_limit
 
 @pytest.mark.requirement("C-3-result-cut")
 @pytest.mark.parametrize("turn", [False, True], ids=["at once", "after a turn"])
-async def test_the_text_of_a_tool_error_is_cut_too(stage: Stage, turn: bool) -> None:
+async def test_the_text_of_a_tool_error_is_cut_too(harness: Harness, turn: bool) -> None:
     async def tool(call: object, context: object) -> NoReturn:
         raise ToolError("x" * 101)
 
-    result = await stage.call(tool, max_result_bytes=LIMIT)
+    result = await harness.call(tool, max_result_bytes=LIMIT)
 
     assert result.output == f"{'x' * 100}\n[cut: 1 of 101 bytes are missing]"

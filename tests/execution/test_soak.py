@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.execution.stage import LOOPS, Stage, at_rest, called, turns, until, workers_alive
+from tests.execution.harness import LOOPS, Harness, at_rest, called, turns, until, workers_alive
 from tests.execution.test_task_runner_manners import MANNERS, target
 
 from toolplug.catalog.call import CallContext
@@ -47,26 +47,26 @@ async def healthy(call: object, context: object) -> str:
 
 @pytest.mark.requirement("H-provider-next-call", "LAW-4", "LAW-5", "LAW-6")
 async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "toolplug")
     release, permits, loop = asyncio.Event(), ConcurrencyLimit(CALLERS, CALLERS, "plays"), asyncio.get_running_loop()
-    crowd = stage.accounting.abandoned("native", "crowd")
+    crowd = harness.accounting.abandoned("native", "crowd")
     crowd.limit = 10**9
     draw = random.Random(7)
     async with MemoryStore() as store:
         common: dict[str, Any] = {"abandoned": crowd, "limiters": (permits,), "replay": Replays(store)}
         plans: list[Plan] = [
-            stage.plan(
+            harness.plan(
                 target(manner.act, release, turn=turn), timeout_s=min(manner.timeout_s, 5.0), retry=retry, **common
             )
             for manner in MANNERS.values()
             for turn in (False, True)
             for retry in (None, Retry(1))
         ]
-        plans.append(stage.plan(brief, runner=stage.threads, **common))
-        await stage.call(healthy)
-        await stage.call(brief, runner=stage.threads)
+        plans.append(harness.plan(brief, runner=harness.threads, **common))
+        await harness.call(healthy)
+        await harness.call(brief, runner=harness.threads)
         await turns()
         threads, files, ends = threading.active_count(), descriptors(), loop.time() + SOAK_S
         seen: dict[str, int] = {}
@@ -80,8 +80,8 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
                     await turns(draw.randrange(6))
                     call.cancel()
                 await asyncio.wait([call])
-                assert (await run(stage.plan(healthy), called(), CallContext())).output == "healthy"
-                for status, count in stage.counted().items():
+                assert (await run(harness.plan(healthy), called(), CallContext())).output == "healthy"
+                for status, count in harness.counted().items():
                     assert count >= seen.get(status, 0)
                     seen[status] = count
                 if draw.random() < 0.05:
@@ -89,7 +89,7 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
 
         await asyncio.gather(*(caller() for _ in range(CALLERS)))
         release.set()
-        await at_rest(stage)
+        await at_rest(harness)
         await until(lambda: crowd.running == 0)
         permits.resized(CALLERS, 0)
         admitted = [await permits.admit(0.0) is None for _ in range(CALLERS + 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.execution.stage import Stage, turns
+from tests.execution.harness import Harness, turns
 
 from toolplug.execution.limits import SourceSwitch
 
@@ -13,17 +13,17 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("C-3-disable-running")
-async def test_running_calls_finish_after_the_switch_is_closed_and_the_drain_waits_for_them(stage: Stage) -> None:
+async def test_running_calls_finish_after_the_switch_is_closed_and_the_drain_waits_for_them(harness: Harness) -> None:
     release = asyncio.Event()
 
     async def tool(call: object, context: object) -> str:
         await release.wait()
         return "finished"
 
-    running = asyncio.ensure_future(stage.call(tool))
+    running = asyncio.ensure_future(harness.call(tool))
     await turns(3)
-    stage.switch.open = False
-    draining = asyncio.ensure_future(stage.switch.drained(30.0))
+    harness.switch.open = False
+    draining = asyncio.ensure_future(harness.switch.drained(30.0))
     await turns(3)
     assert not draining.done()
     release.set()
@@ -33,7 +33,7 @@ async def test_running_calls_finish_after_the_switch_is_closed_and_the_drain_wai
 
 
 @pytest.mark.requirement("C-3-disable-running")
-async def test_a_drain_waits_for_the_tool_and_not_for_its_caller(stage: Stage) -> None:
+async def test_a_drain_waits_for_the_tool_and_not_for_its_caller(harness: Harness) -> None:
     release = asyncio.Event()
 
     async def clings(call: object, context: object) -> None:
@@ -43,10 +43,10 @@ async def test_a_drain_waits_for_the_tool_and_not_for_its_caller(stage: Stage) -
             except asyncio.CancelledError:
                 continue
 
-    await stage.call(clings, timeout_s=0.01)
-    assert await stage.switch.drained(0.01) is False
+    await harness.call(clings, timeout_s=0.01)
+    assert await harness.switch.drained(0.01) is False
     release.set()
-    assert await stage.switch.drained(30.0) is True
+    assert await harness.switch.drained(30.0) is True
 
 
 async def test_a_switch_that_nothing_uses_is_drained_at_once() -> None:

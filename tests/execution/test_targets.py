@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.execution.stage import Stage, called
+from tests.execution.harness import Harness, called
 
 from toolplug.catalog.call import CallContext, ToolStatus
 from toolplug.execution.run import run
@@ -21,12 +21,12 @@ class Later:
 
 @pytest.mark.requirement("C-3-panic")
 @pytest.mark.parametrize("value", ["", [], None, 5, {}])
-async def test_a_target_that_gives_no_awaitable_is_a_panic(stage: Stage, value: object) -> None:
-    result = await run(stage.plan(lambda call, context: value), called(), CallContext())
+async def test_a_target_that_gives_no_awaitable_is_a_panic(harness: Harness, value: object) -> None:
+    result = await run(harness.plan(lambda call, context: value), called(), CallContext())
     assert result.status is ToolStatus.PANIC
 
 
 @pytest.mark.requirement("C-3-success-text")
-async def test_a_target_may_give_any_awaitable(stage: Stage) -> None:
-    result = await run(stage.plan(lambda call, context: Later()), called(), CallContext())
+async def test_a_target_may_give_any_awaitable(harness: Harness) -> None:
+    result = await run(harness.plan(lambda call, context: Later()), called(), CallContext())
     assert result.output == "later"

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import anyio
 import pytest
-from tests.execution.stage import LOOPS, Stage, at_rest, called, cancelled, turns, until
+from tests.execution.harness import LOOPS, Harness, at_rest, called, cancelled, turns, until
 
 from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
 from toolplug.execution.limits import ConcurrencyLimit
@@ -42,65 +42,67 @@ class Told:
 
 @pytest.mark.requirement("LAW-4", "C-3-only-cancellation", "C-3-cancelled-counted")
 @pytest.mark.parametrize("turns_before", range(5))
-async def test_a_caller_cancelled_at_any_stage_is_cancelled_and_its_tool_ends(stage: Stage, turns_before: int) -> None:
+async def test_a_caller_cancelled_at_any_stage_is_cancelled_and_its_tool_ends(
+    harness: Harness, turns_before: int
+) -> None:
     tool = Told()
-    running = asyncio.ensure_future(stage.call(tool))
+    running = asyncio.ensure_future(harness.call(tool))
     await turns(turns_before)
     running.cancel()
 
     assert await cancelled(running)
     assert running.cancelling() == 1
-    await at_rest(stage)
+    await at_rest(harness)
     assert tool.ends == ["cancelled"] * tool.began.is_set()
-    assert stage.counted() == {"cancelled": 1} if turns_before else stage.counted() == {}
+    assert harness.counted() == {"cancelled": 1} if turns_before else harness.counted() == {}
 
 
 @pytest.mark.requirement("LAW-5", "C-3-cancelled-counted")
-async def test_a_caller_cancelled_in_the_queue_leaves_the_queue(stage: Stage) -> None:
+async def test_a_caller_cancelled_in_the_queue_leaves_the_queue(harness: Harness) -> None:
     permits = ConcurrencyLimit(1, 1, "plays")
     tool = Told()
-    first = asyncio.ensure_future(stage.call(tool, limiters=(permits,)))
+    first = asyncio.ensure_future(harness.call(tool, limiters=(permits,)))
     await tool.began.wait()
-    second = asyncio.ensure_future(stage.call(tool, limiters=(permits,)))
+    second = asyncio.ensure_future(harness.call(tool, limiters=(permits,)))
     await turns(3)
     second.cancel()
     assert await cancelled(second)
-    third = asyncio.ensure_future(stage.call(tool, limiters=(permits,)))
+    third = asyncio.ensure_future(harness.call(tool, limiters=(permits,)))
     await turns(3)
     first.cancel()
     assert await cancelled(first)
-    await until(lambda: stage.switch.running == 1)
+    await until(lambda: harness.switch.running == 1)
     third.cancel()
     assert await cancelled(third)
-    await at_rest(stage)
+    await at_rest(harness)
     assert await permits.admit(0.0) is None
 
 
 @pytest.mark.requirement("LAW-4")
-async def test_a_callers_own_timeout_acts_and_is_not_mistaken_for_the_tools(stage: Stage) -> None:
+async def test_a_callers_own_timeout_acts_and_is_not_mistaken_for_the_tools(harness: Harness) -> None:
     caller = asyncio.current_task()
     assert caller is not None
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await stage.call(Told())
+            await harness.call(Told())
     with anyio.move_on_after(0.01) as scope:
-        await stage.call(Told())
+        await harness.call(Told())
     assert scope.cancelled_caught
     assert caller.cancelling() == 0
-    await at_rest(stage)
+    await at_rest(harness)
 
 
 @pytest.mark.requirement("LAW-4")
-async def test_a_deadline_inside_a_callers_scope_is_a_result(stage: Stage) -> None:
+async def test_a_deadline_inside_a_callers_scope_is_a_result(harness: Harness) -> None:
     async with asyncio.timeout(30), anyio.create_task_group() as group:
-        result = await stage.call(Told(), timeout_s=0.01)
+        result = await harness.call(Told(), timeout_s=0.01)
         group.cancel_scope.cancel()
     assert result.status is ToolStatus.TIMEOUT
-    await at_rest(stage)
+    await at_rest(harness)
 
 
 @pytest.mark.requirement("LAW-4", "H-fact-context-variables")
-async def test_a_tool_reads_the_callers_context_and_changes_only_its_own(stage: Stage) -> None:
+async def test_a_tool_reads_the_callers_context_and_changes_only_its_own(harness: Harness) -> None:
     MARK.set("of the caller")
 
     async def tool(call: object, context: object) -> list[str]:
@@ -114,13 +116,13 @@ async def test_a_tool_reads_the_callers_context_and_changes_only_its_own(stage: 
         return tool(call, context)
 
     context = CallContext(principal=Principal(tenant="t1"))
-    assert (await stage.call(tool, context=context)).structured == ["of the caller", "of the tool", "t1"]
-    assert (await stage.call(wrapped, context=context)).structured == ["of a wrapper", "of the tool", "t1"]
+    assert (await harness.call(tool, context=context)).structured == ["of the caller", "of the tool", "t1"]
+    assert (await harness.call(wrapped, context=context)).structured == ["of a wrapper", "of the tool", "t1"]
     assert (MARK.get(), current_tenant()) == ("of the caller", "default")
 
 
 @pytest.mark.requirement("LAW-4", "H-fact-context-variables")
-async def test_each_of_many_calls_has_its_own_callers_tenant_and_context(stage: Stage) -> None:
+async def test_each_of_many_calls_has_its_own_callers_tenant_and_context(harness: Harness) -> None:
     async def tool(call: object, context: object) -> list[str]:
         before = [current_tenant(), MARK.get()]
         MARK.set("of the tool")
@@ -129,7 +131,7 @@ async def test_each_of_many_calls_has_its_own_callers_tenant_and_context(stage: 
 
     async def caller(name: str) -> object:
         MARK.set(name)
-        result = await stage.call(tool, context=CallContext(principal=Principal(tenant=name)))
+        result = await harness.call(tool, context=CallContext(principal=Principal(tenant=name)))
         return [result.structured, MARK.get(), current_tenant()]
 
     names = [f"t{index}" for index in range(10)]
@@ -140,7 +142,7 @@ async def test_each_of_many_calls_has_its_own_callers_tenant_and_context(stage: 
 
 @pytest.mark.requirement("H-provider-recursion")
 @pytest.mark.parametrize("turn", [False, True], ids=["at once", "after a turn"])
-async def test_a_tool_that_calls_itself_without_end_is_stopped_at_the_depth_limit(stage: Stage, turn: bool) -> None:
+async def test_a_tool_that_calls_itself_without_end_is_stopped_at_the_depth_limit(harness: Harness, turn: bool) -> None:
     depth = 0
 
     async def tool(call: object, context: object) -> str:
@@ -150,16 +152,16 @@ async def test_a_tool_that_calls_itself_without_end_is_stopped_at_the_depth_limi
             await asyncio.sleep(0)
         return (await run(plan, called(), CallContext())).output
 
-    plan = stage.plan(tool)
+    plan = harness.plan(tool)
     result = await run(plan, called(), CallContext())
 
     assert depth == MAX_DEPTH == 16
     assert result.output == 'tool "tool" is not allowed: depth: tools call one another 16 deep'
-    await at_rest(stage)
+    await at_rest(harness)
 
 
 @pytest.mark.requirement("H-provider-recursion")
-async def test_depth_is_counted_through_tasks_and_threads(stage: Stage) -> None:
+async def test_depth_is_counted_through_tasks_and_threads(harness: Harness) -> None:
     loop = asyncio.get_running_loop()
     depth = 0
 
@@ -173,31 +175,31 @@ async def test_depth_is_counted_through_tasks_and_threads(stage: Stage) -> None:
         depth += 1
         return (await asyncio.create_task(run(in_thread, called(), CallContext()))).output
 
-    in_thread, in_task = stage.plan(blocking, runner=stage.threads), stage.plan(tool)
+    in_thread, in_task = harness.plan(blocking, runner=harness.threads), harness.plan(tool)
     result = await run(in_task, called(), CallContext())
 
     assert depth == MAX_DEPTH
     assert "16 deep" in result.output
 
 
-async def test_a_nested_call_in_a_first_step_gives_its_caller_the_identity_back(stage: Stage) -> None:
+async def test_a_nested_call_in_a_first_step_gives_its_caller_the_identity_back(harness: Harness) -> None:
     async def inner(call: object, context: object) -> int:
         return id(asyncio.current_task())
 
     async def outer(call: object, context: object) -> list[int]:
         before = id(asyncio.current_task())
-        nested = int((await stage.call(inner)).output)
+        nested = int((await harness.call(inner)).output)
         between = id(asyncio.current_task())
         await asyncio.sleep(0)
         return [before, nested, between, id(asyncio.current_task())]
 
-    before, nested, between, after = (await stage.call(outer)).structured  # type: ignore[misc]
+    before, nested, between, after = (await harness.call(outer)).structured  # type: ignore[misc]
 
     assert before == between == after != nested
-    await at_rest(stage)
+    await at_rest(harness)
 
 
-async def test_closed_lanes_take_no_call_and_leave_none_behind(stage: Stage) -> None:
+async def test_closed_lanes_take_no_call_and_leave_none_behind(harness: Harness) -> None:
     runner = TaskRunner()
     await runner.open()
     release = asyncio.Event()
@@ -206,16 +208,16 @@ async def test_closed_lanes_take_no_call_and_leave_none_behind(stage: Stage) -> 
         await release.wait()
         return "finished"
 
-    running = asyncio.ensure_future(stage.call(tool, runner=runner))
+    running = asyncio.ensure_future(harness.call(tool, runner=runner))
     await turns(3)
     await runner.aclose()
 
-    assert (await stage.call(tool, runner=runner)).status is ToolStatus.PANIC
+    assert (await harness.call(tool, runner=runner)).status is ToolStatus.PANIC
     release.set()
     assert (await running).output == "finished"
 
 
-async def test_task_runner_closed_by_a_tool_in_its_first_step_are_closed(stage: Stage) -> None:
+async def test_task_runner_closed_by_a_tool_in_its_first_step_are_closed(harness: Harness) -> None:
     runner = TaskRunner()
     await runner.open()
 
@@ -223,12 +225,12 @@ async def test_task_runner_closed_by_a_tool_in_its_first_step_are_closed(stage: 
         await runner.aclose()
         return "closed"
 
-    assert (await stage.call(tool, runner=runner)).output == "closed"
+    assert (await harness.call(tool, runner=runner)).output == "closed"
     await turns()
 
 
-async def test_a_target_that_raises_stop_iteration_panics(stage: Stage) -> None:
+async def test_a_target_that_raises_stop_iteration_panics(harness: Harness) -> None:
     def tool(call: object, context: object) -> object:
         raise StopIteration("not a result")
 
-    assert (await stage.call(tool)).status is ToolStatus.PANIC
+    assert (await harness.call(tool)).status is ToolStatus.PANIC

@@ -7,7 +7,7 @@ import gc
 
 import anyio
 import pytest
-from tests.execution.stage import LOOPS, Stage, at_rest, turns, until, workers_alive
+from tests.execution.harness import LOOPS, Harness, at_rest, turns, until, workers_alive
 
 from toolplug.catalog.call import ToolStatus
 
@@ -38,14 +38,14 @@ async def waits(call: object, context: object) -> str:
     return "whole"
 
 
-async def test_tools_that_keep_nothing_share_one_task(stage: Stage) -> None:
-    used = {(await stage.call(well_behaved)).output for _ in range(20)}
+async def test_tools_that_keep_nothing_share_one_task(harness: Harness) -> None:
+    used = {(await harness.call(well_behaved)).output for _ in range(20)}
 
     assert len(used) == 1
     assert workers_alive() == 1
 
 
-async def test_a_first_step_has_the_identity_of_the_task_that_carries_it_on(stage: Stage) -> None:
+async def test_a_first_step_has_the_identity_of_the_task_that_carries_it_on(harness: Harness) -> None:
     seen: list[int] = []
 
     async def tool(call: object, context: object) -> None:
@@ -53,14 +53,14 @@ async def test_a_first_step_has_the_identity_of_the_task_that_carries_it_on(stag
         await asyncio.sleep(0)
         seen.append(id(own_task()))
 
-    await stage.call(tool)
+    await harness.call(tool)
 
     assert seen[0] == seen[1] != id(own_task())
 
 
 @pytest.mark.parametrize("turn", [False, True], ids=["at once", "after a turn"])
 @pytest.mark.parametrize("crowd", [1, 20])
-async def test_a_kept_task_is_not_given_another_call(stage: Stage, crowd: int, turn: bool) -> None:
+async def test_a_kept_task_is_not_given_another_call(harness: Harness, crowd: int, turn: bool) -> None:
     kept: list[asyncio.Task[object]] = []
 
     async def keeps(call: object, context: object) -> None:
@@ -68,42 +68,42 @@ async def test_a_kept_task_is_not_given_another_call(stage: Stage, crowd: int, t
             await asyncio.sleep(0)
         kept.append(own_task())
 
-    await asyncio.gather(*(stage.call(keeps) for _ in range(crowd)))
-    running = [asyncio.ensure_future(stage.call(waits)) for _ in range(crowd)]
+    await asyncio.gather(*(harness.call(keeps) for _ in range(crowd)))
+    running = [asyncio.ensure_future(harness.call(waits)) for _ in range(crowd)]
     await asyncio.sleep(0)
     for task in kept:
         task.cancel()
 
     assert [(await call).output for call in running] == ["whole"] * crowd
     kept.clear()
-    await at_rest(stage)
+    await at_rest(harness)
 
 
-async def test_a_task_cancelled_while_it_is_parked_costs_the_next_call_nothing(stage: Stage) -> None:
+async def test_a_task_cancelled_while_it_is_parked_costs_the_next_call_nothing(harness: Harness) -> None:
     kept: list[asyncio.Task[object]] = []
 
     async def keeps(call: object, context: object) -> None:
         kept.append(own_task())
 
-    await stage.call(keeps)
+    await harness.call(keeps)
     kept[0].cancel()
-    at_once = await stage.call(waits)
+    at_once = await harness.call(waits)
     await turns()
-    later = await stage.call(waits)
+    later = await harness.call(waits)
 
     assert (at_once.output, later.output) == ("whole", "whole")
 
 
-async def test_a_task_cancelled_from_outside_while_its_call_runs_ends_that_call_only(stage: Stage) -> None:
+async def test_a_task_cancelled_from_outside_while_its_call_runs_ends_that_call_only(harness: Harness) -> None:
     kept: list[asyncio.Task[object]] = []
-    other = asyncio.ensure_future(stage.call(waits))
+    other = asyncio.ensure_future(harness.call(waits))
     await asyncio.sleep(0)
 
     async def keeps(call: object, context: object) -> None:
         kept.append(own_task())
         await asyncio.Event().wait()
 
-    running = asyncio.ensure_future(stage.call(keeps))
+    running = asyncio.ensure_future(harness.call(keeps))
     await until(lambda: bool(kept))
     kept[0].cancel()
 
@@ -111,7 +111,7 @@ async def test_a_task_cancelled_from_outside_while_its_call_runs_ends_that_call_
     assert (await other).output == "whole"
 
 
-async def test_a_cancellation_between_the_first_step_and_the_take_over_arrives_in_the_tool(stage: Stage) -> None:
+async def test_a_cancellation_between_the_first_step_and_the_take_over_arrives_in_the_tool(harness: Harness) -> None:
     heard: list[str] = []
 
     async def tool(call: object, context: object) -> str:
@@ -125,12 +125,12 @@ async def test_a_cancellation_between_the_first_step_and_the_take_over_arrives_i
         await asyncio.sleep(0)
         return "went on"
 
-    result = await stage.call(tool)
+    result = await harness.call(tool)
 
     assert (result.output, heard) == ("went on", ["cancelled"])
 
 
-async def test_a_cancellation_before_the_take_over_of_a_bare_yield_arrives_in_the_tool(stage: Stage) -> None:
+async def test_a_cancellation_before_the_take_over_of_a_bare_yield_arrives_in_the_tool(harness: Harness) -> None:
     async def tool(call: object, context: object) -> str:
         own_task().cancel()
         try:
@@ -139,11 +139,11 @@ async def test_a_cancellation_before_the_take_over_of_a_bare_yield_arrives_in_th
             return "cancelled"
         return "not cancelled"
 
-    assert (await stage.call(tool)).output == "cancelled"
+    assert (await harness.call(tool)).output == "cancelled"
 
 
 @pytest.mark.parametrize("leave", ["asyncio", "anyio"])
-async def test_a_timeout_left_open_never_cancels_a_later_call(stage: Stage, leave: str) -> None:
+async def test_a_timeout_left_open_never_cancels_a_later_call(harness: Harness, leave: str) -> None:
     async def tool(call: object, context: object) -> str:
         if leave == "asyncio":
             await asyncio.timeout(0).__aenter__()
@@ -152,13 +152,13 @@ async def test_a_timeout_left_open_never_cancels_a_later_call(stage: Stage, leav
         return "left"
 
     for _ in range(3):
-        assert (await stage.call(tool)).output == "left"
-        assert (await stage.call(waits)).output == "whole"
+        assert (await harness.call(tool)).output == "left"
+        assert (await harness.call(waits)).output == "whole"
         gc.collect()
-        assert (await stage.call(waits)).output == "whole"
+        assert (await harness.call(waits)).output == "whole"
 
 
-async def test_a_hundred_calls_at_once_leave_one_parked_task(stage: Stage) -> None:
+async def test_a_hundred_calls_at_once_leave_one_parked_task(harness: Harness) -> None:
     most: list[int] = []
 
     async def tool(call: object, context: object) -> str:
@@ -166,7 +166,7 @@ async def test_a_hundred_calls_at_once_leave_one_parked_task(stage: Stage) -> No
         most.append(workers_alive())
         return "whole"
 
-    results = await asyncio.gather(*(stage.call(tool) for _ in range(100)))
+    results = await asyncio.gather(*(harness.call(tool) for _ in range(100)))
 
     assert {result.output for result in results} == {"whole"}
     assert max(most) <= 101
@@ -174,12 +174,12 @@ async def test_a_hundred_calls_at_once_leave_one_parked_task(stage: Stage) -> No
     assert workers_alive() == 1
 
 
-async def test_calls_that_never_suspend_take_no_further_task(stage: Stage) -> None:
+async def test_calls_that_never_suspend_take_no_further_task(harness: Harness) -> None:
     seen: list[int] = []
 
     async def tool(call: object, context: object) -> None:
         seen.append(workers_alive())
 
-    await asyncio.gather(*(stage.call(tool) for _ in range(10)))
+    await asyncio.gather(*(harness.call(tool) for _ in range(10)))
 
     assert set(seen) == {1}

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import anyio
 import pytest
-from tests.execution.stage import LOOPS, Stage, at_rest, called, turns, workers_alive
+from tests.execution.harness import LOOPS, Harness, at_rest, called, turns, workers_alive
 
 from toolplug.catalog.call import CallContext, ToolStatus
 from toolplug.catalog.plan import Plan
@@ -309,26 +309,26 @@ async def healthy(call: object, context: object) -> str:
 @pytest.mark.parametrize("turn", [False, True], ids=["at once", "after a turn"])
 @pytest.mark.parametrize("name", MANNERS)
 async def test_the_caller_is_answered_and_left_as_it_was_whatever_the_tool_does(
-    stage: Stage, name: str, turn: bool
+    harness: Harness, name: str, turn: bool
 ) -> None:
     manner, release = MANNERS[name], asyncio.Event()
     caller = asyncio.current_task()
     assert caller is not None
     MARK.set("by the caller")
 
-    result = await stage.call(target(manner.act, release, turn=turn), timeout_s=manner.timeout_s)
+    result = await harness.call(target(manner.act, release, turn=turn), timeout_s=manner.timeout_s)
 
     assert result.status is manner.status
     assert asyncio.current_task() is caller
     assert caller.cancelling() == 0
     assert MARK.get() == "by the caller"
     for _ in range(3):
-        assert (await stage.call(healthy)).output == "healthy"
+        assert (await harness.call(healthy)).output == "healthy"
     release.set()
-    await at_rest(stage)
+    await at_rest(harness)
     await turns()
     assert caller.cancelling() == 0
-    assert stage.counted() == counted_with_healthy(manner.status, 3)
+    assert harness.counted() == counted_with_healthy(manner.status, 3)
 
 
 def counted_with_healthy(status: ToolStatus, healthy_calls: int) -> dict[str, int]:
@@ -339,22 +339,24 @@ def counted_with_healthy(status: ToolStatus, healthy_calls: int) -> dict[str, in
 
 @pytest.mark.requirement("LAW-4")
 @pytest.mark.parametrize("turn", [False, True], ids=["at once", "after a turn"])
-async def test_all_manners_at_once_disturb_neither_one_another_nor_the_lanes(stage: Stage, turn: bool) -> None:
+async def test_all_manners_at_once_disturb_neither_one_another_nor_the_lanes(harness: Harness, turn: bool) -> None:
     release = asyncio.Event()
     plans: list[tuple[Plan, ToolStatus]] = []
     for manner in MANNERS.values():
         tool = target(manner.act, release, turn=turn)
         plans.append(
             (
-                stage.plan(tool, timeout_s=manner.timeout_s, abandoned=stage.accounting.abandoned("native", "crowd")),
+                harness.plan(
+                    tool, timeout_s=manner.timeout_s, abandoned=harness.accounting.abandoned("native", "crowd")
+                ),
                 manner.status,
             )
         )
-    stage.accounting.abandoned("native", "crowd").limit = 1000
+    harness.accounting.abandoned("native", "crowd").limit = 1000
 
     results = await asyncio.gather(*(run(plan, called(), CallContext()) for plan, _ in plans * 3))
 
     assert [result.status for result in results] == [status for _, status in plans * 3]
     release.set()
-    await at_rest(stage)
+    await at_rest(harness)
     assert workers_alive() <= 1

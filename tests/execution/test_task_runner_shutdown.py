@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from tests.execution.stage import Stage, turns, until
+from tests.execution.harness import Harness, turns, until
 
 pytestmark = pytest.mark.requirement("LAW-4")
 
@@ -27,27 +27,27 @@ def test_a_run_ends_while_calls_are_in_flight() -> None:
         finally:
             ends.append("cleaned up")
 
-    async def main() -> Stage:
-        stage = Stage()
-        await stage.runner.open()
+    async def main() -> Harness:
+        harness = Harness()
+        await harness.runner.open()
         asyncio.current_task()
-        calls = [asyncio.ensure_future(stage.call(tool)) for _ in range(3)]
+        calls = [asyncio.ensure_future(harness.call(tool)) for _ in range(3)]
         await turns(5)
-        calls.append(asyncio.ensure_future(stage.call(tool)))
-        return stage
+        calls.append(asyncio.ensure_future(harness.call(tool)))
+        return harness
 
-    stage = asyncio.run(main())
+    harness = asyncio.run(main())
 
     assert ends == ["cleaned up"] * 3
-    assert stage.idle() == (0, 0, 0)
-    assert stage.counted() == {"cancelled": 4}
+    assert harness.idle() == (0, 0, 0)
+    assert harness.counted() == {"cancelled": 4}
 
 
 def test_a_run_ends_in_the_turn_in_which_calls_begin() -> None:
     async def main() -> None:
-        stage = Stage()
-        await stage.runner.open()
-        calls = [asyncio.ensure_future(stage.call(hangs)) for _ in range(3)]
+        harness = Harness()
+        await harness.runner.open()
+        calls = [asyncio.ensure_future(harness.call(hangs)) for _ in range(3)]
         await asyncio.sleep(0)
         assert not any(call.done() for call in calls)
 
@@ -60,9 +60,9 @@ def test_a_loop_closed_over_running_calls_gives_them_up_quietly() -> None:
     loop.set_exception_handler(lambda _, about: reported.append(str(about["message"])))
 
     async def main() -> None:
-        stage = Stage()
-        await stage.runner.open()
-        running = asyncio.ensure_future(stage.call(hangs))
+        harness = Harness()
+        await harness.runner.open()
+        running = asyncio.ensure_future(harness.call(hangs))
         await turns(5)
         del running
 
@@ -80,13 +80,13 @@ def test_a_loop_closed_while_a_thread_hangs_is_left_alone_by_it() -> None:
         release.wait()
         ended.set()
 
-    async def main() -> Stage:
-        async with Stage() as stage:
-            running = asyncio.ensure_future(stage.call(tool, runner=stage.threads))
-            await until(lambda: stage.switch.running == 1)
+    async def main() -> Harness:
+        async with Harness() as harness:
+            running = asyncio.ensure_future(harness.call(tool, runner=harness.threads))
+            await until(lambda: harness.switch.running == 1)
             running.cancel()
             await turns(3)
-            return stage
+            return harness
 
     asyncio.run(main())
     release.set()
@@ -96,7 +96,7 @@ def test_a_loop_closed_while_a_thread_hangs_is_left_alone_by_it() -> None:
 
 HUNG = """
 import asyncio, threading
-from tests.execution.stage import Stage
+from tests.execution.harness import Stage
 
 def hangs(call, context):
     threading.Event().wait()

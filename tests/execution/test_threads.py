@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import NoReturn
 
 import pytest
-from tests.execution.stage import LOOPS, Stage, at_rest, cancelled, until
+from tests.execution.harness import LOOPS, Harness, at_rest, cancelled, until
 
 from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
 from toolplug.execution.limits import ConcurrencyLimit
@@ -29,7 +29,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> object:
 
 
 @pytest.mark.requirement("H-fact-context-variables")
-async def test_a_synchronous_tool_has_the_callers_context_and_another_thread(stage: Stage) -> None:
+async def test_a_synchronous_tool_has_the_callers_context_and_another_thread(harness: Harness) -> None:
     MARK.set("of the caller")
 
     def tool(call: object, context: object) -> list[object]:
@@ -37,7 +37,7 @@ async def test_a_synchronous_tool_has_the_callers_context_and_another_thread(sta
         MARK.set("of the tool")
         return [seen, current_tenant(), threading.current_thread() is threading.main_thread()]
 
-    result = await stage.call(tool, runner=stage.threads, context=CallContext(principal=Principal(tenant="t1")))
+    result = await harness.call(tool, runner=harness.threads, context=CallContext(principal=Principal(tenant="t1")))
 
     assert result.structured == ["of the caller", "t1", False]
     assert MARK.get() == "of the caller"
@@ -47,16 +47,16 @@ async def test_a_synchronous_tool_has_the_callers_context_and_another_thread(sta
 @pytest.mark.parametrize(
     "error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration]
 )
-async def test_whatever_a_synchronous_tool_raises_is_a_result(stage: Stage, error: type[BaseException]) -> None:
+async def test_whatever_a_synchronous_tool_raises_is_a_result(harness: Harness, error: type[BaseException]) -> None:
     def tool(call: object, context: object) -> NoReturn:
         raise error
 
-    assert (await stage.call(tool, runner=stage.threads)).status is ToolStatus.PANIC
-    assert (await stage.call(lambda call, context: "next", runner=stage.threads)).output == "next"
+    assert (await harness.call(tool, runner=harness.threads)).status is ToolStatus.PANIC
+    assert (await harness.call(lambda call, context: "next", runner=harness.threads)).output == "next"
 
 
 @pytest.mark.requirement("LAW-4", "LAW-5", "C-3-timeout-abandons")
-async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thread_ends(stage: Stage) -> None:
+async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thread_ends(harness: Harness) -> None:
     release = threading.Event()
     permits = ConcurrencyLimit(1, 0, "plays")
 
@@ -64,31 +64,33 @@ async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thr
         release.wait()
         return "late"
 
-    rules = {"runner": stage.threads, "limiters": (permits,)}
-    first = await stage.call(tool, timeout_s=0.5, **rules)
-    second = await stage.call(tool, **rules)
+    rules = {"runner": harness.threads, "limiters": (permits,)}
+    first = await harness.call(tool, timeout_s=0.5, **rules)
+    second = await harness.call(tool, **rules)
     assert (first.status, second.status) == (ToolStatus.TIMEOUT, ToolStatus.LIMITED)
-    assert stage.idle() == (1, 1, 1)
+    assert harness.idle() == (1, 1, 1)
     release.set()
-    await at_rest(stage)
-    assert (await stage.call(tool, **rules)).output == "late"
+    await at_rest(harness)
+    assert (await harness.call(tool, **rules)).output == "late"
 
 
-async def test_a_cancelled_caller_leaves_the_thread_to_its_end(stage: Stage) -> None:
+async def test_a_cancelled_caller_leaves_the_thread_to_its_end(harness: Harness) -> None:
     release = threading.Event()
-    running = asyncio.ensure_future(stage.call(lambda call, context: release.wait(), runner=stage.threads))
-    await until(lambda: stage.switch.running == 1)
+    running = asyncio.ensure_future(harness.call(lambda call, context: release.wait(), runner=harness.threads))
+    await until(lambda: harness.switch.running == 1)
     running.cancel()
 
     assert await cancelled(running)
-    assert stage.idle() == (1, 1, 1)
+    assert harness.idle() == (1, 1, 1)
     release.set()
-    await at_rest(stage)
+    await at_rest(harness)
 
 
-async def test_threads_are_used_again_and_grow_only_with_work(stage: Stage) -> None:
+async def test_threads_are_used_again_and_grow_only_with_work(harness: Harness) -> None:
     async def one() -> str:
-        return (await stage.call(lambda call, context: threading.current_thread().name, runner=stage.threads)).output
+        return (
+            await harness.call(lambda call, context: threading.current_thread().name, runner=harness.threads)
+        ).output
 
     before = set(threading.enumerate())
     for _ in range(20):
@@ -98,11 +100,11 @@ async def test_threads_are_used_again_and_grow_only_with_work(stage: Stage) -> N
     assert len(carriers() - before) <= 16
 
 
-async def test_closed_threads_end_and_take_no_more_work(stage: Stage) -> None:
+async def test_closed_threads_end_and_take_no_more_work(harness: Harness) -> None:
     before = set(threading.enumerate())
-    await asyncio.gather(*(stage.call(lambda call, context: "done", runner=stage.threads) for _ in range(4)))
+    await asyncio.gather(*(harness.call(lambda call, context: "done", runner=harness.threads) for _ in range(4)))
     assert carriers() - before
-    stage.threads.close()
+    harness.threads.close()
 
-    assert (await stage.call(lambda call, context: "done", runner=stage.threads)).status is ToolStatus.PANIC
+    assert (await harness.call(lambda call, context: "done", runner=harness.threads)).status is ToolStatus.PANIC
     await until(lambda: not carriers() - before)

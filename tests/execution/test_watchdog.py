@@ -27,7 +27,7 @@ class _Heard(logging.Handler):
 
 @pytest.fixture
 def heard() -> _Heard:
-    """What the logger of the execution floor says."""
+    """What the logger of the execution layer says."""
     return _Heard()
 
 

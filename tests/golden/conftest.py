@@ -71,7 +71,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     info = folder / "toolplug_desk-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolplug-desk\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[toolplug.providers]\ndesk = tests.golden.desk:Desk\n")
+    (info / "entry_points.txt").write_text("[toolplug.providers]\ndesk = tests.golden.sample_provider:Sample\n")
     monkeypatch.syspath_prepend(str(folder))
     finder = importlib.metadata.MetadataPathFinder
     found = finder.find_distributions

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.host.conftest import Package
 from tests.host.test_toolsets import ADMIN, NOTES, run
-from tests.toolsets.desk import READ, Shop
+from tests.toolsets.harness import READ, Shop
 
 from toolplug import Host, Principal, ToolExecutor, open_host
 from toolplug.sessions.negotiation import Registration

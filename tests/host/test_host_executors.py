@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from tests.host.conftest import Package
 from tests.host.test_toolsets import ADMIN, FILE, NOTES
-from tests.toolsets.desk import READ, Shop
+from tests.toolsets.harness import READ, Shop
 
 from toolplug import CallContext, ToolReference, open_host
 from toolplug.testing import check_executor

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.host.conftest import Package
 from tests.host.test_toolsets import ADMIN, FILE, NOTES, run
-from tests.toolsets.desk import READ, Shop
+from tests.toolsets.harness import READ, Shop
 
 from toolplug import CallContext, Principal, open_host
 from toolplug.testing import check_executor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.host.conftest import Package
-from tests.toolsets.desk import READ, Files, Shop, settled
+from tests.toolsets.harness import READ, Files, Shop, settled
 
 from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExecutor, ToolResult, open_host
 from toolplug.catalog.catalog import CatalogDiff

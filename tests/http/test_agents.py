@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from httpx2 import AsyncClient, Response
 from tests.http.conftest import ALICE, KEYS, ROOT, as_holder, client_of, settings
-from tests.toolsets.desk import Shop
+from tests.toolsets.harness import Shop
 
 from toolplug import Host, open_host
 from toolplug.http import create_app

@@ -11,7 +11,7 @@ import pytest
 from httpx2 import AsyncClient
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.client.stage import QUICK
+from tests.client.fixtures import QUICK
 from tests.http.conftest import KEYS
 from tests.http.served import served
 

@@ -11,7 +11,7 @@ from httpx2 import AsyncClient
 from tests.http.conftest import ALICE, client_of, settings
 from tests.http.jumping_loop import Jump, on_jumping_loop
 from tests.mcp.test_transport import introduced, message, modern
-from tests.toolsets.desk import READ, Shop
+from tests.toolsets.harness import READ, Shop
 
 from toolplug import Host, open_host
 from toolplug.http import create_app

@@ -11,18 +11,18 @@ from types import MappingProxyType
 
 import pytest
 from tests.responses.backend.scripted import ScriptedBackend
+from tests.responses.harness import Harness, Prepare, opened_harness, untouched
 from tests.responses.serving import serving
-from tests.responses.stage import Prepare, Stage, staged, untouched
 
 POINTS = """\
 [toolplug.providers]
-desk = tests.responses.desk:Desk
-search = tests.responses.desk:Search
-shelf = tests.responses.desk:Shelf
+desk = tests.responses.fake_providers:FakeTools
+search = tests.responses.fake_providers:Search
+shelf = tests.responses.fake_providers:Shelf
 """
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
-Staging = Callable[..., Awaitable[Stage]]
+Staging = Callable[..., Awaitable[Harness]]
 
 
 @pytest.fixture(scope="module")
@@ -45,37 +45,37 @@ async def staging(desk_package: None) -> AsyncIterator[Staging]:
     `prepare` is done to the host before it is entered. The script behind each must have been long enough.
     """
     async with AsyncExitStack() as opened:
-        stages: list[Stage] = []
+        stages: list[Harness] = []
 
-        async def stage(
+        async def harness(
             *, backend: Mapping[str, object] = NOTHING, prepare: Prepare = untouched, **sections: object
-        ) -> Stage:
+        ) -> Harness:
             script = ScriptedBackend()
             url = await opened.enter_async_context(serving(script))
             reached = {"base_url": f"{url}/v1", **backend}
-            entered = staged(script, reached, f"board-{token_hex(4)}", sections, prepare)
+            entered = opened_harness(script, reached, f"board-{token_hex(4)}", sections, prepare)
             stages.append(await opened.enter_async_context(entered))
             return stages[-1]
 
-        yield stage
-        assert [stage.backend.overrun for stage in stages] == [0] * len(stages)
+        yield harness
+        assert [harness.backend.overrun for harness in stages] == [0] * len(stages)
 
 
 @pytest.fixture(scope="module")
-async def one_stage(desk_package: None) -> AsyncIterator[Stage]:
+async def one_stage(desk_package: None) -> AsyncIterator[Harness]:
     """One stage for all tests of a file, as long as they change nothing of the host."""
     script = ScriptedBackend()
     async with (
         serving(script) as url,
-        staged(script, {"base_url": f"{url}/v1"}, f"board-{token_hex(4)}", {}) as stage,
+        opened_harness(script, {"base_url": f"{url}/v1"}, f"board-{token_hex(4)}", {}) as harness,
     ):
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         await asyncio.to_thread(bool)  # starts the one thread of the loop, which lives as long as this stage
-        yield stage
+        yield harness
 
 
 @pytest.fixture
-def shared_stage(one_stage: Stage) -> Iterator[Stage]:
+def shared_stage(one_stage: Harness) -> Iterator[Harness]:
     """The same, with nothing asked, written or seen yet. What runs its calls is parked until the end of the file."""
     one_stage.clear()
     yield one_stage
@@ -83,6 +83,6 @@ def shared_stage(one_stage: Stage) -> Iterator[Stage]:
 
 
 @pytest.fixture
-async def stage(staging: Staging) -> Stage:
+async def harness(staging: Staging) -> Harness:
     """A stage of the test's own; a file whose tests change nothing of the host takes the shared one for it."""
     return await staging()

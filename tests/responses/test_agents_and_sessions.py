@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.responses.backend.script import Call, Gate, Held, calls, says
 from tests.responses.conftest import Staging
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 from toolplug.client import Application
 
@@ -21,9 +21,9 @@ TOOLSETS = {
 ADD = Call("sums__add", '{"a": 1, "b": 2}')
 
 
-async def post(stage: Stage, key: str = "alice-key", headers: dict[str, str] | None = None, **members: Any) -> Any:
+async def post(harness: Harness, key: str = "alice-key", headers: dict[str, str] | None = None, **members: Any) -> Any:
     body = {"model": MODEL, "input": "Go", **members}
-    return await stage.http.post(
+    return await harness.http.post(
         "/v1/responses", json=body, headers={"Authorization": f"Bearer {key}", **(headers or {})}
     )
 
@@ -33,10 +33,10 @@ async def post(stage: Stage, key: str = "alice-key", headers: dict[str, str] | N
     "named", [{"metadata": {"toolplug_agent": "researcher"}}, {"headers": {"X-Toolplug-Agent": "researcher"}}]
 )
 async def test_an_agent_has_its_own_tools_and_no_others(staging: Staging, named: dict[str, Any]) -> None:
-    stage = await staging(**TOOLSETS)
-    stage.backend.plays(calls(ADD, Call("sums__whoami", "{}", "call_2"), Call("add", "{}", "call_3")), says("3"))
-    output = (await post(stage, **named)).json()["output"]
-    assert {name.split("__")[0] for name in stage.backend.asked[0].tool_names} == {"sums"}
+    harness = await staging(**TOOLSETS)
+    harness.backend.plays(calls(ADD, Call("sums__whoami", "{}", "call_2"), Call("add", "{}", "call_3")), says("3"))
+    output = (await post(harness, **named)).json()["output"]
+    assert {name.split("__")[0] for name in harness.backend.asked[0].tool_names} == {"sums"}
     assert output[0]["output"] == "3"
     assert '"agent":"researcher"' in output[1]["output"]
     assert (output[2]["status"], output[2]["output"]) == ("failed", 'no builtin provider handles tool "add"')
@@ -44,35 +44,35 @@ async def test_an_agent_has_its_own_tools_and_no_others(staging: Staging, named:
 
 @pytest.mark.requirement("I6-3-agent")
 async def test_an_agent_without_toolsets_answers_without_tools(staging: Staging) -> None:
-    stage = await staging(**TOOLSETS)
-    stage.backend.plays(says("Hello"), says("Hello"))
+    harness = await staging(**TOOLSETS)
+    harness.backend.plays(says("Hello"), says("Hello"))
     for agent in ("writer", "nobody"):
-        assert (await post(stage, metadata={"toolplug_agent": agent})).json()["status"] == "completed"
-    assert [asked.tool_names for asked in stage.backend.asked] == [[], []]
+        assert (await post(harness, metadata={"toolplug_agent": agent})).json()["status"] == "completed"
+    assert [asked.tool_names for asked in harness.backend.asked] == [[], []]
 
 
 @pytest.mark.requirement("I6-3-agent")
 async def test_a_key_of_agents_may_act_as_those_alone(staging: Staging) -> None:
-    stage = await staging(**TOOLSETS)
-    stage.backend.plays(calls(ADD), says("3"))
-    assert (await post(stage, "one-agent-key")).json()["output"][0]["output"] == "3"
-    unnamed = await post(stage, "two-agents-key")
+    harness = await staging(**TOOLSETS)
+    harness.backend.plays(calls(ADD), says("3"))
+    assert (await post(harness, "one-agent-key")).json()["output"][0]["output"] == "3"
+    unnamed = await post(harness, "two-agents-key")
     assert (unnamed.status_code, unnamed.json()["error"]["code"]) == (400, "agent_required")
-    other = await post(stage, "one-agent-key", metadata={"toolplug_agent": "writer"})
+    other = await post(harness, "one-agent-key", metadata={"toolplug_agent": "writer"})
     assert (other.status_code, other.json()["error"]["code"]) == (403, "agent_not_allowed")
 
 
 @pytest.mark.requirement("I6-3-agent", "I6-bad-requests")
 async def test_a_header_that_contradicts_the_metadata_is_refused(staging: Staging) -> None:
-    stage = await staging(**TOOLSETS)
-    answer = await post(stage, headers={"X-Toolplug-Agent": "writer"}, metadata={"toolplug_agent": "researcher"})
+    harness = await staging(**TOOLSETS)
+    answer = await post(harness, headers={"X-Toolplug-Agent": "writer"}, metadata={"toolplug_agent": "researcher"})
     assert answer.status_code == 400
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []
 
 
 @pytest.mark.requirement("I6-3-session")
-async def test_the_tools_of_a_session_are_called_where_its_application_is(stage: Stage) -> None:
-    app = Application(stage.url, plugin_type="zoo", api_key="alice-key")
+async def test_the_tools_of_a_session_are_called_where_its_application_is(harness: Harness) -> None:
+    app = Application(harness.url, plugin_type="zoo", api_key="alice-key")
 
     @app.tool
     async def feed(animal: str) -> str:
@@ -80,12 +80,12 @@ async def test_the_tools_of_a_session_are_called_where_its_application_is(stage:
         return f"the {animal} is fed"
 
     async with app:
-        stage.backend.plays(calls(Call("feed", '{"animal": "otter"}')), says("Fed."), says("Hello"))
-        item = (await post(stage, metadata={"toolplug_session": app.code})).json()["output"][0]
+        harness.backend.plays(calls(Call("feed", '{"animal": "otter"}')), says("Fed."), says("Hello"))
+        item = (await post(harness, metadata={"toolplug_session": app.code})).json()["output"][0]
         assert (item["status"], item["output"]) == ("completed", "the otter is fed")
-        assert stage.backend.asked[0].tool_names[-1] == "feed"
-        await post(stage)
-        assert "feed" not in stage.backend.asked[2].tool_names
+        assert harness.backend.asked[0].tool_names[-1] == "feed"
+        await post(harness)
+        assert "feed" not in harness.backend.asked[2].tool_names
 
 
 @pytest.mark.requirement("I6-3-session")
@@ -93,15 +93,15 @@ async def test_the_tools_of_a_session_are_called_where_its_application_is(stage:
     ("code", "status", "error"),
     [("ABC12345", 400, "invalid_session_code"), ("ABCDEFGH", 404, "session_not_found")],
 )
-async def test_a_session_that_is_none_is_refused(stage: Stage, code: str, status: int, error: str) -> None:
-    answer = await post(stage, headers={"X-Toolplug-Session": code})
+async def test_a_session_that_is_none_is_refused(harness: Harness, code: str, status: int, error: str) -> None:
+    answer = await post(harness, headers={"X-Toolplug-Session": code})
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, error)
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []
 
 
 @pytest.mark.requirement("I6-3-changed-list")
-async def test_a_tool_that_comes_during_a_response_is_offered_at_the_next_turn(stage: Stage) -> None:
-    app = Application(stage.url, plugin_type="zoo", api_key="alice-key")
+async def test_a_tool_that_comes_during_a_response_is_offered_at_the_next_turn(harness: Harness) -> None:
+    app = Application(harness.url, plugin_type="zoo", api_key="alice-key")
 
     @app.tool
     async def open_cage() -> str:
@@ -115,30 +115,30 @@ async def test_a_tool_that_comes_during_a_response_is_offered_at_the_next_turn(s
         return "fed"
 
     async with app:
-        stage.backend.plays(calls(Call("open_cage")), calls(Call("feed", "{}", "call_2")), says("Fed."))
-        output = (await post(stage, metadata={"toolplug_session": app.code})).json()["output"]
-    assert "feed" not in stage.backend.asked[0].tool_names
-    assert "feed" in stage.backend.asked[1].tool_names
+        harness.backend.plays(calls(Call("open_cage")), calls(Call("feed", "{}", "call_2")), says("Fed."))
+        output = (await post(harness, metadata={"toolplug_session": app.code})).json()["output"]
+    assert "feed" not in harness.backend.asked[0].tool_names
+    assert "feed" in harness.backend.asked[1].tool_names
     assert [item.get("output") for item in output] == ["open", "fed", None]
 
 
 @pytest.mark.requirement("I6-3-changed-list")
 async def test_a_provider_that_is_disabled_during_a_response_is_gone_at_the_next_turn(staging: Staging) -> None:
-    stage, gate = await staging(), Gate()
-    stage.backend.plays(Held(turn=calls(Call("tide", '{"place": "Cork"}')), gate=gate), says("No."))
-    asking = asyncio.create_task(post(stage))
+    harness, gate = await staging(), Gate()
+    harness.backend.plays(Held(turn=calls(Call("tide", '{"place": "Cork"}')), gate=gate), says("No."))
+    asking = asyncio.create_task(post(harness))
     await gate.reached.wait()
     root = {"Authorization": "Bearer root-key"}
-    assert (await stage.http.post("/v1/providers/search/disable", headers=root)).status_code == 200
+    assert (await harness.http.post("/v1/providers/search/disable", headers=root)).status_code == 200
     gate.go.set()
     failed = (await asking).json()["output"][0]
     assert (failed["status"], failed["output"]) == ("failed", 'no builtin provider handles tool "tide"')
-    assert "tide" in stage.backend.asked[0].tool_names
-    assert "tide" not in stage.backend.asked[1].tool_names
+    assert "tide" in harness.backend.asked[0].tool_names
+    assert "tide" not in harness.backend.asked[1].tool_names
 
 
 @pytest.mark.requirement("I6-2-tenant")
-async def test_tools_know_whose_request_it_is(stage: Stage) -> None:
-    stage.backend.plays(calls(Call("whoami")), says("You."))
-    item = (await post(stage, "bob-key")).json()["output"][0]
+async def test_tools_know_whose_request_it_is(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("whoami")), says("You."))
+    item = (await post(harness, "bob-key")).json()["output"][0]
     assert item["output"] == '{"subject":"bob","tenant":"t2","agent":null,"session":null}'

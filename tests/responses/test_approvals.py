@@ -8,7 +8,7 @@ import pytest
 from tests.http.conftest import KEYS
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.conftest import Staging
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -17,13 +17,13 @@ DECIDER = {"key": "decider-key", "subject": "alice", "tenant": "t1", "scopes": [
 
 
 @pytest.fixture
-async def stage(staging: Staging) -> Stage:
+async def harness(staging: Staging) -> Harness:
     return await staging(auth={"api_keys": [*KEYS["api_keys"], DECIDER]})
 
 
-async def post(stage: Stage, key: str = "decider-key", **members: Any) -> dict[str, Any]:
+async def post(harness: Harness, key: str = "decider-key", **members: Any) -> dict[str, Any]:
     body = {"model": MODEL, **members}
-    answer = await stage.http.post("/v1/responses", json=body, headers={"Authorization": f"Bearer {key}"})
+    answer = await harness.http.post("/v1/responses", json=body, headers={"Authorization": f"Bearer {key}"})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -32,15 +32,15 @@ def decision(request: dict[str, Any], approve: bool) -> dict[str, Any]:
     return {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": approve}
 
 
-def told(stage: Stage) -> list[str]:
+def told(harness: Harness) -> list[str]:
     """The results that the last request to the backend carries."""
-    return [message["content"] for message in stage.backend.asked[-1].messages if message["role"] == "tool"]
+    return [message["content"] for message in harness.backend.asked[-1].messages if message["role"] == "tool"]
 
 
 @pytest.mark.requirement("C-9-approval-item")
-async def test_a_call_that_must_be_approved_ends_the_response_with_a_request(stage: Stage) -> None:
-    stage.backend.plays(calls(ASK))
-    answer = await post(stage, input="Do it.")
+async def test_a_call_that_must_be_approved_ends_the_response_with_a_request(harness: Harness) -> None:
+    harness.backend.plays(calls(ASK))
+    answer = await post(harness, input="Do it.")
     (request,) = answer["output"]
     assert answer["status"] == "completed"
     assert (request["type"], request["name"], request["arguments"]) == (
@@ -48,72 +48,72 @@ async def test_a_call_that_must_be_approved_ends_the_response_with_a_request(sta
         "ask_first",
         '{"what": "it"}',
     )
-    assert stage.board.log == []
+    assert harness.board.log == []
 
 
 @pytest.mark.requirement("C-9-approval-item")
-async def test_an_approved_call_runs_once_and_the_model_goes_on(stage: Stage) -> None:
-    stage.backend.plays(calls(ASK), says("It is done."), says("Bye."))
-    first = await post(stage, input="Do it.")
-    second = await post(stage, input=[decision(first["output"][0], approve=True)], previous_response_id=first["id"])
-    assert stage.board.log == ["did it"]
-    assert told(stage) == ["it is done"]
+async def test_an_approved_call_runs_once_and_the_model_goes_on(harness: Harness) -> None:
+    harness.backend.plays(calls(ASK), says("It is done."), says("Bye."))
+    first = await post(harness, input="Do it.")
+    second = await post(harness, input=[decision(first["output"][0], approve=True)], previous_response_id=first["id"])
+    assert harness.board.log == ["did it"]
+    assert told(harness) == ["it is done"]
     assert second["output"][-1]["content"][0]["text"] == "It is done."
-    await post(stage, input="Bye", previous_response_id=second["id"])
-    assert stage.board.log == ["did it"]
+    await post(harness, input="Bye", previous_response_id=second["id"])
+    assert harness.board.log == ["did it"]
 
 
 @pytest.mark.requirement("C-9-approval-item")
-async def test_a_refused_call_does_not_run_and_the_model_is_told(stage: Stage) -> None:
-    stage.backend.plays(calls(ASK), says("Then not."))
-    first = await post(stage, input="Do it.")
-    second = await post(stage, input=[decision(first["output"][0], approve=False)], previous_response_id=first["id"])
-    assert stage.board.log == []
+async def test_a_refused_call_does_not_run_and_the_model_is_told(harness: Harness) -> None:
+    harness.backend.plays(calls(ASK), says("Then not."))
+    first = await post(harness, input="Do it.")
+    second = await post(harness, input=[decision(first["output"][0], approve=False)], previous_response_id=first["id"])
+    assert harness.board.log == []
     assert second["output"][-1]["content"][0]["text"] == "Then not."
-    (refusal,) = told(stage)
+    (refusal,) = told(harness)
     assert refusal == "the call was not approved"
 
 
 @pytest.mark.requirement("C-9-approval-item")
-async def test_who_may_not_decide_is_asked_again(stage: Stage) -> None:
-    stage.backend.plays(calls(ASK))
-    first = await post(stage, "alice-key", input="Do it.")
+async def test_who_may_not_decide_is_asked_again(harness: Harness) -> None:
+    harness.backend.plays(calls(ASK))
+    first = await post(harness, "alice-key", input="Do it.")
     request = first["output"][0]
-    second = await post(stage, "alice-key", input=[decision(request, approve=True)], previous_response_id=first["id"])
+    second = await post(harness, "alice-key", input=[decision(request, approve=True)], previous_response_id=first["id"])
     assert [(item["type"], item["id"]) for item in second["output"]] == [("mcp_approval_request", request["id"])]
-    assert stage.board.log == []
+    assert harness.board.log == []
 
 
 @pytest.mark.requirement("C-9-approval-item")
-async def test_another_may_decide_over_http(stage: Stage) -> None:
-    stage.backend.plays(calls(ASK), says("It is done."))
-    first = await post(stage, "alice-key", input="Do it.")
+async def test_another_may_decide_over_http(harness: Harness) -> None:
+    harness.backend.plays(calls(ASK), says("It is done."))
+    first = await post(harness, "alice-key", input="Do it.")
     root = {"Authorization": "Bearer decider-key"}
-    (waiting,) = (await stage.http.get("/v1/approvals", headers=root)).json()["approvals"]
-    decided = await stage.http.post(f"/v1/approvals/{waiting['id']}", json={"decision": "approve"}, headers=root)
+    (waiting,) = (await harness.http.get("/v1/approvals", headers=root)).json()["approvals"]
+    decided = await harness.http.post(f"/v1/approvals/{waiting['id']}", json={"decision": "approve"}, headers=root)
     assert decided.status_code == 200
     await post(
-        stage,
+        harness,
         "alice-key",
         input=[decision(first["output"][0], approve=True)],
         previous_response_id=first["id"],
     )
-    assert stage.board.log == ["did it"]
+    assert harness.board.log == ["did it"]
 
 
 @pytest.mark.requirement("C-9-approval-item", "C-9-items")
-async def test_calls_beside_one_that_must_be_approved_run(stage: Stage) -> None:
-    stage.backend.plays(calls(Call("add", '{"a": 1, "b": 2}', "call_add"), ASK), says("3, and it is done."))
-    first = await post(stage, input="Do it.")
+async def test_calls_beside_one_that_must_be_approved_run(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("add", '{"a": 1, "b": 2}', "call_add"), ASK), says("3, and it is done."))
+    first = await post(harness, input="Do it.")
     assert [item["type"] for item in first["output"]] == ["toolplug:tool_call", "mcp_approval_request"]
-    await post(stage, input=[decision(first["output"][1], approve=True)], previous_response_id=first["id"])
-    assert told(stage) == ["3", "it is done"]
-    assert stage.board.log == ["add 1 2", "did it"]
+    await post(harness, input=[decision(first["output"][1], approve=True)], previous_response_id=first["id"])
+    assert told(harness) == ["3", "it is done"]
+    assert harness.board.log == ["add 1 2", "did it"]
 
 
 @pytest.mark.requirement("I6-bad-requests")
-async def test_a_decision_about_nothing_is_refused(stage: Stage) -> None:
+async def test_a_decision_about_nothing_is_refused(harness: Harness) -> None:
     body = {"model": MODEL, "input": [decision({"id": "mcpr_nothing"}, approve=True)]}
-    answer = await stage.http.post("/v1/responses", json=body, headers={"Authorization": "Bearer decider-key"})
+    answer = await harness.http.post("/v1/responses", json=body, headers={"Authorization": "Bearer decider-key"})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "input[0].approval_request_id"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.http.conftest import ALICE
 from tests.responses.backend.script import says
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I6-bad-requests")]
 
@@ -60,21 +60,21 @@ TABLE: list[tuple[dict[str, Any], str | None]] = [
 
 
 @pytest.fixture
-def stage(shared_stage: Stage) -> Stage:
+def harness(shared_stage: Harness) -> Harness:
     return shared_stage
 
 
 @pytest.mark.parametrize(("body", "param"), TABLE, ids=[str(index) for index in range(len(TABLE))])
-async def test_a_malformed_request_is_refused_by_its_place(stage: Stage, body: dict[str, Any], param: str) -> None:
-    answer = await stage.post(**{"model": MODEL, **body})
+async def test_a_malformed_request_is_refused_by_its_place(harness: Harness, body: dict[str, Any], param: str) -> None:
+    answer = await harness.post(**{"model": MODEL, **body})
     error = answer.json()["error"]
     assert (answer.status_code, error["type"]) == (400, "invalid_request"), error
     assert error["param"] == param, error
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []
 
 
-async def test_an_unknown_member_of_a_part_is_refused_with_those_that_there_are(stage: Stage) -> None:
-    answer = await stage.post(model=MODEL, input="x", reasoning={"context": "auto"})
+async def test_an_unknown_member_of_a_part_is_refused_with_those_that_there_are(harness: Harness) -> None:
+    answer = await harness.post(model=MODEL, input="x", reasoning={"context": "auto"})
     error = answer.json()["error"]
     assert error["param"] == "reasoning.context"
     assert error["message"] == "the body has no field 'reasoning.context' (known: 'effort', 'summary')"
@@ -84,43 +84,45 @@ async def test_an_unknown_member_of_a_part_is_refused_with_those_that_there_are(
     ("body", "status"),
     [(b"", 400), (b"{", 400), (b"[]", 400), (b"\xff\xfe", 400)],
 )
-async def test_a_body_that_is_no_json_object_is_refused(stage: Stage, body: bytes, status: int) -> None:
-    answer = await stage.http.post("/v1/responses", content=body, headers={**ALICE, "Content-Type": "application/json"})
+async def test_a_body_that_is_no_json_object_is_refused(harness: Harness, body: bytes, status: int) -> None:
+    answer = await harness.http.post(
+        "/v1/responses", content=body, headers={**ALICE, "Content-Type": "application/json"}
+    )
     assert answer.status_code == status
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []
 
 
-async def test_a_body_over_the_limit_is_refused_before_it_is_read(stage: Stage) -> None:
-    answer = await stage.post(model=MODEL, input="x" * (1024 * 1024 + 1))
+async def test_a_body_over_the_limit_is_refused_before_it_is_read(harness: Harness) -> None:
+    answer = await harness.post(model=MODEL, input="x" * (1024 * 1024 + 1))
     assert answer.status_code == 413
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []
 
 
-async def test_without_credentials_nothing_is_answered(stage: Stage) -> None:
-    answer = await stage.http.post("/v1/responses", json={"input": "x"}, headers={"Authorization": "Bearer wrong"})
+async def test_without_credentials_nothing_is_answered(harness: Harness) -> None:
+    answer = await harness.http.post("/v1/responses", json={"input": "x"}, headers={"Authorization": "Bearer wrong"})
     assert answer.status_code == 401
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-async def test_another_method_is_refused(stage: Stage, method: str) -> None:
-    assert (await stage.http.request(method, "/v1/responses")).status_code == 405
+async def test_another_method_is_refused(harness: Harness, method: str) -> None:
+    assert (await harness.http.request(method, "/v1/responses")).status_code == 405
 
 
-async def test_a_text_that_is_no_unicode_is_refused(stage: Stage) -> None:
-    answer = await stage.http.post(
+async def test_a_text_that_is_no_unicode_is_refused(harness: Harness) -> None:
+    answer = await harness.http.post(
         "/v1/responses", content=b'{"model": "m", "input": "\\ud83d"}', headers={"Content-Type": "application/json"}
     )
     assert answer.status_code == 400
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []
 
 
-async def test_a_wrong_stream_is_refused_before_it_begins(stage: Stage) -> None:
-    answer = await stage.post(model=MODEL, input=7, stream=True)
+async def test_a_wrong_stream_is_refused_before_it_begins(harness: Harness) -> None:
+    answer = await harness.post(model=MODEL, input=7, stream=True)
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/json")
 
 
-async def test_the_next_request_is_answered(stage: Stage) -> None:
-    stage.backend.plays(says("Hello"))
-    await stage.post(model=MODEL, input=7)
-    assert (await stage.create()).output_text == "Hello"
+async def test_the_next_request_is_answered(harness: Harness) -> None:
+    harness.backend.plays(says("Hello"))
+    await harness.post(model=MODEL, input=7)
+    assert (await harness.create()).output_text == "Hello"

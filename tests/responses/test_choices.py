@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.responses.backend.script import Call, calls, says
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.leaves("task", "thread")]
 
@@ -15,48 +15,48 @@ FORCED = {"type": "function", "function": {"name": "add"}}
 
 
 @pytest.fixture
-def stage(shared_stage: Stage) -> Stage:
+def harness(shared_stage: Harness) -> Harness:
     return shared_stage
 
 
-def choices(stage: Stage) -> list[object]:
+def choices(harness: Harness) -> list[object]:
     """The tool_choice of each request to the backend."""
-    return [asked.body.get("tool_choice") for asked in stage.backend.asked]
+    return [asked.body.get("tool_choice") for asked in harness.backend.asked]
 
 
 @pytest.mark.requirement("I6-1-tool-choice")
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
-async def test_a_mode_is_sent_on_and_echoed(stage: Stage, choice: Any) -> None:
-    stage.backend.plays(says("Hello"))
-    answer = await stage.create(tool_choice=choice)
+async def test_a_mode_is_sent_on_and_echoed(harness: Harness, choice: Any) -> None:
+    harness.backend.plays(says("Hello"))
+    answer = await harness.create(tool_choice=choice)
     assert answer.tool_choice == choice
-    assert choices(stage) in ([choice], [None] if choice == "auto" else [choice])
+    assert choices(harness) in ([choice], [None] if choice == "auto" else [choice])
 
 
 @pytest.mark.requirement("I6-1-tool-choice")
-async def test_a_chosen_function_is_forced_for_the_first_turn_only(stage: Stage) -> None:
-    stage.backend.plays(calls(ADD), says("3"))
+async def test_a_chosen_function_is_forced_for_the_first_turn_only(harness: Harness) -> None:
+    harness.backend.plays(calls(ADD), says("3"))
     choice = {"type": "function", "name": "add"}
-    answer = await stage.post(model=MODEL, input="Go", tool_choice=choice)
-    assert choices(stage)[0] == FORCED
-    assert choices(stage)[1] in ("auto", None)
+    answer = await harness.post(model=MODEL, input="Go", tool_choice=choice)
+    assert choices(harness)[0] == FORCED
+    assert choices(harness)[1] in ("auto", None)
     assert answer.json()["tool_choice"] == choice
 
 
 @pytest.mark.requirement("I6-1-tool-choice")
-async def test_required_holds_for_the_first_turn_only(stage: Stage) -> None:
-    stage.backend.plays(calls(ADD), says("3"))
-    await stage.create(tool_choice="required")
-    assert choices(stage)[0] == "required"
-    assert choices(stage)[1] in ("auto", None)
+async def test_required_holds_for_the_first_turn_only(harness: Harness) -> None:
+    harness.backend.plays(calls(ADD), says("3"))
+    await harness.create(tool_choice="required")
+    assert choices(harness)[0] == "required"
+    assert choices(harness)[1] in ("auto", None)
 
 
 @pytest.mark.requirement("I6-1-tool-choice", "I6-1-stubs")
-async def test_a_choice_of_a_hosted_type_is_mapped_to_its_function(stage: Stage) -> None:
-    stage.backend.plays(calls(Call("web_search", '{"query": "otters"}')), says("Found."))
+async def test_a_choice_of_a_hosted_type_is_mapped_to_its_function(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("web_search", '{"query": "otters"}')), says("Found."))
     choice = {"type": "web_search"}
-    answer = await stage.post(model=MODEL, input="Go", tools=[choice], tool_choice=choice)
-    assert choices(stage)[0] == {"type": "function", "function": {"name": "web_search"}}
+    answer = await harness.post(model=MODEL, input="Go", tools=[choice], tool_choice=choice)
+    assert choices(harness)[0] == {"type": "function", "function": {"name": "web_search"}}
     assert answer.json()["tool_choice"] == choice
 
 
@@ -77,36 +77,36 @@ async def test_a_choice_of_a_hosted_type_is_mapped_to_its_function(stage: Stage)
         },
     ],
 )
-async def test_only_allowed_tools_are_offered_and_run(stage: Stage, members: dict[str, Any]) -> None:
-    stage.backend.plays(calls(ADD, Call("whoami", "{}", "call_2")), says("3"))
-    answer = await stage.post(model=MODEL, input="Go", **members)
+async def test_only_allowed_tools_are_offered_and_run(harness: Harness, members: dict[str, Any]) -> None:
+    harness.backend.plays(calls(ADD, Call("whoami", "{}", "call_2")), says("3"))
+    answer = await harness.post(model=MODEL, input="Go", **members)
     output = answer.json()["output"]
-    assert stage.backend.asked[0].tool_names == ["add"]
+    assert harness.backend.asked[0].tool_names == ["add"]
     assert [(item["type"], item.get("status")) for item in output] == [
         ("toolplug:tool_call", "completed"),
         ("toolplug:tool_call", "failed"),
         ("message", "completed"),
     ]
-    told = [message["content"] for message in stage.backend.asked[1].messages if message["role"] == "tool"]
+    told = [message["content"] for message in harness.backend.asked[1].messages if message["role"] == "tool"]
     assert told == ["3", "tool whoami is not in the allowed_tools list"]
 
 
 @pytest.mark.requirement("C-9-allowed-tools")
-async def test_allowed_tools_may_be_required(stage: Stage) -> None:
-    stage.backend.plays(calls(ADD), says("3"))
+async def test_allowed_tools_may_be_required(harness: Harness) -> None:
+    harness.backend.plays(calls(ADD), says("3"))
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
-    answer = await stage.post(model=MODEL, input="Go", tool_choice=choice)
+    answer = await harness.post(model=MODEL, input="Go", tool_choice=choice)
     assert answer.json()["tool_choice"] == choice
-    assert choices(stage)[0] == "required"
-    assert choices(stage)[1] in ("auto", None)
+    assert choices(harness)[0] == "required"
+    assert choices(harness)[1] in ("auto", None)
 
 
 @pytest.mark.requirement("I6-1-stubs", "C-9-offered")
-async def test_a_stub_is_expanded_with_its_options(stage: Stage) -> None:
-    stage.backend.plays(calls(Call("look_up", '{"word": "otter"}')), says("An animal."))
-    answer = await stage.post(model=MODEL, input="Go", tools=[{"type": "look_up", "depth": 3}])
+async def test_a_stub_is_expanded_with_its_options(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("look_up", '{"word": "otter"}')), says("An animal."))
+    answer = await harness.post(model=MODEL, input="Go", tools=[{"type": "look_up", "depth": 3}])
     assert answer.json()["output"][0]["output"] == "otter at depth 3"
-    names = stage.backend.asked[0].tool_names
+    names = harness.backend.asked[0].tool_names
     assert names[0] == "look_up"
     assert len(set(names)) == len(names)
 
@@ -117,19 +117,19 @@ async def test_a_stub_is_expanded_with_its_options(stage: Stage) -> None:
 )
 @pytest.mark.parametrize("stub", [{"type": "image_generation"}, {"type": "look_up", "wings": 2}])
 async def test_a_strict_request_with_a_stub_that_nobody_matches_is_refused(
-    stage: Stage, strict: dict[str, Any], stub: dict[str, Any]
+    harness: Harness, strict: dict[str, Any], stub: dict[str, Any]
 ) -> None:
     body = {"model": MODEL, "input": "Go", "tools": [stub], "metadata": strict.get("metadata", {})}
-    answer = await stage.http.post("/v1/responses", json=body, headers=strict.get("headers", {}))
+    answer = await harness.http.post("/v1/responses", json=body, headers=strict.get("headers", {}))
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "unmatched_stub", "tools[0]")
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []
 
 
 @pytest.mark.requirement("C-4-http-strict")
-async def test_a_stub_that_nobody_matches_is_otherwise_dropped_with_a_warning(stage: Stage) -> None:
-    stage.backend.plays(says("Hello"))
-    answer = (await stage.post(model=MODEL, input="Go", tools=[{"type": "image_generation"}])).json()
+async def test_a_stub_that_nobody_matches_is_otherwise_dropped_with_a_warning(harness: Harness) -> None:
+    harness.backend.plays(says("Hello"))
+    answer = (await harness.post(model=MODEL, input="Go", tools=[{"type": "image_generation"}])).json()
     assert answer["tools"] == [{"type": "image_generation"}]
     (warning,) = answer["toolplug"]["warnings"]
     assert (warning["code"], warning["index"], warning["type"]) == ("unmatched_stub", 0, "image_generation")
@@ -151,26 +151,26 @@ async def test_a_stub_that_nobody_matches_is_otherwise_dropped_with_a_warning(st
         },
     ],
 )
-async def test_a_provider_on_request_is_offered_to_who_names_it(stage: Stage, members: dict[str, Any]) -> None:
-    stage.backend.plays(calls(Call("fetch_book", '{"title": "Otters"}')), says("Here."))
-    answer = await stage.post(model=MODEL, input="Go", **members)
-    assert "fetch_book" in stage.backend.asked[0].tool_names
+async def test_a_provider_on_request_is_offered_to_who_names_it(harness: Harness, members: dict[str, Any]) -> None:
+    harness.backend.plays(calls(Call("fetch_book", '{"title": "Otters"}')), says("Here."))
+    answer = await harness.post(model=MODEL, input="Go", **members)
+    assert "fetch_book" in harness.backend.asked[0].tool_names
     assert answer.json()["output"][0]["output"] == "here is Otters"
 
 
 @pytest.mark.requirement("C-9-on-request")
-async def test_a_provider_on_request_is_not_offered_to_others(stage: Stage) -> None:
-    stage.backend.plays(calls(Call("fetch_book", '{"title": "Otters"}')), says("No."))
-    answer = await stage.post(model=MODEL, input="Go")
-    assert "fetch_book" not in stage.backend.asked[0].tool_names
+async def test_a_provider_on_request_is_not_offered_to_others(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("fetch_book", '{"title": "Otters"}')), says("No."))
+    answer = await harness.post(model=MODEL, input="Go")
+    assert "fetch_book" not in harness.backend.asked[0].tool_names
     failed = answer.json()["output"][0]
     assert (failed["status"], failed["output"]) == ("failed", 'no builtin provider handles tool "fetch_book"')
 
 
 @pytest.mark.requirement("C-9-offered")
-async def test_a_function_of_the_request_wins_over_a_tool_of_its_name(stage: Stage) -> None:
-    stage.backend.plays(calls(ADD))
-    answer = await stage.create(tools=[{"type": "function", "name": "add", "parameters": {"type": "object"}}])
-    assert stage.backend.asked[0].tool_names.count("add") == 1
+async def test_a_function_of_the_request_wins_over_a_tool_of_its_name(harness: Harness) -> None:
+    harness.backend.plays(calls(ADD))
+    answer = await harness.create(tools=[{"type": "function", "name": "add", "parameters": {"type": "object"}}])
+    assert harness.backend.asked[0].tool_names.count("add") == 1
     assert [item.type for item in answer.output] == ["function_call"]
-    assert stage.board.log == []
+    assert harness.board.log == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.responses.backend.script import Answer, Call, calls, says
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("C-9-judges", "I6-5-published")]
 
@@ -65,37 +65,37 @@ CASES: dict[str, tuple[list[dict[str, Any]], Answer]] = {
 
 
 @pytest.fixture
-def stage(shared_stage: Stage) -> Stage:
+def harness(shared_stage: Harness) -> Harness:
     return shared_stage
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_case_of_text(stage: Stage, case: str) -> None:
+async def test_a_case_of_text(harness: Harness, case: str) -> None:
     asked, answer = CASES[case]
-    stage.backend.plays(answer)
-    answered = (await stage.post(model=MODEL, input=asked, stream=False)).json()
+    harness.backend.plays(answer)
+    answered = (await harness.post(model=MODEL, input=asked, stream=False)).json()
     assert answered["status"] == "completed"
     assert answered["output"]
 
 
-async def test_streaming_response(stage: Stage) -> None:
-    stage.backend.plays(says("1, 2, 3, 4, 5"))
-    events = await stage.stream([message("user", "Count from 1 to 5.")])
+async def test_streaming_response(harness: Harness) -> None:
+    harness.backend.plays(says("1, 2, 3, 4, 5"))
+    events = await harness.stream([message("user", "Count from 1 to 5.")])
     assert events[-1].type == "response.completed"
     assert events[-1].response.status == "completed"
 
 
-async def test_tool_calling(stage: Stage) -> None:
-    stage.backend.plays(CALL)
+async def test_tool_calling(harness: Harness) -> None:
+    harness.backend.plays(CALL)
     asked = [message("user", "What's the weather like in San Francisco?")]
-    answered = (await stage.post(model=MODEL, input=asked, tools=[WEATHER], stream=False)).json()
+    answered = (await harness.post(model=MODEL, input=asked, tools=[WEATHER], stream=False)).json()
     assert "function_call" in {item["type"] for item in answered["output"]}
 
 
-async def test_tool_calling_streaming(stage: Stage) -> None:
-    stage.backend.plays(CALL)
-    await stage.stream([message("user", "What's the weather like in San Francisco?")], tools=[WEATHER])
-    events = stage.judged.streams[-1].events
+async def test_tool_calling_streaming(harness: Harness) -> None:
+    harness.backend.plays(CALL)
+    await harness.stream([message("user", "What's the weather like in San Francisco?")], tools=[WEATHER])
+    events = harness.judged.streams[-1].events
     about = [(event["type"], event.get("item", {}).get("type")) for event in events]
     assert ("response.output_item.added", "function_call") in about
     assert ("response.function_call_arguments.delta", None) in about

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.conftest import Staging
-from tests.responses.stage import Stage
-from tests.toolsets.desk import Shop
+from tests.responses.harness import Harness
+from tests.toolsets.harness import Shop
 
 from toolplug import Host
 
@@ -18,10 +18,10 @@ READ = calls(Call("fs__read"))
 AGENT: Any = {"toolplug_agent": "reader"}
 
 
-async def read(stage: Stage, previous: str | None = None) -> tuple[str, str]:
+async def read(harness: Harness, previous: str | None = None) -> tuple[str, str]:
     """One response in which the model reads: its id, and what was read."""
-    stage.backend.plays(READ, says("Done."))
-    answer = await stage.create(metadata=AGENT, previous_response_id=previous)
+    harness.backend.plays(READ, says("Done."))
+    answer = await harness.create(metadata=AGENT, previous_response_id=previous)
     return answer.id, answer.output[0].to_dict()["output"]  # type: ignore[return-value]
 
 
@@ -32,11 +32,11 @@ async def test_each_conversation_has_an_executor_of_its_own(staging: Staging) ->
     def register(host: Host) -> None:
         host.register_toolset("fs", "fs", shop)
 
-    stage = await staging(prepare=register, agents={"reader": {"toolsets": ["fs"]}})
-    first, output = await read(stage)
+    harness = await staging(prepare=register, agents={"reader": {"toolsets": ["fs"]}})
+    first, output = await read(harness)
     assert output == "files 1"
-    second, output = await read(stage, previous=first)
+    second, output = await read(harness, previous=first)
     assert output == "files 1"
-    assert (await read(stage, previous=second))[1] == "files 1"
-    assert (await read(stage))[1] == "files 2"
+    assert (await read(harness, previous=second))[1] == "files 1"
+    assert (await read(harness))[1] == "files 2"
     assert len(shop.made) == 2

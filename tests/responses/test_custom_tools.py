@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseCustomToolCall
 from tests.responses.backend.script import Call, calls, says
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 pytestmark = [
     pytest.mark.anyio,
@@ -31,7 +31,7 @@ OFFERED = {
 
 
 @pytest.fixture
-def stage(shared_stage: Stage) -> Stage:
+def harness(shared_stage: Harness) -> Harness:
     return shared_stage
 
 
@@ -43,29 +43,29 @@ def stage(shared_stage: Stage) -> Stage:
         (GRAMMAR, "Apply a patch.\n\nThe input keeps to this grammar (lark):\nstart: /a+/"),
     ],
 )
-async def test_a_custom_tool_is_offered_as_a_function_of_a_text(stage: Stage, form: Any, told: str) -> None:
-    stage.backend.plays(says("Hello"))
+async def test_a_custom_tool_is_offered_as_a_function_of_a_text(harness: Harness, form: Any, told: str) -> None:
+    harness.backend.plays(says("Hello"))
     tool = PATCH if form is None else {**PATCH, "format": form}
-    answer = await stage.post(model=MODEL, input="Go", tools=[tool])
+    answer = await harness.post(model=MODEL, input="Go", tools=[tool])
     assert answer.json()["tools"] == [tool]
-    assert stage.backend.asked[0].body["tools"][0] == {
+    assert harness.backend.asked[0].body["tools"][0] == {
         "type": "function",
         "function": {"name": "patch", "description": told, "parameters": OFFERED},
     }
 
 
-async def test_its_calls_are_given_to_the_client_with_their_text(stage: Stage) -> None:
-    stage.backend.plays(CALLED)
-    answer = await stage.create(tools=[PATCH])
+async def test_its_calls_are_given_to_the_client_with_their_text(harness: Harness) -> None:
+    harness.backend.plays(CALLED)
+    answer = await harness.create(tools=[PATCH])
     (item,) = answer.output
     assert isinstance(item, ResponseCustomToolCall)
     assert (item.call_id, item.name, item.input) == ("call_patch", "patch", TEXT)
 
 
 @pytest.mark.requirement("I6-2-streaming")
-async def test_a_stream_tells_of_the_text(stage: Stage) -> None:
-    stage.backend.plays(CALLED)
-    events = await stage.stream(tools=[PATCH])
+async def test_a_stream_tells_of_the_text(harness: Harness) -> None:
+    harness.backend.plays(CALLED)
+    events = await harness.stream(tools=[PATCH])
     assert [event.type for event in events][2:] == [
         "response.output_item.added",
         "response.custom_tool_call_input.delta",
@@ -77,42 +77,44 @@ async def test_a_stream_tells_of_the_text(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["*** a", '{"input": 7}', '"*** a"', "[]"])
-async def test_a_model_that_does_not_keep_to_the_function_is_shown_as_it_wrote(stage: Stage, arguments: str) -> None:
-    stage.backend.plays(calls(Call("patch", arguments, "call_patch")))
-    (item,) = (await stage.create(tools=[PATCH])).output
+async def test_a_model_that_does_not_keep_to_the_function_is_shown_as_it_wrote(
+    harness: Harness, arguments: str
+) -> None:
+    harness.backend.plays(calls(Call("patch", arguments, "call_patch")))
+    (item,) = (await harness.create(tools=[PATCH])).output
     assert isinstance(item, ResponseCustomToolCall)
     assert item.input == arguments
 
 
 @pytest.mark.requirement("I6-2-previous", "I6-2-round-trip")
 @pytest.mark.parametrize("kept", [True, False])
-async def test_the_conversation_goes_on_with_the_answer(stage: Stage, kept: bool) -> None:
-    stage.backend.plays(calls(Call("add", '{"a": 1, "b": 2}', "call_add"), *CALLED.calls), says("Good."))
-    first = (await stage.post(model=MODEL, input="Go", tools=[PATCH], store=kept)).json()
+async def test_the_conversation_goes_on_with_the_answer(harness: Harness, kept: bool) -> None:
+    harness.backend.plays(calls(Call("add", '{"a": 1, "b": 2}', "call_add"), *CALLED.calls), says("Good."))
+    first = (await harness.post(model=MODEL, input="Go", tools=[PATCH], store=kept)).json()
     assert [item["type"] for item in first["output"]] == ["function_call", "custom_tool_call"]
-    assert stage.board.log == []
+    assert harness.board.log == []
     history = [] if kept else [{"role": "user", "content": "Go"}, *first["output"]]
     previous = {"previous_response_id": first["id"]} if kept else {}
-    second = await stage.post(model=MODEL, input=[*history, OUTPUT], tools=[PATCH], **previous)
-    assert stage.board.log == ["add 1 2"]
+    second = await harness.post(model=MODEL, input=[*history, OUTPUT], tools=[PATCH], **previous)
+    assert harness.board.log == ["add 1 2"]
     assert second.json()["output"][-1]["content"][0]["text"] == "Good."
-    (called,) = [message for message in stage.backend.asked[1].messages if message["role"] == "assistant"]
+    (called,) = [message for message in harness.backend.asked[1].messages if message["role"] == "assistant"]
     assert [call["function"] for call in called["tool_calls"]] == [
         {"name": "add", "arguments": '{"a": 1, "b": 2}'},
         {"name": "patch", "arguments": '{"input":"*** \\"a\\"\\n"}'},
     ]
-    answers = [message["content"] for message in stage.backend.asked[1].messages if message["role"] == "tool"]
+    answers = [message["content"] for message in harness.backend.asked[1].messages if message["role"] == "tool"]
     assert answers == ["3", "done"]
 
 
 @pytest.mark.requirement("C-9-allowed-tools", "I6-1-tool-choice")
-async def test_a_choice_may_name_a_custom_tool(stage: Stage) -> None:
+async def test_a_choice_may_name_a_custom_tool(harness: Harness) -> None:
     named: Any = {"type": "custom", "name": "patch"}
-    stage.backend.plays(says("Hello"), says("Hello"), says("Hello"))
-    await stage.create(tools=[PATCH], tool_choice=named)
-    await stage.create(tools=[PATCH], tool_choice={"type": "allowed_tools", "mode": "required", "tools": [named]})
-    await stage.create(tools=[PATCH], extra_body={"allowed_tools": [named]})
-    forced, required, allowed = stage.backend.asked
+    harness.backend.plays(says("Hello"), says("Hello"), says("Hello"))
+    await harness.create(tools=[PATCH], tool_choice=named)
+    await harness.create(tools=[PATCH], tool_choice={"type": "allowed_tools", "mode": "required", "tools": [named]})
+    await harness.create(tools=[PATCH], extra_body={"allowed_tools": [named]})
+    forced, required, allowed = harness.backend.asked
     assert forced.body["tool_choice"] == {"type": "function", "function": {"name": "patch"}}
     assert (required.body["tool_choice"], required.tool_names, allowed.tool_names) == ("required", ["patch"], ["patch"])
 
@@ -133,8 +135,8 @@ async def test_a_choice_may_name_a_custom_tool(stage: Stage) -> None:
         ({"input": [OUTPUT]}, "unknown_call_id", "input[0].call_id"),
     ],
 )
-async def test_what_is_wrong_with_one_is_refused(stage: Stage, body: dict[str, Any], code: str, param: str) -> None:
-    answer = await stage.post(model=MODEL, **body)
+async def test_what_is_wrong_with_one_is_refused(harness: Harness, body: dict[str, Any], code: str, param: str) -> None:
+    answer = await harness.post(model=MODEL, **body)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, code, param)
-    assert stage.backend.asked == []
+    assert harness.backend.asked == []

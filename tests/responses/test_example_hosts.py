@@ -13,9 +13,9 @@ from openai import AsyncOpenAI
 from tests.requirement_table import ROOT
 from tests.responses.backend.script import Call, Refused, Turn, calls, says
 from tests.responses.backend.scripted import ScriptedBackend
+from tests.responses.harness import PATIENCE_S
 from tests.responses.judges.judged import Judged
 from tests.responses.serving import serving
-from tests.responses.stage import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.responses.backend.script import Call, Turn, calls, says
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.leaves("task", "thread")]
 
@@ -17,20 +17,20 @@ URL = "https://otters.example/"
 
 
 @pytest.fixture
-def stage(shared_stage: Stage) -> Stage:
+def harness(shared_stage: Harness) -> Harness:
     return shared_stage
 
 
-async def made(stage: Stage, **members: Any) -> dict[str, Any]:
-    answer = await stage.post(model=MODEL, input="Go", **members)
+async def made(harness: Harness, **members: Any) -> dict[str, Any]:
+    answer = await harness.post(model=MODEL, input="Go", **members)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 @pytest.mark.requirement("C-9-item-types")
-async def test_a_web_search_says_what_was_searched(stage: Stage) -> None:
-    stage.backend.plays(calls(SEARCH), says("Found."))
-    item = (await made(stage))["output"][0]
+async def test_a_web_search_says_what_was_searched(harness: Harness) -> None:
+    harness.backend.plays(calls(SEARCH), says("Found."))
+    item = (await made(harness))["output"][0]
     assert (item["type"], item["status"]) == ("web_search_call", "completed")
     assert (item["action"]["type"], item["action"]["query"], item["action"]["queries"]) == (
         "search",
@@ -40,9 +40,9 @@ async def test_a_web_search_says_what_was_searched(stage: Stage) -> None:
 
 
 @pytest.mark.requirement("C-9-item-types")
-async def test_code_is_shown_with_its_container(stage: Stage) -> None:
-    stage.backend.plays(calls(CODE), says("2"))
-    item = (await made(stage))["output"][0]
+async def test_code_is_shown_with_its_container(harness: Harness) -> None:
+    harness.backend.plays(calls(CODE), says("2"))
+    item = (await made(harness))["output"][0]
     assert (item["type"], item["code"], item["container_id"]) == ("code_interpreter_call", "1 + 1", "box_1")
 
 
@@ -61,9 +61,9 @@ async def test_code_is_shown_with_its_container(stage: Stage) -> None:
     ],
 )
 async def test_what_a_call_found_is_shown_where_include_asks_for_it(
-    stage: Stage, call: Call, include: str, path: tuple[str, ...], value: object
+    harness: Harness, call: Call, include: str, path: tuple[str, ...], value: object
 ) -> None:
-    stage.backend.plays(calls(call), says("Found."), calls(call), says("Found."))
+    harness.backend.plays(calls(call), says("Found."), calls(call), says("Found."))
 
     def found(response: dict[str, Any]) -> object:
         item = response["output"][0]
@@ -71,24 +71,24 @@ async def test_what_a_call_found_is_shown_where_include_asks_for_it(
             item = item[step]
         return item.get(path[-1])
 
-    bare = await made(stage)
+    bare = await made(harness)
     assert found(bare) is None
-    assert found(await made(stage, include=[include])) == value
-    got = await stage.http.get(f"/v1/responses/{bare['id']}", params={"include[]": include})
+    assert found(await made(harness, include=[include])) == value
+    got = await harness.http.get(f"/v1/responses/{bare['id']}", params={"include[]": include})
     assert found(got.json()) == value
 
 
 @pytest.mark.requirement("I6-2-include", "I6-bad-requests")
-async def test_an_unknown_include_is_refused(stage: Stage) -> None:
-    answer = await stage.post(model=MODEL, input="Go", include=["everything"])
+async def test_an_unknown_include_is_refused(harness: Harness) -> None:
+    answer = await harness.post(model=MODEL, input="Go", include=["everything"])
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "include[0]")
 
 
 @pytest.mark.requirement("I6-2-annotations")
-async def test_a_text_that_names_a_page_that_was_found_cites_it(stage: Stage) -> None:
+async def test_a_text_that_names_a_page_that_was_found_cites_it(harness: Harness) -> None:
     text = f"See {URL} for more, and again {URL}."
-    stage.backend.plays(calls(SEARCH), says(text))
-    (part,) = (await made(stage))["output"][-1]["content"]
+    harness.backend.plays(calls(SEARCH), says(text))
+    (part,) = (await made(harness))["output"][-1]["content"]
     places = [(each["start_index"], each["end_index"]) for each in part["annotations"]]
     assert places == [(4, 4 + len(URL)), (text.rindex(URL), text.rindex(URL) + len(URL))]
     assert {each["type"] for each in part["annotations"]} == {"url_citation"}
@@ -96,25 +96,25 @@ async def test_a_text_that_names_a_page_that_was_found_cites_it(stage: Stage) ->
 
 
 @pytest.mark.requirement("I6-2-annotations")
-async def test_a_text_that_names_a_file_that_was_found_cites_it(stage: Stage) -> None:
-    stage.backend.plays(calls(FILES), says("As otters.txt says."))
-    (part,) = (await made(stage))["output"][-1]["content"]
+async def test_a_text_that_names_a_file_that_was_found_cites_it(harness: Harness) -> None:
+    harness.backend.plays(calls(FILES), says("As otters.txt says."))
+    (part,) = (await made(harness))["output"][-1]["content"]
     (cited,) = part["annotations"]
     assert cited == {"type": "file_citation", "file_id": "file_1", "filename": "otters.txt", "index": 3}
 
 
 @pytest.mark.requirement("I6-2-annotations")
-async def test_a_citation_is_an_event_of_the_stream(stage: Stage) -> None:
-    stage.backend.plays(calls(SEARCH), Turn(text=f"See {URL}.", size=3))
-    events = await stage.stream()
+async def test_a_citation_is_an_event_of_the_stream(harness: Harness) -> None:
+    harness.backend.plays(calls(SEARCH), Turn(text=f"See {URL}.", size=3))
+    events = await harness.stream()
     (added,) = [event for event in events if event.type == "response.output_text.annotation.added"]
     assert added.annotation.type == "url_citation"  # type: ignore[attr-defined]
 
 
 @pytest.mark.requirement("I6-2-annotations")
-async def test_a_text_that_names_nothing_that_was_found_cites_nothing(stage: Stage) -> None:
-    stage.backend.plays(calls(SEARCH), says("I do not know."))
-    (part,) = (await made(stage))["output"][-1]["content"]
+async def test_a_text_that_names_nothing_that_was_found_cites_nothing(harness: Harness) -> None:
+    harness.backend.plays(calls(SEARCH), says("I do not know."))
+    (part,) = (await made(harness))["output"][-1]["content"]
     assert part["annotations"] == []
 
 
@@ -131,43 +131,43 @@ async def test_a_text_that_names_nothing_that_was_found_cites_nothing(stage: Sta
         Call("fail", '{"reason": "no"}', "call_1"),
     ],
 )
-async def test_items_that_are_sent_back_mean_what_they_meant(stage: Stage, call: Call) -> None:
-    stage.backend.plays(Turn(reasoning="Hm.", text="Let me see.", calls=(call,)), says("Done."), says("Bye."))
-    first = await made(stage, store=False)
+async def test_items_that_are_sent_back_mean_what_they_meant(harness: Harness, call: Call) -> None:
+    harness.backend.plays(Turn(reasoning="Hm.", text="Let me see.", calls=(call,)), says("Done."), says("Bye."))
+    first = await made(harness, store=False)
     history = [{"role": "user", "content": "Go"}, *first["output"], {"role": "user", "content": "Bye"}]
-    await stage.post(model=MODEL, input=history)
-    during = stage.backend.asked[1].messages
-    after = stage.backend.asked[2].messages
+    await harness.post(model=MODEL, input=history)
+    during = harness.backend.asked[1].messages
+    after = harness.backend.asked[2].messages
     assert after[: len(during)] == during
     assert [message["content"] for message in after[len(during) :]] == ["Done.", "Bye"]
 
 
 @pytest.mark.requirement("I6-2-round-trip", "I6-2-previous")
-async def test_items_that_are_sent_back_and_items_that_are_kept_mean_the_same(stage: Stage) -> None:
-    stage.backend.plays(calls(SEARCH), says("Found."), says("Bye."), says("Bye."))
-    first = await made(stage)
-    await stage.post(model=MODEL, input="Bye", previous_response_id=first["id"])
-    await stage.post(
+async def test_items_that_are_sent_back_and_items_that_are_kept_mean_the_same(harness: Harness) -> None:
+    harness.backend.plays(calls(SEARCH), says("Found."), says("Bye."), says("Bye."))
+    first = await made(harness)
+    await harness.post(model=MODEL, input="Bye", previous_response_id=first["id"])
+    await harness.post(
         model=MODEL, input=[{"role": "user", "content": "Go"}, *first["output"], {"role": "user", "content": "Bye"}]
     )
-    assert stage.backend.asked[2].messages == stage.backend.asked[3].messages
+    assert harness.backend.asked[2].messages == harness.backend.asked[3].messages
 
 
 @pytest.mark.requirement("I6-2-round-trip", "I6-2-stored")
 @pytest.mark.parametrize("named", [{"type": "item_reference"}, {"type": None}, {}])
-async def test_an_item_may_be_named_instead_of_sent_back(stage: Stage, named: dict[str, Any]) -> None:
-    stage.backend.plays(says("Hello"), says("Bye."))
-    first = await made(stage)
+async def test_an_item_may_be_named_instead_of_sent_back(harness: Harness, named: dict[str, Any]) -> None:
+    harness.backend.plays(says("Hello"), says("Bye."))
+    first = await made(harness)
     reference = {**named, "id": first["output"][0]["id"]}
-    await stage.post(model=MODEL, input=[reference, {"type": None, "role": "user", "content": "Bye"}])
-    assert stage.backend.asked[1].messages == [
+    await harness.post(model=MODEL, input=[reference, {"type": None, "role": "user", "content": "Bye"}])
+    assert harness.backend.asked[1].messages == [
         {"role": "assistant", "content": "Hello"},
         {"role": "user", "content": "Bye"},
     ]
 
 
 @pytest.mark.requirement("I6-2-stored", "I6-bad-requests")
-async def test_an_item_that_is_not_there_cannot_be_named(stage: Stage) -> None:
-    answer = await stage.post(model=MODEL, input=[{"type": "item_reference", "id": "msg_nowhere"}])
+async def test_an_item_that_is_not_there_cannot_be_named(harness: Harness) -> None:
+    answer = await harness.post(model=MODEL, input=[{"type": "item_reference", "id": "msg_nowhere"}])
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (404, "item_not_found", "input[0].id")

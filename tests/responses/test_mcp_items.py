@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.conftest import Staging
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
@@ -17,7 +17,7 @@ KEEPER: Any = {"toolplug_agent": "keeper"}
 
 
 @pytest.fixture
-async def stage(staging: Staging) -> Stage:
+async def harness(staging: Staging) -> Harness:
     """A host whose agent has the tools of another host, over MCP."""
     zoo = await staging()
     server = {"url": f"{zoo.url}/mcp", "headers": {"Authorization": "Bearer alice-key"}, "tools": {"whoami": "ask"}}
@@ -31,16 +31,16 @@ async def stage(staging: Staging) -> Stage:
     return opened
 
 
-async def made(stage: Stage, **members: Any) -> dict[str, Any]:
-    answer = await stage.post(model=MODEL, input="Go", metadata=KEEPER, **members)
+async def made(harness: Harness, **members: Any) -> dict[str, Any]:
+    answer = await harness.post(model=MODEL, input="Go", metadata=KEEPER, **members)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 @pytest.mark.requirement("I6-3-mcp-items", "C-9-item-types")
-async def test_a_call_of_a_servers_tool_is_an_mcp_call(stage: Stage) -> None:
-    stage.backend.plays(calls(ADD), says("3"))
-    listed, call, message = (await made(stage))["output"]
+async def test_a_call_of_a_servers_tool_is_an_mcp_call(harness: Harness) -> None:
+    harness.backend.plays(calls(ADD), says("3"))
+    listed, call, message = (await made(harness))["output"]
     assert (listed["type"], listed["server_label"]) == ("mcp_list_tools", "zoo")
     assert {"add", "wait"} <= {tool["name"] for tool in listed["tools"]}
     assert (call["type"], call["server_label"], call["name"]) == ("mcp_call", "zoo", "add")
@@ -54,18 +54,18 @@ async def test_a_call_of_a_servers_tool_is_an_mcp_call(stage: Stage) -> None:
 
 
 @pytest.mark.requirement("I6-3-mcp-items", "I6-1-errors-back")
-async def test_a_call_that_fails_is_an_mcp_call_with_an_error(stage: Stage) -> None:
-    stage.backend.plays(calls(Call("zoo__fail", '{"reason": "no luck"}')), says("Oh."))
-    call = (await made(stage))["output"][1]
+async def test_a_call_that_fails_is_an_mcp_call_with_an_error(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("zoo__fail", '{"reason": "no luck"}')), says("Oh."))
+    call = (await made(harness))["output"][1]
     assert (call["type"], call["status"]) == ("mcp_call", "failed")
     assert "no luck" in str(call["error"])
 
 
 @pytest.mark.requirement("I6-3-mcp-items", "C-9-items")
-async def test_the_events_of_an_mcp_call_are_its_own(stage: Stage) -> None:
-    stage.backend.plays(calls(ADD), says("3"))
-    await stage.stream(metadata=KEEPER)
-    kinds = [event["type"] for event in stage.judged.streams[-1].events]
+async def test_the_events_of_an_mcp_call_are_its_own(harness: Harness) -> None:
+    harness.backend.plays(calls(ADD), says("3"))
+    await harness.stream(metadata=KEEPER)
+    kinds = [event["type"] for event in harness.judged.streams[-1].events]
     assert [kind for kind in kinds if ".mcp_" in kind] == [
         "response.mcp_list_tools.in_progress",
         "response.mcp_list_tools.completed",
@@ -78,15 +78,15 @@ async def test_the_events_of_an_mcp_call_are_its_own(stage: Stage) -> None:
 
 
 @pytest.mark.requirement("I6-3-mcp-items")
-async def test_a_server_is_listed_once_in_a_conversation(stage: Stage) -> None:
-    stage.backend.plays(calls(ADD), says("3"), says("Bye."))
-    first = await made(stage)
-    second = await made(stage, previous_response_id=first["id"])
+async def test_a_server_is_listed_once_in_a_conversation(harness: Harness) -> None:
+    harness.backend.plays(calls(ADD), says("3"), says("Bye."))
+    first = await made(harness)
+    second = await made(harness, previous_response_id=first["id"])
     assert [item["type"] for item in second["output"]] == ["message"]
 
 
 @pytest.mark.requirement("C-9-approval-item")
-async def test_a_tool_of_a_server_that_must_be_approved_is_asked_for_with_its_server(stage: Stage) -> None:
-    stage.backend.plays(calls(Call("zoo__whoami")))
-    request = (await made(stage))["output"][-1]
+async def test_a_tool_of_a_server_that_must_be_approved_is_asked_for_with_its_server(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("zoo__whoami")))
+    request = (await made(harness))["output"][-1]
     assert (request["type"], request["server_label"], request["name"]) == ("mcp_approval_request", "zoo", "whoami")

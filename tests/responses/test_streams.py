@@ -6,23 +6,23 @@ import asyncio
 
 import pytest
 from tests.responses.backend.script import Call, Gate, Held, Turn, calls, says
-from tests.responses.stage import MODEL, Stage
+from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 AROUND = ("response.created", "response.in_progress")
 
 
-def kinds(stage: Stage) -> list[str]:
+def kinds(harness: Harness) -> list[str]:
     """The types of the last stream's events."""
-    return [event["type"] for event in stage.judged.streams[-1].events]
+    return [event["type"] for event in harness.judged.streams[-1].events]
 
 
 @pytest.mark.requirement("I6-2-streaming", "C-9-sequence", "C-9-judges", "I6-5-published")
-async def test_a_text_comes_in_fragments(stage: Stage) -> None:
-    stage.backend.plays(Turn(text="Hello, otter!", size=7))
-    events = await stage.stream()
-    assert kinds(stage) == [
+async def test_a_text_comes_in_fragments(harness: Harness) -> None:
+    harness.backend.plays(Turn(text="Hello, otter!", size=7))
+    events = await harness.stream()
+    assert kinds(harness) == [
         *AROUND,
         "response.output_item.added",
         "response.content_part.added",
@@ -38,22 +38,22 @@ async def test_a_text_comes_in_fragments(stage: Stage) -> None:
     assert events[-1].type == "response.completed"
     assert events[-1].response.output_text == "Hello, otter!"
     assert events[-1].response.usage is not None
-    assert stage.backend.asked[0].body["stream_options"] == {"include_usage": True}
+    assert harness.backend.asked[0].body["stream_options"] == {"include_usage": True}
 
 
 @pytest.mark.requirement("I6-2-streaming")
-async def test_the_helper_of_the_openai_client_follows_the_stream(stage: Stage) -> None:
-    stage.backend.plays(Turn(reasoning="Hm.", text="Hello"))
-    async with stage.client.responses.stream(model=MODEL, input="Hi") as stream:
+async def test_the_helper_of_the_openai_client_follows_the_stream(harness: Harness) -> None:
+    harness.backend.plays(Turn(reasoning="Hm.", text="Hello"))
+    async with harness.client.responses.stream(model=MODEL, input="Hi") as stream:
         final = await stream.get_final_response()
     assert final.output_text == "Hello"
 
 
 @pytest.mark.requirement("I6-2-streaming")
-async def test_a_fragment_is_sent_on_before_the_next_one_has_come(stage: Stage) -> None:
+async def test_a_fragment_is_sent_on_before_the_next_one_has_come(harness: Harness) -> None:
     gate = Gate()
-    stage.backend.plays(Held(turn=Turn(text="Hello, otter!", size=7), gate=gate, after=2))
-    stream = await stage.client.responses.create(model=MODEL, input="Hi", stream=True)
+    harness.backend.plays(Held(turn=Turn(text="Hello, otter!", size=7), gate=gate, after=2))
+    stream = await harness.client.responses.create(model=MODEL, input="Hi", stream=True)
     async for event in stream:
         if event.type == "response.output_text.delta":
             assert event.delta == "Hello, "
@@ -64,10 +64,10 @@ async def test_a_fragment_is_sent_on_before_the_next_one_has_come(stage: Stage) 
 
 
 @pytest.mark.requirement("I6-2-streaming")
-async def test_a_stream_begins_before_the_backend_answers(stage: Stage) -> None:
+async def test_a_stream_begins_before_the_backend_answers(harness: Harness) -> None:
     gate = Gate()
-    stage.backend.plays(Held(turn=says("Hello"), gate=gate))
-    stream = await stage.client.responses.create(model=MODEL, input="Hi", stream=True)
+    harness.backend.plays(Held(turn=says("Hello"), gate=gate))
+    stream = await harness.client.responses.create(model=MODEL, input="Hi", stream=True)
     assert (await anext(stream)).type == "response.created"
     await gate.reached.wait()
     gate.go.set()
@@ -89,12 +89,12 @@ async def test_a_stream_begins_before_the_backend_answers(stage: Stage) -> None:
     ],
 )
 async def test_each_kind_of_hosted_call_has_the_events_of_its_life(
-    stage: Stage, call: Call, life: tuple[str, str | None, str]
+    harness: Harness, call: Call, life: tuple[str, str | None, str]
 ) -> None:
-    stage.backend.plays(calls(call), says("Done."))
-    await stage.stream()
+    harness.backend.plays(calls(call), says("Done."))
+    await harness.stream()
     name, between, end = life
-    assert kinds(stage)[2 : kinds(stage).index("response.output_item.done") + 1] == [
+    assert kinds(harness)[2 : kinds(harness).index("response.output_item.done") + 1] == [
         "response.output_item.added",
         f"{name}.in_progress",
         *([f"{name}.{between}"] if between else []),
@@ -104,48 +104,48 @@ async def test_each_kind_of_hosted_call_has_the_events_of_its_life(
 
 
 @pytest.mark.requirement("C-9-items")
-async def test_calls_side_by_side_each_have_their_own_events(stage: Stage) -> None:
-    stage.backend.plays(
+async def test_calls_side_by_side_each_have_their_own_events(harness: Harness) -> None:
+    harness.backend.plays(
         calls(Call("wait", '{"gate": "a"}', "call_1"), Call("wait", '{"gate": "b"}', "call_2")), says("Done.")
     )
-    reading = asyncio.create_task(stage.stream())
-    await stage.board.reached["a"].wait()
-    await stage.board.reached["b"].wait()
-    while kinds(stage).count("toolplug:tool_call.in_progress") < 2:
+    reading = asyncio.create_task(harness.stream())
+    await harness.board.reached["a"].wait()
+    await harness.board.reached["b"].wait()
+    while kinds(harness).count("toolplug:tool_call.in_progress") < 2:
         await asyncio.sleep(0)
-    added = [event for event in stage.judged.streams[-1].events if event["type"] == "response.output_item.added"]
+    added = [event for event in harness.judged.streams[-1].events if event["type"] == "response.output_item.added"]
     assert [event["item"]["call_id"] for event in added] == ["call_1", "call_2"]
     assert [event["item"]["status"] for event in added] == ["in_progress", "in_progress"]
-    stage.board.open("b")
-    stage.board.open("a")
+    harness.board.open("b")
+    harness.board.open("a")
     final = (await reading)[-1]
     assert final.type == "response.completed"
     assert [item.type for item in final.response.output] == ["toolplug:tool_call", "toolplug:tool_call", "message"]
 
 
 @pytest.mark.requirement("I6-2-reasoning")
-async def test_reasoning_is_streamed_before_the_answer(stage: Stage) -> None:
-    stage.backend.plays(Turn(reasoning="Let me think.", text="Four.", size=20))
-    await stage.stream("2+2?")
-    seen = kinds(stage)
+async def test_reasoning_is_streamed_before_the_answer(harness: Harness) -> None:
+    harness.backend.plays(Turn(reasoning="Let me think.", text="Four.", size=20))
+    await harness.stream("2+2?")
+    seen = kinds(harness)
     assert seen.index("response.reasoning.delta") < seen.index("response.output_text.delta")
     assert "response.reasoning.done" in seen
 
 
 @pytest.mark.requirement("I6-2-streaming")
-async def test_a_refusal_is_streamed(stage: Stage) -> None:
-    stage.backend.plays(Turn(refusal="I would rather not."))
-    events = await stage.stream()
+async def test_a_refusal_is_streamed(harness: Harness) -> None:
+    harness.backend.plays(Turn(refusal="I would rather not."))
+    events = await harness.stream()
     assert "".join(event.delta for event in events if event.type == "response.refusal.delta") == "I would rather not."
 
 
 @pytest.mark.requirement("C-9-client-turn")
-async def test_the_arguments_of_a_client_call_are_streamed(stage: Stage) -> None:
-    stage.backend.plays(calls(Call("city", '{"name": "Cork"}', "call_9")))
-    events = await stage.stream(tools=[{"type": "function", "name": "city", "parameters": {"type": "object"}}])
+async def test_the_arguments_of_a_client_call_are_streamed(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("city", '{"name": "Cork"}', "call_9")))
+    events = await harness.stream(tools=[{"type": "function", "name": "city", "parameters": {"type": "object"}}])
     done = [event for event in events if event.type == "response.function_call_arguments.done"]
     assert [event.arguments for event in done] == ['{"name": "Cork"}']
-    assert "response.function_call_arguments.delta" in kinds(stage)
+    assert "response.function_call_arguments.delta" in kinds(harness)
     final = events[-1]
     assert final.type == "response.completed"
     assert [(item.type, item.call_id) for item in final.response.output if item.type == "function_call"] == [
@@ -154,7 +154,7 @@ async def test_the_arguments_of_a_client_call_are_streamed(stage: Stage) -> None
 
 
 @pytest.mark.requirement("I6-1-limits-of-output")
-async def test_a_stream_that_was_cut_short_ends_as_incomplete(stage: Stage) -> None:
-    stage.backend.plays(Turn(text="Once upon", finish="length"))
-    await stage.stream()
-    assert kinds(stage)[-1] == "response.incomplete"
+async def test_a_stream_that_was_cut_short_ends_as_incomplete(harness: Harness) -> None:
+    harness.backend.plays(Turn(text="Once upon", finish="length"))
+    await harness.stream()
+    assert kinds(harness)[-1] == "response.incomplete"

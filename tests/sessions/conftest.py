@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.sessions.stage import LIMITS, ArrangedNeighbours, OpenStore, opened
+from tests.sessions.fixtures import LIMITS, ArrangedNeighbours, OpenStore, opened
 
 from toolplug.sessions.service import Sessions
 from toolplug.stores.memory import MemoryStore

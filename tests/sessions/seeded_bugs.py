@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.faulty_store import FaultyStore
-from tests.sessions.ground import Seams
-from tests.sessions.stage import turns
+from tests.sessions.fixtures import turns
+from tests.sessions.harness import Seams
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Plan, Tool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.sessions.stage import turns
+from tests.sessions.fixtures import turns
 
 from toolplug.errors import StoreUnavailable
 from toolplug.sessions.shared import Background

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.sessions.stage import T1, definition, names, registration
+from tests.sessions.fixtures import T1, definition, names, registration
 
 from toolplug.errors import SessionRefused
 from toolplug.sessions.negotiation import Registration, ToolChanges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.sessions.stage import T1, T2
+from tests.sessions.fixtures import T1, T2
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import InvalidSessionCode, SessionGone, SessionNotFound

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.sessions.stage import definition
+from tests.sessions.fixtures import definition
 
 from toolplug.errors import InvalidDefinition
 from toolplug.sessions.session_tool import DefinitionCache

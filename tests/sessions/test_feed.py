@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.sessions.stage import (
+from tests.sessions.fixtures import (
     BOTH_STORES,
     T1,
     T2,

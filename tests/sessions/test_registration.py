@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from tests.sessions.stage import (
+from tests.sessions.fixtures import (
     BOTH_STORES,
     LIMITS,
     T1,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.faulty_store import FaultyStore
-from tests.sessions.stage import (
+from tests.sessions.fixtures import (
     BOTH_STORES,
     LIMITS,
     T1,

@@ -10,7 +10,7 @@ from weakref import ref
 
 import pytest
 from tests.plain_tools import plain_tool
-from tests.sessions.stage import (
+from tests.sessions.fixtures import (
     LIMITS,
     T1,
     T2,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.plain_tools import plain_tool
-from tests.sessions.stage import (
+from tests.sessions.fixtures import (
     T1,
     ArrangedNeighbours,
     added,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.sessions.stage import T1, T2, definition
+from tests.sessions.fixtures import T1, T2, definition
 
 from toolplug.errors import SessionGone, SessionNotFound
 from toolplug.sessions.negotiation import Registration

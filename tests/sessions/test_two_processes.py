@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.sessions.stage import T1, added, listed, listening, names, opened, registration, removed
+from tests.sessions.fixtures import T1, added, listed, listening, names, opened, registration, removed
 
 from toolplug.errors import SessionGone, SessionRefused
 from toolplug.sessions.service import Sessions

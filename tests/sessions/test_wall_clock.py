@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.sessions.stage import T1, attached, calling, listening, opened, registration, turns
+from tests.sessions.fixtures import T1, attached, calling, listening, opened, registration, turns
 
 from toolplug.errors import SessionGone
 from toolplug.sessions.service import Sessions

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.toolsets.desk import Desk
+from tests.toolsets.harness import Harness
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    async with Desk() as opened:
+async def harness() -> AsyncIterator[Harness]:
+    async with Harness() as opened:
         yield opened

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.toolsets.desk import READ, Desk, Files, run, settled
+from tests.toolsets.harness import READ, Files, Harness, run, settled
 
 from toolplug import FunctionRegistry, ToolResult
 from toolplug.toolsets.first_use import LazyExecutor
@@ -60,11 +60,11 @@ steps = st.one_of(
 class Model:
     """What is registered and allowed, what was made of it, and what each session has opened."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
         self.registered: dict[str, tuple[Kind, str]] = {}
         self.allowed: tuple[str, ...] = IDS
-        desk.allow(*IDS)
+        harness.allow(*IDS)
         self.opened: set[tuple[str, str]] = set()
         self.begun: dict[str, int] = dict.fromkeys(SESSIONS, 0)
         self.agents: dict[str | None, LazyExecutor] = {}
@@ -77,11 +77,11 @@ class Model:
                 await self.register(step)
             case Allow(ids):
                 self.allowed = ids
-                self.desk.allow(*ids)
+                self.harness.allow(*ids)
             case Call():
                 await self.call(step)
             case End(session):
-                await self.desk.tools.close(self.key(session))
+                await self.harness.tools.close(self.key(session))
                 self.begun[session] += 1
 
     def key(self, session: str) -> str:
@@ -90,7 +90,7 @@ class Model:
     def agent(self, key: str | None) -> LazyExecutor:
         """The executor that its caller has held since it first asked."""
         if key not in self.agents:
-            self.agents[key] = self.desk.agent(key)
+            self.agents[key] = self.harness.agent(key)
         return self.agents[key]
 
     async def register(self, step: Register) -> None:
@@ -98,9 +98,9 @@ class Model:
         self.registered[step.id] = (step.kind, label)
         if step.kind == "shared":
             self.shared.append(Files(label))
-            self.desk.share(step.id, await self.desk.registry(files=self.shared[-1]))
+            self.harness.share(step.id, await self.harness.registry(files=self.shared[-1]))
         else:
-            self.desk.make(step.id, lambda: self.factory(label), READ if step.kind == "declared" else None)
+            self.harness.make(step.id, lambda: self.factory(label), READ if step.kind == "declared" else None)
 
     def factory(self, label: str) -> FunctionRegistry:
         self.made.append(Files(label))
@@ -135,13 +135,13 @@ class Model:
 
 
 async def follow(path: list[Step]) -> None:
-    async with Desk() as desk:
-        model = Model(desk)
+    async with Harness() as harness:
+        model = Model(harness)
         for step in path:
             await model.take(step)
             await settled()
             model.check()
-        await desk.tools.aclose()
+        await harness.tools.aclose()
         assert [item.closed for item in model.made] == [1] * len(model.made)
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.toolsets.desk import READ, Desk, Files, Shop, run, settled
+from tests.toolsets.harness import READ, Files, Harness, Shop, run, settled
 
 from toolplug import CallContext, FunctionRegistry, ToolCall
 from toolplug.toolsets.opened import NotOpened, Opened
@@ -17,29 +17,29 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.requirement("C-7-register-factory", "C-7-listing-starts-nothing", "C-7-factory-once", "ROUTE-goal-scope")
 @pytest.mark.requirement("ROUTE-register-factory", "ROUTE-session-factory", "ROUTE-test-factory", "ROUTE-stop-own")
-async def test_a_factory_with_declared_tools_runs_at_the_first_call_and_once_a_session(desk: Desk) -> None:
+async def test_a_factory_with_declared_tools_runs_at_the_first_call_and_once_a_session(harness: Harness) -> None:
     shop = Shop()
-    desk.make("fs", shop, READ)
-    desk.allow("fs")
-    one, other = desk.agent("one"), desk.agent("other")
+    harness.make("fs", shop, READ)
+    harness.allow("fs")
+    one, other = harness.agent("one"), harness.agent("other")
     assert list(one.catalog) == list(await other.listed()) == ["fs.read"]
     assert shop.made == []
-    outputs = [(await run(agent, "fs.read")).output for agent in (one, one, other, desk.agent("one"))]
+    outputs = [(await run(agent, "fs.read")).output for agent in (one, one, other, harness.agent("one"))]
     assert outputs == ["files 1", "files 1", "files 2", "files 1"]
-    await desk.tools.close("one")
+    await harness.tools.close("one")
     assert shop.closed == [1, 0]
     assert ((await run(one, "fs.read")).status, len(one.catalog)) == ("unknown_tool", 0)
-    await desk.tools.close("one")
-    await desk.tools.aclose()
+    await harness.tools.close("one")
+    await harness.tools.aclose()
     assert shop.closed == [1, 1]
 
 
 @pytest.mark.requirement("C-7-first-use-opens")
-async def test_without_declared_tools_the_first_call_or_listing_opens_the_factory(desk: Desk) -> None:
+async def test_without_declared_tools_the_first_call_or_listing_opens_the_factory(harness: Harness) -> None:
     shop = Shop()
-    desk.make("fs", shop)
-    desk.allow("fs")
-    called, listed = desk.agent("called"), desk.agent("listed")
+    harness.make("fs", shop)
+    harness.allow("fs")
+    called, listed = harness.agent("called"), harness.agent("listed")
     assert (list(called.catalog), shop.made) == ([], [])
     assert (await run(called, "read")).status == "unknown_tool"
     assert shop.made == []
@@ -50,16 +50,16 @@ async def test_without_declared_tools_the_first_call_or_listing_opens_the_factor
 
 
 @pytest.mark.requirement("C-7-factory-once", "ROUTE-stop-own")
-async def test_an_executor_that_is_held_past_the_end_of_its_session_opens_nothing(desk: Desk) -> None:
+async def test_an_executor_that_is_held_past_the_end_of_its_session_opens_nothing(harness: Harness) -> None:
     shop = Shop()
-    desk.make("fs", shop)
-    desk.allow("fs")
-    agent = desk.agent("session")
+    harness.make("fs", shop)
+    harness.allow("fs")
+    agent = harness.agent("session")
     assert (await run(agent, "fs.read")).output == "files 1"
-    await desk.tools.close("session")
+    await harness.tools.close("session")
     assert (await run(agent, "fs.read")).status == "unknown_tool"
     assert list(await agent.listed()) == []
-    desk.allow("fs")
+    harness.allow("fs")
     assert ((await run(agent, "fs.read")).status, shop.closed) == ("unknown_tool", [1])
 
 
@@ -75,11 +75,11 @@ async def test_who_waits_for_a_factory_is_answered_when_it_is_closed_before_it_b
 
 @pytest.mark.requirement("C-7-no-session")
 @pytest.mark.parametrize("tools", [READ, None])
-async def test_without_a_session_each_call_has_an_executor_of_its_own(desk: Desk, tools: None) -> None:
+async def test_without_a_session_each_call_has_an_executor_of_its_own(harness: Harness, tools: None) -> None:
     shop = Shop()
-    desk.make("fs", shop, tools)
-    desk.allow("fs")
-    agent = desk.agent()
+    harness.make("fs", shop, tools)
+    harness.allow("fs")
+    agent = harness.agent()
     assert [(await run(agent, "fs.read")).output for _ in range(2)] == ["files 1", "files 2"]
     assert shop.closed == [1, 1]
     assert list(await agent.listed()) == ["fs.read"]
@@ -102,13 +102,13 @@ async def cancels() -> FunctionRegistry:
 @pytest.mark.requirement("C-7-factory-raises", "I4-bad-factory")
 @pytest.mark.parametrize("factory", [raises, cancels, Files])
 async def test_a_factory_that_raises_or_makes_no_executor_loses_only_its_own_toolset(
-    desk: Desk, factory: Callable[[], FunctionRegistry]
+    harness: Harness, factory: Callable[[], FunctionRegistry]
 ) -> None:
-    desk.make("bad", factory, READ)
-    desk.make("worse", factory)
-    desk.make("good", Shop(), READ)
-    desk.allow("bad", "worse", "good")
-    for agent in (desk.agent("session"), desk.agent()):
+    harness.make("bad", factory, READ)
+    harness.make("worse", factory)
+    harness.make("good", Shop(), READ)
+    harness.allow("bad", "worse", "good")
+    for agent in (harness.agent("session"), harness.agent()):
         said = await run(agent, "bad.read")
         assert (said.status, said.output) == (
             "unavailable",
@@ -120,12 +120,12 @@ async def test_a_factory_that_raises_or_makes_no_executor_loses_only_its_own_too
 
 
 @pytest.mark.requirement("C-7-factory-raises", "I4-bad-factory")
-async def test_a_factory_that_hangs_holds_a_call_no_longer_than_its_deadline(desk: Desk) -> None:
-    desk.make("slow", hangs, READ)
-    desk.make("slower", hangs)
-    desk.make("good", Shop(), READ)
-    desk.allow("slow", "slower", "good")
-    agent = desk.agent("session")
+async def test_a_factory_that_hangs_holds_a_call_no_longer_than_its_deadline(harness: Harness) -> None:
+    harness.make("slow", hangs, READ)
+    harness.make("slower", hangs)
+    harness.make("good", Shop(), READ)
+    harness.allow("slow", "slower", "good")
+    agent = harness.agent("session")
     now = asyncio.get_running_loop().time()
     for name in ("slow.read", "slower.read"):
         late = await agent.execute(ToolCall("c", name), CallContext(deadline=now + 0.01))
@@ -174,7 +174,7 @@ async def test_what_a_factory_gives_is_closed_once_by_its_own_way_to_end() -> No
     assert ends == ["left", "closed", "closed"]
 
 
-async def test_an_end_that_raises_or_hangs_keeps_nobody(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_end_that_raises_or_hangs_keeps_nobody(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     freed = asyncio.Event()
 
     @asynccontextmanager
@@ -197,35 +197,35 @@ async def test_an_end_that_raises_or_hangs_keeps_nobody(desk: Desk, caplog: pyte
 
 
 @pytest.mark.requirement("C-7-same-id-replaces", "C-7-factory-once")
-async def test_replacing_a_toolset_closes_what_sessions_had_opened_of_it(desk: Desk) -> None:
+async def test_replacing_a_toolset_closes_what_sessions_had_opened_of_it(harness: Harness) -> None:
     old, new = Shop(), Shop()
-    desk.make("fs", old, READ)
-    desk.allow("fs")
-    agent = desk.agent("session")
+    harness.make("fs", old, READ)
+    harness.allow("fs")
+    agent = harness.agent("session")
     await run(agent, "fs.read")
-    desk.make("fs", new, READ)
+    harness.make("fs", new, READ)
     assert (await run(agent, "fs.read")).output == "files 1"
     await settled()
     assert (old.closed, new.closed) == ([1], [0])
 
 
 @pytest.mark.requirement("C-7-shared-not-closed", "ROUTE-test-ref", "ROUTE-session-ref")
-async def test_a_shared_executor_outlives_every_session(desk: Desk) -> None:
+async def test_a_shared_executor_outlives_every_session(harness: Harness) -> None:
     files = Files()
-    desk.share("fs", await desk.registry(files=files))
-    desk.allow("fs")
+    harness.share("fs", await harness.registry(files=files))
+    harness.allow("fs")
     for session in ("one", "other"):
-        assert (await run(desk.agent(session), "fs.read")).output == "files"
-        await desk.tools.close(session)
+        assert (await run(harness.agent(session), "fs.read")).output == "files"
+        await harness.tools.close(session)
     assert files.closed == 0
 
 
 @pytest.mark.requirement("C-7-factory-once")
-async def test_calls_at_once_share_one_run_of_the_factory(desk: Desk) -> None:
+async def test_calls_at_once_share_one_run_of_the_factory(harness: Harness) -> None:
     for tools in (READ, None):
         shop = Shop()
-        desk.make("fs", shop, tools)
-        desk.allow("fs")
-        agent = desk.agent(f"session {tools}")
+        harness.make("fs", shop, tools)
+        harness.allow("fs")
+        agent = harness.agent(f"session {tools}")
         results = await asyncio.gather(*(run(agent, "fs.read") for _ in range(5)))
         assert {item.output for item in results} == {"files 1"}

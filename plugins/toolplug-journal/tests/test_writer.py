@@ -24,7 +24,7 @@ def entry(number: int) -> Entry:
     return Entry(uid=str(number), began_at=NOW, tenant="t", subject="ann", tool="hello", call_id=str(number))
 
 
-class Stage:
+class Harness:
     """A writer, and another writer's lock that holds it up until `release`."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,42 +49,42 @@ class Stage:
 
 
 async def test_one_entry_that_cannot_be_written_costs_no_other_of_its_batch_its_place(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+    harness = Harness(tmp_path)
     odd = entry(2)._replace(subject="\ud800")
-    writes = [asyncio.create_task(stage.writer.write(item)) for item in (entry(0), entry(1), odd, entry(3))]
+    writes = [asyncio.create_task(harness.writer.write(item)) for item in (entry(0), entry(1), odd, entry(3))]
     await asyncio.sleep(0)
-    stage.release()
+    harness.release()
     await asyncio.gather(*writes)
-    await asyncio.to_thread(stage.writer.close)
-    assert (stage.kept(), stage.counted()) == (["0", "1", "3"], {"kept": 3, "failed": 1})
+    await asyncio.to_thread(harness.writer.close)
+    assert (harness.kept(), harness.counted()) == (["0", "1", "3"], {"kept": 3, "failed": 1})
 
 
 async def test_what_waits_at_the_close_is_written_before_it_returns(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    writes = [asyncio.create_task(stage.writer.write(entry(number))) for number in range(600)]
+    harness = Harness(tmp_path)
+    writes = [asyncio.create_task(harness.writer.write(entry(number))) for number in range(600)]
     await asyncio.sleep(0)
-    close = asyncio.create_task(asyncio.to_thread(stage.writer.close))
+    close = asyncio.create_task(asyncio.to_thread(harness.writer.close))
     await asyncio.sleep(0)
-    stage.release()
+    harness.release()
     await close
-    assert stage.kept() == [str(number) for number in range(500, 600)]
+    assert harness.kept() == [str(number) for number in range(500, 600)]
     await asyncio.gather(*writes)
 
 
 async def test_a_call_does_not_wait_longer_than_its_second_for_a_journal_that_is_held_up(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    await stage.writer.write(entry(1))
-    assert stage.kept() == []
-    stage.release()
-    await asyncio.to_thread(stage.writer.close)
-    assert stage.kept() == ["1"]
+    harness = Harness(tmp_path)
+    await harness.writer.write(entry(1))
+    assert harness.kept() == []
+    harness.release()
+    await asyncio.to_thread(harness.writer.close)
+    assert harness.kept() == ["1"]
 
 
 async def test_a_file_that_is_gone_after_the_close_is_counted_and_raises_nothing(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.release()
-    await asyncio.to_thread(stage.writer.close)
+    harness = Harness(tmp_path)
+    harness.release()
+    await asyncio.to_thread(harness.writer.close)
     with closing(sqlite3.connect(tmp_path / "journal.db")) as connection:
         connection.execute("DROP TABLE calls")
-    await stage.writer.write(entry(1))
-    assert stage.counted() == {"failed": 1}
+    await harness.writer.write(entry(1))
+    assert harness.counted() == {"failed": 1}

@@ -1,4 +1,4 @@
-"""An open connection to a server, as the rest of the house needs it: two requests, and two pieces of news.
+"""An open connection to a server, as the rest of the package needs it: two requests, and two pieces of news.
 
 `sdk.connecting` makes them; nothing else on this side imports the SDK.
 """

@@ -128,7 +128,7 @@ class ScriptedServer:
 
 
 @dataclass
-class Desk:
+class Harness:
     """The surroundings of a host without the host; `limits` are those for every tool."""
 
     limits: Limits = NO_LIMITS

@@ -16,7 +16,7 @@ from toolplug.testing import ManualClock
 pytestmark = pytest.mark.anyio
 
 
-class Stage:
+class LinkHarness:
     """A link over a scripted server, on a clock of the test's."""
 
     def __init__(self) -> None:
@@ -37,132 +37,132 @@ class Stage:
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    opened = Stage()
+async def harness() -> AsyncIterator[LinkHarness]:
+    opened = LinkHarness()
     yield opened
     await opened.link.aclose()
 
 
 @pytest.mark.requirement("H-mcp-dies")
-async def test_calls_of_a_server_that_dies_are_answered_at_once(stage: Stage) -> None:
-    await stage.call()
-    stage.script.answering = asyncio.Event()
-    calls = [asyncio.create_task(stage.call()) for _ in range(3)]
+async def test_calls_of_a_server_that_dies_are_answered_at_once(harness: LinkHarness) -> None:
+    await harness.call()
+    harness.script.answering = asyncio.Event()
+    calls = [asyncio.create_task(harness.call()) for _ in range(3)]
     await settled()
-    stage.script.connections[0].die()
+    harness.script.connections[0].die()
     assert [await call for call in calls] == ["down for None"] * 3
 
 
 @pytest.mark.requirement("H-mcp-restart")
-async def test_a_server_that_lasted_is_started_again_at_once_when_it_is_needed(stage: Stage) -> None:
-    await stage.call()
-    stage.clock.now = STEADY_S
-    stage.script.connections[0].die()
+async def test_a_server_that_lasted_is_started_again_at_once_when_it_is_needed(harness: LinkHarness) -> None:
+    await harness.call()
+    harness.clock.now = STEADY_S
+    harness.script.connections[0].die()
     await settled()
-    assert (stage.script.tried, stage.script.running) == (1, 0)
-    assert await stage.call() == "now of 2"
+    assert (harness.script.tried, harness.script.running) == (1, 0)
+    assert await harness.call() == "now of 2"
 
 
 @pytest.mark.requirement("H-mcp-restart")
-async def test_a_server_that_does_not_last_is_left_alone_for_longer_each_time(stage: Stage) -> None:
+async def test_a_server_that_does_not_last_is_left_alone_for_longer_each_time(harness: LinkHarness) -> None:
     paused: list[str] = []
     for _ in range(8):
-        await stage.call()
-        stage.script.connections[-1].die()
+        await harness.call()
+        harness.script.connections[-1].die()
         await settled()
-        paused.append(await stage.call())
-        stage.clock.now += stage.restarts.pause_s()
+        paused.append(await harness.call())
+        harness.clock.now += harness.restarts.pause_s()
     assert paused == [f"down for {float(pause)}" for pause in (1, 2, 4, 8, 16, 32, 60, 60)]
-    await stage.call()
-    stage.clock.now += STEADY_S
-    stage.script.connections[-1].die()
+    await harness.call()
+    harness.clock.now += STEADY_S
+    harness.script.connections[-1].die()
     await settled()
-    assert await stage.call() == "now of 10"
+    assert await harness.call() == "now of 10"
 
 
 @pytest.mark.requirement("H-mcp-restart")
-async def test_a_server_that_cannot_be_started_is_tried_once_for_all_and_then_left_alone(stage: Stage) -> None:
-    stage.script.fails = ConnectionFailed("no such program")
-    assert await asyncio.gather(*(stage.call() for _ in range(3))) == ["down for 1.0"] * 3
-    assert await stage.call() == "down for 1.0"
-    assert stage.script.tried == 1
-    stage.clock.now += 1
-    stage.script.fails = None
-    assert await stage.call() == "now of 1"
+async def test_a_server_that_cannot_be_started_is_tried_once_for_all_and_then_left_alone(harness: LinkHarness) -> None:
+    harness.script.fails = ConnectionFailed("no such program")
+    assert await asyncio.gather(*(harness.call() for _ in range(3))) == ["down for 1.0"] * 3
+    assert await harness.call() == "down for 1.0"
+    assert harness.script.tried == 1
+    harness.clock.now += 1
+    harness.script.fails = None
+    assert await harness.call() == "now of 1"
 
 
 @pytest.mark.requirement("H-mcp-restart")
 async def test_a_call_that_notices_the_end_before_anybody_else_does_not_start_the_server_too_early(
-    stage: Stage,
+    harness: LinkHarness,
 ) -> None:
-    await stage.call()
-    stage.script.connections[0].die()
-    assert await stage.call() == "down for 1.0"
+    await harness.call()
+    harness.script.connections[0].die()
+    assert await harness.call() == "down for 1.0"
     await settled()
-    assert (stage.restarts.pause_s(), stage.script.tried) == (1.0, 1)
+    assert (harness.restarts.pause_s(), harness.script.tried) == (1.0, 1)
 
 
-async def test_pauses_are_shorter_by_chance(stage: Stage) -> None:
-    lucky = Restarts(stage.clock, lambda: 1.0)
+async def test_pauses_are_shorter_by_chance(harness: LinkHarness) -> None:
+    lucky = Restarts(harness.clock, lambda: 1.0)
     assert [lucky.failed() for _ in range(8)] == [0.75, 1.5, 3, 6, 12, 24, 45, 45]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), SystemExit(3)])
-async def test_whatever_opening_raises_is_a_server_that_is_down(stage: Stage, error: BaseException) -> None:
-    stage.script.fails = error
-    assert await stage.call() == "down for 1.0"
+async def test_whatever_opening_raises_is_a_server_that_is_down(harness: LinkHarness, error: BaseException) -> None:
+    harness.script.fails = error
+    assert await harness.call() == "down for 1.0"
 
 
-async def test_a_server_that_is_never_ready_is_given_up(stage: Stage) -> None:
-    stage.script.holds = asyncio.Event()
+async def test_a_server_that_is_never_ready_is_given_up(harness: LinkHarness) -> None:
+    harness.script.holds = asyncio.Event()
     server = replace(TIME, discovery_timeout_s=0.01)
-    link = PersistentConnection(server, stage.script.connect, lambda: None, restarts=stage.restarts)
+    link = PersistentConnection(server, harness.script.connect, lambda: None, restarts=harness.restarts)
     with pytest.raises(ServerDown, match="its server 'time' is down"):
         await link.call("now", {}, None)
-    assert stage.restarts.pause_s() == 1.0
+    assert harness.restarts.pause_s() == 1.0
     await link.aclose()
 
 
-async def test_whoever_goes_away_while_the_server_starts_costs_the_others_nothing(stage: Stage) -> None:
-    stage.script.holds = asyncio.Event()
-    first, second = (asyncio.create_task(stage.call()) for _ in range(2))
+async def test_whoever_goes_away_while_the_server_starts_costs_the_others_nothing(harness: LinkHarness) -> None:
+    harness.script.holds = asyncio.Event()
+    first, second = (asyncio.create_task(harness.call()) for _ in range(2))
     await settled()
     first.cancel()
     await settled()
-    stage.script.holds.set()
+    harness.script.holds.set()
     assert await second == "now of 1"
 
 
-async def test_the_end_leaves_the_connection_and_answers_what_runs_and_what_comes(stage: Stage) -> None:
-    await stage.call()
-    stage.script.answering = asyncio.Event()
-    call = asyncio.create_task(stage.call())
+async def test_the_end_leaves_the_connection_and_answers_what_runs_and_what_comes(harness: LinkHarness) -> None:
+    await harness.call()
+    harness.script.answering = asyncio.Event()
+    call = asyncio.create_task(harness.call())
     await settled()
-    await stage.link.aclose()
+    await harness.link.aclose()
     assert await call == "down for None"
-    assert await stage.call() == "down for None"
-    assert (stage.script.tried, stage.script.left) == (1, 1)
-    await stage.link.aclose()
-    assert stage.script.left == 1
+    assert await harness.call() == "down for None"
+    assert (harness.script.tried, harness.script.left) == (1, 1)
+    await harness.link.aclose()
+    assert harness.script.left == 1
 
 
-async def test_the_end_stops_a_start_that_is_under_way(stage: Stage) -> None:
-    stage.script.holds = asyncio.Event()
-    call = asyncio.create_task(stage.call())
+async def test_the_end_stops_a_start_that_is_under_way(harness: LinkHarness) -> None:
+    harness.script.holds = asyncio.Event()
+    call = asyncio.create_task(harness.call())
     await asyncio.sleep(0)
-    await stage.link.aclose()
+    await harness.link.aclose()
     assert await call == "down for None"
-    assert stage.script.connections == []
+    assert harness.script.connections == []
 
 
-async def test_nothing_goes_over_a_connection_before_it_has_begun(stage: Stage) -> None:
+async def test_nothing_goes_over_a_connection_before_it_has_begun(harness: LinkHarness) -> None:
     calls_before: list[int] = []
 
     async def begin(connection: ServerConnection) -> None:
         await asyncio.sleep(0)
-        calls_before.append(len(stage.script.connections[-1].calls))
+        calls_before.append(len(harness.script.connections[-1].calls))
 
-    link = PersistentConnection(TIME, stage.script.connect, lambda: None, begin=begin)
+    link = PersistentConnection(TIME, harness.script.connect, lambda: None, begin=begin)
     await asyncio.gather(*(link.call("now", {}, None) for _ in range(3)))
     assert calls_before == [0]
     await link.aclose()

@@ -13,7 +13,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 from tests.mcp.servers import sdk_server
-from tests.mcp.servers.scripted import TIME, Desk, record, run
+from tests.mcp.servers.scripted import TIME, Harness, record, run
 
 from toolplug.execution.egress import Egress
 from toolplug.mcp.sdk.client import connector
@@ -44,11 +44,11 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 
 
 @pytest.fixture
-async def tools(desk: Desk, transport: Transport, tmp_path: Path) -> AsyncIterator[ServerTools]:
+async def tools(harness: Harness, transport: Transport, tmp_path: Path) -> AsyncIterator[ServerTools]:
     """The server's tools, known without asking it."""
-    desk.connect = connector(Egress(()), tmp_path)
+    harness.connect = connector(Egress(()), tmp_path)
     known = [item.model_dump(mode="json", by_alias=True) for item in await sdk_server.server.list_tools()]
-    made = await desk.tools(replace(TIME, transport=transport), *known)
+    made = await harness.tools(replace(TIME, transport=transport), *known)
     yield made
     await made.aclose()
 
@@ -123,14 +123,14 @@ async def test_a_session_hears_that_its_own_server_has_a_tool_more(tools: Server
     await other.aclose()
 
 
-async def test_the_shared_connection_hears_of_changes(desk: Desk, tools: ServerTools) -> None:
+async def test_the_shared_connection_hears_of_changes(harness: Harness, tools: ServerTools) -> None:
     changed = asyncio.Event()
     await run(tools.live, "pid")
-    before = desk.changes
-    desk.when_changed = changed.set
+    before = harness.changes
+    harness.when_changed = changed.set
     await run(tools.live, "grow")
     await heard(changed)
-    assert desk.changes > before
+    assert harness.changes > before
     assert "grown" in [tool.name for tool in (await record(*await tools.listing())).tools]
 
 

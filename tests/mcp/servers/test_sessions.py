@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.mcp.servers.scripted import TIME, Desk, ScriptedConnection, record, run, settled, tool
+from tests.mcp.servers.scripted import TIME, Harness, ScriptedConnection, record, run, settled, tool
 
 from toolplug.mcp.connection import BadAnswer, ConnectionFailed
 from toolplug.mcp.server_tools import SessionTools
@@ -23,21 +23,21 @@ async def listed(session: SessionTools) -> list[str]:
 
 
 @pytest.mark.requirement("I5-1-session")
-async def test_two_sessions_never_share_a_server_and_one_calls_the_same_each_time(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_two_sessions_never_share_a_server_and_one_calls_the_same_each_time(harness: Harness) -> None:
+    tools = await harness.tools()
     one, two = tools.per_session(), tools.per_session()
     outputs = [(await run(session)).output for session in (one, two, one, two)]
     assert outputs == ["now of 1", "now of 2", "now of 1", "now of 2"]
     await one.aclose()
     assert (await run(two)).output == "now of 2"
     await two.aclose()
-    assert desk.script.left == 2
+    assert harness.script.left == 2
 
 
 @pytest.mark.requirement("I5-1-own-list")
-async def test_a_session_lists_what_is_known_and_then_what_its_own_server_lists(desk: Desk) -> None:
-    tools = await desk.tools(TIME, tool("known"), tool("now"))
-    desk.script.listed = lambda connection: [tool("now"), tool(f"own_{connection.number}")]
+async def test_a_session_lists_what_is_known_and_then_what_its_own_server_lists(harness: Harness) -> None:
+    tools = await harness.tools(TIME, tool("known"), tool("now"))
+    harness.script.listed = lambda connection: [tool("now"), tool(f"own_{connection.number}")]
     one, two = tools.per_session(), tools.per_session()
     assert await listed(one) == ["known", "now"]
     await run(one, "known")
@@ -49,15 +49,15 @@ async def test_a_session_lists_what_is_known_and_then_what_its_own_server_lists(
     await two.aclose()
 
 
-async def test_a_listing_is_read_before_the_first_call_goes_over_the_connection(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_listing_is_read_before_the_first_call_goes_over_the_connection(harness: Harness) -> None:
+    tools = await harness.tools()
     calls: list[int] = []
 
     def listing(connection: ScriptedConnection) -> list[object]:
         calls.append(len(connection.calls))
         return [tool()]
 
-    desk.script.listed = listing
+    harness.script.listed = listing
     session = tools.per_session()
     await asyncio.gather(*(run(session) for _ in range(3)))
     assert calls == [0]
@@ -65,92 +65,94 @@ async def test_a_listing_is_read_before_the_first_call_goes_over_the_connection(
 
 
 @pytest.mark.requirement("DISC-refresh-running")
-async def test_only_the_first_list_of_a_connection_is_handed_on(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_only_the_first_list_of_a_connection_is_handed_on(harness: Harness) -> None:
+    tools = await harness.tools()
     session = tools.per_session()
     await run(session)
-    assert desk.first == [[tool()]]
-    desk.script.listed = lambda connection: [tool(), tool("made_by_a_call")]
-    desk.script.connections[0].change()
+    assert harness.first == [[tool()]]
+    harness.script.listed = lambda connection: [tool(), tool("made_by_a_call")]
+    harness.script.connections[0].change()
     assert await listed(session) == ["now", "made_by_a_call"]
-    assert desk.first == [[tool()]]
+    assert harness.first == [[tool()]]
     await session.aclose()
 
 
 @pytest.mark.requirement("I5-1-own-list", "C-8-triggers")
-async def test_what_changes_while_the_first_list_is_read_is_read_too(desk: Desk) -> None:
+async def test_what_changes_while_the_first_list_is_read_is_read_too(harness: Harness) -> None:
     def listing(connection: ScriptedConnection) -> list[object]:
-        if desk.script.listings > 1:
+        if harness.script.listings > 1:
             return [tool(), tool("late")]
         connection.change()
         return [tool()]
 
-    tools = await desk.tools()
-    desk.script.listed = listing
+    tools = await harness.tools()
+    harness.script.listed = listing
     session = tools.per_session()
     await run(session)
     assert await listed(session) == ["now", "late"]
-    assert desk.first == [[tool()]]
+    assert harness.first == [[tool()]]
     await session.aclose()
 
 
 @pytest.mark.requirement("H-mcp-storm")
-async def test_a_storm_of_changes_is_read_once_and_then_at_most_once_a_second(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_storm_of_changes_is_read_once_and_then_at_most_once_a_second(harness: Harness) -> None:
+    tools = await harness.tools()
     session = tools.per_session()
     await run(session)
     for _ in range(1000):
-        desk.script.connections[0].change()
+        harness.script.connections[0].change()
     await settled()
-    assert (desk.script.listings, desk.pauses) == (2, [0.3, 1.0])
+    assert (harness.script.listings, harness.pauses) == (2, [0.3, 1.0])
     await session.aclose()
 
 
-async def test_a_server_that_does_not_list_its_tools_can_still_be_called(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_server_that_does_not_list_its_tools_can_still_be_called(harness: Harness) -> None:
+    tools = await harness.tools()
 
     def listing(connection: ScriptedConnection) -> list[object]:
         raise BadAnswer("a cursor came again")
 
-    desk.script.listed = listing
+    harness.script.listed = listing
     session = tools.per_session()
     assert (await run(session)).output == "now of 1"
     assert await listed(session) == ["now"]
-    assert desk.first == []
+    assert harness.first == []
     await session.aclose()
 
 
 @pytest.mark.requirement("I5-1-session", "C-3-unavailable")
-async def test_calls_that_run_when_a_session_ends_are_answered_as_those_of_a_server_that_is_down(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_calls_that_run_when_a_session_ends_are_answered_as_those_of_a_server_that_is_down(
+    harness: Harness,
+) -> None:
+    tools = await harness.tools()
     session = tools.per_session()
     await run(session)
-    desk.script.answering = asyncio.Event()
+    harness.script.answering = asyncio.Event()
     call = asyncio.create_task(run(session))
     await settled()
     await session.aclose()
     assert (await call).output == "tool \"now\" is unavailable: its server 'time' is down"
     assert (await run(session)).status == "unknown_tool"
-    assert (list(session.catalog), desk.script.left) == ([], 1)
+    assert (list(session.catalog), harness.script.left) == ([], 1)
 
 
 @pytest.mark.requirement("I5-1-session")
-async def test_a_session_is_closed_once_whoever_closes_it(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_session_is_closed_once_whoever_closes_it(harness: Harness) -> None:
+    tools = await harness.tools()
     session = tools.per_session()
     await run(session)
     await asyncio.gather(session.aclose(), session.aclose(), tools.aclose())
     await session.aclose()
-    assert desk.script.left == 1
+    assert harness.script.left == 1
 
 
 @pytest.mark.requirement("I5-1-unplugged")
-async def test_a_session_whose_server_cannot_be_started_costs_no_other_one(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_session_whose_server_cannot_be_started_costs_no_other_one(harness: Harness) -> None:
+    tools = await harness.tools()
     one, two = tools.per_session(), tools.per_session()
-    desk.script.fails = ConnectionFailed("no such program")
+    harness.script.fails = ConnectionFailed("no such program")
     assert (await run(one)).status == "unavailable"
-    desk.script.fails = None
+    harness.script.fails = None
     assert (await run(two)).output == "now of 1"
     assert (await run(one)).status == "unavailable"
     await one.aclose()
@@ -158,9 +160,9 @@ async def test_a_session_whose_server_cannot_be_started_costs_no_other_one(desk:
 
 
 @pytest.mark.requirement("C-8-pin")
-async def test_a_session_of_a_pinned_server_runs_accepted_definitions_only(desk: Desk) -> None:
-    tools = await desk.tools(PINNED, tool("now"), tool("then"))
-    desk.script.listed = lambda connection: [tool("now"), tool("then", "Delete everything."), tool("new")]
+async def test_a_session_of_a_pinned_server_runs_accepted_definitions_only(harness: Harness) -> None:
+    tools = await harness.tools(PINNED, tool("now"), tool("then"))
+    harness.script.listed = lambda connection: [tool("now"), tool("then", "Delete everything."), tool("new")]
     session = tools.per_session()
     await run(session)
     assert await listed(session) == ["now"]
@@ -174,14 +176,14 @@ async def test_a_session_of_a_pinned_server_runs_accepted_definitions_only(desk:
     await session.aclose()
 
 
-async def test_what_an_old_server_lists_late_is_neither_shown_nor_handed_on(desk: Desk) -> None:
-    tools = await desk.tools()
-    desk.script.holds = asyncio.Event()
+async def test_what_an_old_server_lists_late_is_neither_shown_nor_handed_on(harness: Harness) -> None:
+    tools = await harness.tools()
+    harness.script.holds = asyncio.Event()
     session = tools.per_session()
     call = asyncio.create_task(run(session))
     await settled()
     tools.configure(replace(TIME, enabled=False))
-    desk.script.holds.set()
+    harness.script.holds.set()
     await call
-    assert (await listed(session), desk.first) == ([], [])
+    assert (await listed(session), harness.first) == ([], [])
     await session.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.mcp.servers.scripted import TIME, Desk, record, run, tool
+from tests.mcp.servers.scripted import TIME, Harness, record, run, tool
 
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.discovery.record import NEVER, DiscoveryRecord, ListingFailed
@@ -15,15 +15,15 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("DISC-undiscovered")
-async def test_a_server_that_was_never_asked_lists_nothing(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_server_that_was_never_asked_lists_nothing(harness: Harness) -> None:
+    tools = await harness.tools()
     tools.show(NEVER)
     assert list(tools.live.catalog) == []
     assert (await run(tools.live)).status == "unknown_tool"
 
 
-async def test_a_record_without_news_changes_nothing(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_record_without_news_changes_nothing(harness: Harness) -> None:
+    tools = await harness.tools()
     before = tools.live.catalog["now"]
     heard: list[CatalogDiff] = []
     stop = tools.live.subscribe(heard.append)
@@ -34,8 +34,8 @@ async def test_a_record_without_news_changes_nothing(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("C-8-modified")
-async def test_a_changed_definition_is_one_modified_tool_in_every_executor(desk: Desk) -> None:
-    tools = await desk.tools(TIME, tool("now"), tool("then"))
+async def test_a_changed_definition_is_one_modified_tool_in_every_executor(harness: Harness) -> None:
+    tools = await harness.tools(TIME, tool("now"), tool("then"))
     session = tools.per_session()
     heard: list[list[CatalogDiff]] = [[], [], []]
     stops = [
@@ -48,16 +48,16 @@ async def test_a_changed_definition_is_one_modified_tool_in_every_executor(desk:
     await session.aclose()
 
 
-async def test_last_good_tools_of_a_server_that_fails_stay_and_can_be_called(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_last_good_tools_of_a_server_that_fails_stay_and_can_be_called(harness: Harness) -> None:
+    tools = await harness.tools()
     good = await record(tool())
     tools.show(replace(good, status="failed", stale=True, error="it does not start"))
     assert (await run(tools.live)).status == "success"
 
 
 @pytest.mark.requirement("C-8-pin")
-async def test_a_quarantined_tool_is_not_listed_and_its_calls_reach_no_server(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_quarantined_tool_is_not_listed_and_its_calls_reach_no_server(harness: Harness) -> None:
+    tools = await harness.tools()
     session = tools.per_session()
     tools.show(await record(tool("now"), tool("then"), quarantined=("now",)))
     for executor in (tools.live, tools.lone, session):
@@ -65,37 +65,37 @@ async def test_a_quarantined_tool_is_not_listed_and_its_calls_reach_no_server(de
         result = await run(executor)
         assert (result.status, result.metadata) == ("unavailable", {"code": "quarantined"})
         assert "waits for somebody to accept it" in result.output
-    assert desk.script.tried == 0
+    assert harness.script.tried == 0
     await session.aclose()
 
 
 @pytest.mark.requirement("DISC-refresh-running")
-async def test_a_listing_goes_over_the_shared_connection_while_it_is_open(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_a_listing_goes_over_the_shared_connection_while_it_is_open(harness: Harness) -> None:
+    tools = await harness.tools()
     assert await tools.listing() == [tool()]
-    assert (desk.script.tried, desk.script.left) == (1, 1)
+    assert (harness.script.tried, harness.script.left) == (1, 1)
     await run(tools.live)
     assert await tools.listing() == [tool()]
-    assert (desk.script.tried, desk.script.left) == (2, 1)
+    assert (harness.script.tried, harness.script.left) == (2, 1)
 
 
 @pytest.mark.parametrize("error", [ConnectionFailed("no"), ServerRefused(-32601, "no"), BadAnswer("no")])
-async def test_a_listing_that_fails_says_why(desk: Desk, error: Exception) -> None:
-    tools = await desk.tools()
-    desk.script.fails = error
+async def test_a_listing_that_fails_says_why(harness: Harness, error: Exception) -> None:
+    tools = await harness.tools()
+    harness.script.fails = error
     with pytest.raises(ListingFailed, match="no"):
         await tools.listing()
 
 
-async def test_changes_of_the_shared_connection_are_heard_and_so_is_its_beginning(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_changes_of_the_shared_connection_are_heard_and_so_is_its_beginning(harness: Harness) -> None:
+    tools = await harness.tools()
     await run(tools.live)
-    assert desk.changes == 1
-    desk.script.connections[0].change()
-    assert desk.changes == 2
+    assert harness.changes == 1
+    harness.script.connections[0].change()
+    assert harness.changes == 2
 
 
-async def test_an_empty_record_of_a_good_listing_makes_every_rule_unmatched(desk: Desk) -> None:
-    tools = await desk.tools()
+async def test_an_empty_record_of_a_good_listing_makes_every_rule_unmatched(harness: Harness) -> None:
+    tools = await harness.tools()
     tools.show(DiscoveryRecord(status="success"))
     assert (list(tools.live.catalog), tools.unmatched_rules) == ([], ())

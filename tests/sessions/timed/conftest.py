@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.faulty_store import FaultyStore
-from tests.sessions.stage import OpenStore
+from tests.sessions.fixtures import OpenStore
 from tests.virtual_time import VIRTUAL, VirtualLoop, virtual_clock
 
 from toolplug.stores.memory import MemoryStore

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.faulty_store import FaultyStore, evenly
-from tests.sessions.stage import T1, Listener, added, listening, opened, registration
+from tests.sessions.fixtures import T1, Listener, added, listening, opened, registration
 from tests.virtual_time import pass_time
 
 from toolplug.errors import SessionGone, SessionNotFound, StoreUnavailable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.sessions.stage import T1, added, attached, call, listed, listening, opened, registration, serving, turns
+from tests.sessions.fixtures import T1, added, attached, call, listed, listening, opened, registration, serving, turns
 from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import ToolStatus

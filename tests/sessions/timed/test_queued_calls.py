@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.faulty_store import FaultyStore
-from tests.sessions.stage import T1, T2, attached, opened, registration, serving, turns
+from tests.sessions.fixtures import T1, T2, attached, opened, registration, serving, turns
 from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolStatus

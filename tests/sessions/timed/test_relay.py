@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 from tests.faulty_store import FaultyStore
-from tests.sessions.stage import (
+from tests.sessions.fixtures import (
     LIMITS,
     T1,
     T2,

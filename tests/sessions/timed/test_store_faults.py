@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.faulty_store import FaultyStore, evenly
-from tests.sessions.stage import (
+from tests.sessions.fixtures import (
     T1,
     Listener,
     Plugin,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tests.faulty_store import FaultyStore, evenly
-from tests.sessions.stage import (
+from tests.sessions.fixtures import (
     T1,
     Listener,
     added,

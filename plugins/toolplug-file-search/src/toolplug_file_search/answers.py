@@ -26,7 +26,7 @@ _CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_parameter"
 _TYPES = {404: "not_found", 409: "conflict", 413: "invalid_request", 503: "server_error"}
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is answered with an error of this status; `param` is the part of it that is wrong."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
@@ -52,31 +52,31 @@ def answering(handler: Handler) -> Handler:
     async def answered(request: Request) -> Response:
         try:
             return await handler(request)
-        except Refused as error:
+        except RequestRefused as error:
             refused = error
         except NotThere as error:
-            refused = Refused(404, f"{error.what.replace(' ', '_')}_not_found", str(error))
+            refused = RequestRefused(404, f"{error.what.replace(' ', '_')}_not_found", str(error))
         except TooMany as error:
-            refused = Refused(409, "quota_exceeded", str(error))
+            refused = RequestRefused(409, "quota_exceeded", str(error))
         except UnreadableDocument as error:
-            refused = Refused(400, error.code, str(error), "file")
+            refused = RequestRefused(400, error.code, str(error), "file")
         except UnknownCursor as error:
-            refused = Refused(400, "invalid_value", str(error), error.parameter)
+            refused = RequestRefused(400, "invalid_value", str(error), error.parameter)
         except IndexUnavailable as error:
-            refused = Refused(503, "index_unavailable", f"the index cannot answer now: {error}; try again")
+            refused = RequestRefused(503, "index_unavailable", f"the index cannot answer now: {error}; try again")
         return _error(request, refused)
 
     return answered
 
 
 async def body(request: Request, model: type[Model]) -> Model:
-    """The JSON body; raises `Refused` naming the first thing that is wrong with it."""
+    """The JSON body; raises `RequestRefused` naming the first thing that is wrong with it."""
     raw = await request.body()
     return _validated(lambda: model.model_validate_json(raw or b"{}"))
 
 
 def page(request: Request) -> Page:
-    """The part of a list that is asked for; raises `Refused`."""
+    """The part of a list that is asked for; raises `RequestRefused`."""
     query = _validated(lambda: _Query.model_validate(dict(request.query_params)))
     return Page(query.limit, query.order, query.after, query.before)
 
@@ -103,10 +103,10 @@ def _validated(read: Callable[[], Model]) -> Model:
         param = ".".join(map(str, first["loc"])) or None
         code = _CODES.get(first["type"], "invalid_value")
         says = "is not supported here" if code == "unknown_parameter" else first["msg"]
-        raise Refused(400, code, f"{param}: {says}" if param else says, param) from None
+        raise RequestRefused(400, code, f"{param}: {says}" if param else says, param) from None
 
 
-def _error(request: Request, refused: Refused) -> Response:
+def _error(request: Request, refused: RequestRefused) -> Response:
     return JSONResponse(
         {
             "error": {

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolplug_file_search.answers import OpenLibrary, Refused, answering, list_answer, page
+from toolplug_file_search.answers import OpenLibrary, RequestRefused, answering, list_answer, page
 from toolplug_file_search.documents import check_name
 from toolplug_file_search.records import StoredFile
 
@@ -39,12 +39,14 @@ class FileRoutes:
     async def create(self, request: Request) -> Response:
         """Take one file as `multipart/form-data` with the parts `file` and `purpose`."""
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-            raise Refused(415, "unsupported_media_type", "send multipart/form-data with the parts file and purpose")
+            raise RequestRefused(
+                415, "unsupported_media_type", "send multipart/form-data with the parts file and purpose"
+            )
         try:
             async with request.form(max_files=1, max_fields=8) as form:
                 name, content, purpose = await self._upload(form.get("file"), form.get("purpose"))
         except MultiPartException as error:
-            raise Refused(400, "invalid_form", f"the form cannot be read: {error.message}") from None
+            raise RequestRefused(400, "invalid_form", f"the form cannot be read: {error.message}") from None
         file = await to_thread(self._library(request).add_file, name, content, purpose)
         self._ingested(file.bytes)
         return JSONResponse(_file(file))
@@ -71,14 +73,14 @@ class FileRoutes:
 
     async def _upload(self, file: UploadFile | str | None, purpose: UploadFile | str | None) -> tuple[str, bytes, str]:
         if not isinstance(file, UploadFile):
-            raise Refused(400, "missing_parameter", "the form has no part 'file' with a file name", "file")
+            raise RequestRefused(400, "missing_parameter", "the form has no part 'file' with a file name", "file")
         if not isinstance(purpose, str) or purpose not in PURPOSES:
-            raise Refused(400, "invalid_value", f"purpose: must be one of {', '.join(PURPOSES)}", "purpose")
+            raise RequestRefused(400, "invalid_value", f"purpose: must be one of {', '.join(PURPOSES)}", "purpose")
         name = file.filename or ""
         check_name(name)
         content = await file.read(self._max_file_bytes + 1)
         if len(content) > self._max_file_bytes:
-            raise Refused(
+            raise RequestRefused(
                 413, "file_too_large", f"{name!r} is larger than {self._max_file_bytes} bytes (max_file_bytes)", "file"
             )
         return name, content, purpose

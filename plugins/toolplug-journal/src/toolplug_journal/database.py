@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from toolplug_journal.entry import Entry, Kept
+from toolplug_journal.entry import Entry, StoredEntry
 
 VERSION = 1
 BUSY_S = 5.0
@@ -99,11 +99,11 @@ class Database:
             over = connection.execute("SELECT tenant, kept - ? FROM tenants WHERE kept > ?", (most, most)).fetchall()
             connection.executemany(_DROP_OLDEST, over)
 
-    def after(self, tenant: str, place: int, limit: int, now: float) -> list[Kept]:
+    def after(self, tenant: str, place: int, limit: int, now: float) -> list[StoredEntry]:
         """The tenant's entries after this place, the oldest first."""
         return self._read("AND id > ? AND began_at >= ? ORDER BY id LIMIT ?", tenant, place, self._since(now), limit)
 
-    def newest(self, tenant: str, tool: str | None, limit: int, now: float) -> list[Kept]:
+    def newest(self, tenant: str, tool: str | None, limit: int, now: float) -> list[StoredEntry]:
         """The tenant's newest calls that have ended, the newest first; of one tool where it is given."""
         where = "AND status IS NOT NULL AND began_at >= ? AND tool = coalesce(?, tool) ORDER BY id DESC LIMIT ?"
         return self._read(where, tenant, self._since(now), tool, limit)
@@ -113,9 +113,9 @@ class Database:
         with closing(self.connected()) as connection:
             return int(connection.execute("SELECT coalesce(sum(kept), 0) FROM tenants").fetchone()[0])
 
-    def _read(self, where: str, *values: object) -> list[Kept]:
+    def _read(self, where: str, *values: object) -> list[StoredEntry]:
         with closing(self.connected()) as connection:
-            return [Kept(*row) for row in connection.execute(_READ + where, values)]
+            return [StoredEntry(*row) for row in connection.execute(_READ + where, values)]
 
     def _since(self, now: float) -> float:
         return now - self._retention.keep_s

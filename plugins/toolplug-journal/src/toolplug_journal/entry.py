@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     duration_s: float | None = None
 
 
-class Kept(NamedTuple):
+class StoredEntry(NamedTuple):
     """One entry as it is read. `id` is its place: microseconds since the epoch, strictly rising."""
 
     id: int

@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from toolplug import CallContext, FunctionProvider, ProviderContext, ToolCall, ToolError, ToolResult, route, tool
 from toolplug_journal.database import Database, Retention
-from toolplug_journal.entry import Entry, Kept, argument_text, short
+from toolplug_journal.entry import Entry, StoredEntry, argument_text, short
 from toolplug_journal.guard import Guard
 from toolplug_journal.measures import Contents, Measures
 from toolplug_journal.open_calls import OpenCalls
@@ -134,7 +134,7 @@ class Journal(FunctionProvider):
             await self._writer.write(entry)
 
 
-def _shown(kept: Kept) -> dict[str, object]:
+def _shown(kept: StoredEntry) -> dict[str, object]:
     """An entry as callers see it; `status` is null while the call runs, `arguments` is there where they are kept."""
     shown: dict[str, object] = {
         "id": kept.id,

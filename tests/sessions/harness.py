@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.faulty_store import FaultyStore
-from tests.sessions.stage import LIMITS, ArrangedNeighbours, turns
-from tests.sessions.witnesses import Ledger, WatchedStore
+from tests.sessions.fixtures import LIMITS, ArrangedNeighbours, turns
+from tests.sessions.observers import Ledger, WatchedStore
 from tests.virtual_time import EPOCH, VirtualLoop
 
 from toolplug.catalog.call import Principal
@@ -37,7 +37,7 @@ class Seams:
     store: Callable[[Store], FaultyStore] = FaultyStore
 
 
-class Ground:
+class Harness:
     """What begins here is a task of `work`; what one of them raises is raised by whatever runs the loop next."""
 
     def __init__(self, seams: Seams, *, kept_events: int) -> None:

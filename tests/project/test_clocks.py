@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tests.house.sources import sources
+from tests.project.sources import sources
 
 BY_THE_WALL = {
     "src/toolplug/execution/accounting.py",

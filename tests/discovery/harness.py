@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from tests.discovery.stage import names, raw, service, turns
+from tests.discovery.fixtures import names, raw, service, turns
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import EPOCH, VirtualLoop
 
@@ -78,7 +78,7 @@ def _hash(value: bytes) -> str:
     return orjson.loads(value.partition(b"\n")[0])["config_hash"]
 
 
-class World:
+class Harness:
     """`make` makes a service; a seeded bug comes in there."""
 
     def __init__(self, make: Callable[[Store], Discovery] = service) -> None:

@@ -62,7 +62,7 @@ class Config(BaseModel):
     board: str
 
 
-class Desk(FunctionProvider):
+class FakeTools(FunctionProvider):
     """Offered to every caller."""
 
     Config = Config

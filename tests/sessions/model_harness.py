@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tests.sessions.ground import Ground, Seams
-from tests.sessions.stage import definition
-from tests.sessions.witnesses import Call, Ear, Tools
+from tests.sessions.fixtures import definition
+from tests.sessions.harness import Harness, Seams
+from tests.sessions.observers import Call, StreamClient, Tools
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.errors import SessionGone, SessionRefused, StoreError
@@ -23,13 +23,13 @@ from toolplug.sessions.session_tool import StreamRole
 from toolplug.sessions.stream import MAX_WAITING_EVENTS
 
 
-class World(Ground):
+class ModelHarness(Harness):
     """Every method begins something and lets it go as far as `turns` lets it."""
 
     def __init__(self, seams: Seams, *, kept_events: int) -> None:
         super().__init__(seams, kept_events=kept_events)
-        self.ears: list[Ear] = []
-        self.left: list[Ear] = []
+        self.clients: list[StreamClient] = []
+        self.left: list[StreamClient] = []
         self.calls: list[Call] = []
         self.numbers = 0
 
@@ -78,23 +78,27 @@ class World(Ground):
         """A stream: new, or going on from where another one of that session stopped."""
         session = self._session(slot)
         if session is not None:
-            before = [ear for ear in self.left if ear.session.code == session.code and ear.begun] if resume else []
+            before = (
+                [client for client in self.left if client.session.code == session.code and client.begun]
+                if resume
+                else []
+            )
             self._go(self._open(session, role, before[-1] if before else None))
 
     def read(self, which: int | None) -> None:
         """One reader reads what waits, the others are slow; or all of them do."""
-        ears = self.ears if which is None or not self.ears else [self.ears[which % len(self.ears)]]
-        for ear in ears:
-            if ear.waiting and (ear.reading is None or ear.reading.done()):
-                ear.reading = self._go(ear.hear())
+        clients = self.clients if which is None or not self.clients else [self.clients[which % len(self.clients)]]
+        for client in clients:
+            if client.waiting and (client.reading is None or client.reading.done()):
+                client.reading = self._go(client.hear())
 
     def cut(self, which: int) -> tuple[int, StreamRole] | None:
         """A stream ends on its reader's side; whose it was."""
-        if not self.ears:
+        if not self.clients:
             return None
-        ear = self.ears[which % len(self.ears)]
-        self._run(self._now(lambda: self._cut(ear)))
-        return ear.ledger.slot, ear.reader.role
+        client = self.clients[which % len(self.clients)]
+        self._run(self._now(lambda: self._cut(client)))
+        return client.ledger.slot, client.reader.role
 
     def call(self, slot: int, name: str) -> None:
         """Somebody calls a tool of the session."""
@@ -118,18 +122,18 @@ class World(Ground):
 
     def answer(self, which: int, *, waiting: bool = False, wrong_session: bool = False) -> None:
         """A plugin answers one of the last requests that it has heard, by choice one that waits; or another does."""
-        requests = [(ear, request) for ear in self.ears for request in ear.requests.values()]
-        heard = [(ear, request["id"], self._call_of(request)) for ear, request in requests]
+        requests = [(client, request) for client in self.clients for request in client.requests.values()]
+        heard = [(client, request["id"], self._call_of(request)) for client, request in requests]
         if waiting:
-            heard = [(ear, request, call) for ear, request, call in heard if call.answer is None]
+            heard = [(client, request, call) for client, request, call in heard if call.answer is None]
         if not heard:
             return
-        ear, request, call = heard[-1 - which % len(heard)]
-        slot = 1 - ear.ledger.slot if wrong_session else ear.ledger.slot
+        client, request, call = heard[-1 - which % len(heard)]
+        slot = 1 - client.ledger.slot if wrong_session else client.ledger.slot
         session = self._session(slot)
-        if session is None or (not wrong_session and session is not ear.session):
+        if session is None or (not wrong_session and session is not client.session):
             return
-        value = {"number": call.number, "slot": ear.ledger.slot, "times": self.numbers}
+        value = {"number": call.number, "slot": client.ledger.slot, "times": self.numbers}
 
         def taken() -> None:
             code = _refusal(lambda: session.relay.answer(request, value))
@@ -175,9 +179,9 @@ class World(Ground):
         """Everything heals and comes to an end: everybody knows all that was written, and nothing is left."""
         self.heal()
         self._settle()
-        for ear in self.ears:
-            assert ear.over or not ear.ledger.over, "a stream outlived its session"
-            assert ear.over or ear.revision == ear.ledger.revision, f"a reader stopped at {ear.revision}"
+        for client in self.clients:
+            assert client.over or not client.ledger.over, "a stream outlived its session"
+            assert client.over or client.revision == client.ledger.revision, f"a reader stopped at {client.revision}"
         self._renew_plugins()
         self._check_leases()
         self.wait(35.0)
@@ -190,8 +194,8 @@ class World(Ground):
 
     def _renew_plugins(self) -> None:
         """Every plugin's streams end, and one of each opens."""
-        for ear in [ear for ear in self.ears if ear.reader.role == "plugin"]:
-            self._run(self._now(partial(self._cut, ear)))
+        for client in [client for client in self.clients if client.reader.role == "plugin"]:
+            self._run(self._now(partial(self._cut, client)))
         for slot in range(len(self.slots)):
             self.open(slot, "plugin", resume=True)
         self._settle()
@@ -203,36 +207,36 @@ class World(Ground):
     def _check_leases(self) -> None:
         """A request that waits has been sent on a stream that is open, if one is."""
         for call in self.calls:
-            plugins = [ear for ear in self.ears if ear.reader.role == "plugin" and not ear.over]
-            open_ears = [ear for ear in plugins if ear.ledger is call.ledger]
-            if call.task.done() or not open_ears:
+            plugins = [client for client in self.clients if client.reader.role == "plugin" and not client.over]
+            open_clients = [client for client in plugins if client.ledger is call.ledger]
+            if call.task.done() or not open_clients:
                 continue
-            heard = [request["arguments"]["number"] for ear in open_ears for request in ear.requests.values()]
+            heard = [request["arguments"]["number"] for client in open_clients for request in client.requests.values()]
             assert call.number in heard, f"call {call.number} waits, and no open stream was asked"
 
     # How it is done.
 
-    async def _open(self, session: Session, role: StreamRole, before: Ear | None) -> None:
+    async def _open(self, session: Session, role: StreamRole, before: StreamClient | None) -> None:
         after = None if before is None else str(before.last_id)
         try:
             reader = await session.open_stream(role, after)
         except (StoreError, SessionGone):
             return
-        self.ears.append(Ear(session, self.ledgers[f"session/{session.code}"], reader, before))
+        self.clients.append(StreamClient(session, self.ledgers[f"session/{session.code}"], reader, before))
 
-    def _cut(self, ear: Ear) -> None:
-        self.ears.remove(ear)
-        if ear.reading is not None:
-            ear.reading.cancel()
-        ear.session.close_stream(ear.reader)
-        self.left.append(ear)
+    def _cut(self, client: StreamClient) -> None:
+        self.clients.remove(client)
+        if client.reading is not None:
+            client.reading.cancel()
+        client.session.close_stream(client.reader)
+        self.left.append(client)
 
     def _leave(self) -> None:
         """Everybody who waits for the host goes away."""
         for call in self.calls:
             call.cancelled = call.cancelled or not call.task.done()
-        for ear in [*self.ears]:
-            self._cut(ear)
+        for client in [*self.clients]:
+            self._cut(client)
         for task in self.work:
             task.cancel()
 
@@ -267,7 +271,7 @@ class World(Ground):
         for _ in range(2):
             for _ in range(100):
                 self.turns(8)
-                if not any(ear.waiting for ear in self.ears):
+                if not any(client.waiting for client in self.clients):
                     break
                 self.read(None)
             # A follower that met a failing store looks again after half a second.

@@ -1,4 +1,4 @@
-"""The Python files of the house, parsed once."""
+"""The Python files of the project, parsed once."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Point(BaseModel):
     label: str | None = None
 
 
-class Desk(FunctionProvider):
+class Sample(FunctionProvider):
     """Answers, fails and waits as a test asks it to."""
 
     class Config(BaseModel):

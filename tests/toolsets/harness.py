@@ -51,7 +51,7 @@ class Shop:
         return [item.closed for item in self.made]
 
 
-class Desk:
+class Harness:
     """The agents of one host."""
 
     def __init__(self) -> None:

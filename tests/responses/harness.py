@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from tests.http.conftest import KEYS
 from tests.responses.backend.scripted import ScriptedBackend
-from tests.responses.desk import Board
+from tests.responses.fake_providers import Board
 from tests.responses.judges.judged import Judged
 from tests.responses.serving import serving
 
@@ -29,7 +29,7 @@ def untouched(host: Host) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Harness:
     """A served host: its backend, its board, and clients that are judged. `client` and `http` are alice's."""
 
     host: Host
@@ -67,13 +67,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(
+async def opened_harness(
     backend: ScriptedBackend,
     reached: Mapping[str, object],
     board: str,
     sections: Mapping[str, object],
     prepare: Prepare = untouched,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Harness]:
     """Open the host and its clients; a section that is given replaces the stage's own, None drops it."""
     written_on = Board(board)
     whole: dict[str, object] = {
@@ -99,4 +99,4 @@ async def staged(
         ) as http,
         AsyncOpenAI(base_url=f"{url}/v1", api_key="alice-key", max_retries=0, http_client=http) as client,
     ):
-        yield Stage(host=host, url=url, backend=backend, board=written_on, judged=judged, client=client, http=http)
+        yield Harness(host=host, url=url, backend=backend, board=written_on, judged=judged, client=client, http=http)

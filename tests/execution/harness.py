@@ -30,7 +30,7 @@ LOOPS = {
 Target = Callable[[ToolCall, CallContext], Any]
 
 
-class Stage:
+class Harness:
     """A task runner, accounting and a switch, open inside `async with`; `threads` are made when first asked for."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Stage:
         self.abandoned = self.accounting.abandoned("native", "plays")
         self._threads: DaemonThreads | None = None
 
-    async def __aenter__(self) -> Stage:
+    async def __aenter__(self) -> Harness:
         await self.runner.open()
         return self
 
@@ -120,9 +120,9 @@ async def until(reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def at_rest(stage: Stage) -> None:
+async def at_rest(harness: Harness) -> None:
     """Wait until nothing runs and one worker is parked."""
-    await until(lambda: stage.idle() == (0, 0, 0))
+    await until(lambda: harness.idle() == (0, 0, 0))
     await until(lambda: workers_alive() <= 1)
 
 

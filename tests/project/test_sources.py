@@ -1,4 +1,4 @@
-"""How the files of the house are written, where no other gate looks."""
+"""How the files of the project are written, where no other gate looks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import PurePath
 
 import pytest
-from tests.house.sources import everything, product
+from tests.project.sources import everything, product
 
 LISTS_PUBLIC_NAMES = {
     "src/toolplug/__init__.py",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from tests.sessions.stage import Told, told
+from tests.sessions.fixtures import Told, told
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.errors import StoreError
@@ -72,10 +72,10 @@ class WatchedStore(MemoryStore):
         return revision
 
 
-class Ear:
+class StreamClient:
     """One open stream, and what its reader makes of what it hears."""
 
-    def __init__(self, session: Session, ledger: Ledger, reader: Reader, resumed_from: Ear | None) -> None:
+    def __init__(self, session: Session, ledger: Ledger, reader: Reader, resumed_from: StreamClient | None) -> None:
         self.session = session
         self.ledger = ledger
         self.reader = reader

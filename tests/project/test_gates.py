@@ -1,4 +1,4 @@
-"""`make test` runs every gate, and the floors know every folder."""
+"""`make test` runs every gate, and the layers name every folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from tests.requirement_table import ROOT
 
-OFF_THE_FLOORS = {"testing", "client"}
+OUTSIDE_THE_LAYERS = {"testing", "client"}
 """`testing` may import everything and nothing imports it; `client` stands outside the host."""
 
 
@@ -51,9 +51,9 @@ def test_types_are_strict_warnings_are_errors_and_branches_are_counted() -> None
 
 
 @pytest.mark.requirement("DESIGN-floors")
-def test_every_folder_of_toolplug_stands_on_a_floor() -> None:
+def test_every_folder_of_toolplug_is_in_a_layer() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    floors = [floor for contract in contracts if contract["type"] == "layers" for floor in contract["layers"]]
-    known = {name.strip().removeprefix("toolplug.") for floor in floors for name in floor.split("|")}
+    layers = [layer for contract in contracts if contract["type"] == "layers" for layer in contract["layers"]]
+    known = {name.strip().removeprefix("toolplug.") for layer in layers for name in layer.split("|")}
     folders = {path.parent.name for path in (ROOT / "src" / "toolplug").glob("*/__init__.py")}
-    assert folders - OFF_THE_FLOORS <= known
+    assert folders - OUTSIDE_THE_LAYERS <= known
