@@ -1,4 +1,4 @@
-"""A stage for one tool at a time: everything that a call needs around it, and what must be at rest afterwards."""
+"""A harness for one tool at a time: everything that a call needs around it, and what must be at rest afterwards."""
 
 from __future__ import annotations
 

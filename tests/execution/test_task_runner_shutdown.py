@@ -96,14 +96,14 @@ def test_a_loop_closed_while_a_thread_hangs_is_left_alone_by_it() -> None:
 
 HUNG = """
 import asyncio, threading
-from tests.execution.harness import Stage
+from tests.execution.harness import Harness
 
 def hangs(call, context):
     threading.Event().wait()
 
 async def main():
-    async with Stage() as stage:
-        result = await stage.call(hangs, runner=stage.threads, timeout_s=0.01)
+    async with Harness() as harness:
+        result = await harness.call(hangs, runner=harness.threads, timeout_s=0.01)
         print(result.status)
 
 asyncio.run(main())

@@ -40,7 +40,7 @@ def desk_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 async def staging(desk_package: None) -> AsyncIterator[Staging]:
-    """Opens a stage with sections of one's own, and `backend` as settings of how the backend is reached.
+    """Opens a harness with sections of one's own, and `backend` as settings of how the backend is reached.
 
     `prepare` is done to the host before it is entered. The script behind each must have been long enough.
     """
@@ -63,14 +63,14 @@ async def staging(desk_package: None) -> AsyncIterator[Staging]:
 
 @pytest.fixture(scope="module")
 async def one_stage(desk_package: None) -> AsyncIterator[Harness]:
-    """One stage for all tests of a file, as long as they change nothing of the host."""
+    """One harness for all tests of a file, as long as they change nothing of the host."""
     script = ScriptedBackend()
     async with (
         serving(script) as url,
         opened_harness(script, {"base_url": f"{url}/v1"}, f"board-{token_hex(4)}", {}) as harness,
     ):
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        await asyncio.to_thread(bool)  # starts the one thread of the loop, which lives as long as this stage
+        await asyncio.to_thread(bool)  # starts the one thread of the loop, which lives as long as this harness
         yield harness
 
 
@@ -84,5 +84,5 @@ def shared_stage(one_stage: Harness) -> Iterator[Harness]:
 
 @pytest.fixture
 async def harness(staging: Staging) -> Harness:
-    """A stage of the test's own; a file whose tests change nothing of the host takes the shared one for it."""
+    """A harness of the test's own; a file whose tests change nothing of the host takes the shared one for it."""
     return await staging()

@@ -74,7 +74,7 @@ async def opened_harness(
     sections: Mapping[str, object],
     prepare: Prepare = untouched,
 ) -> AsyncIterator[Harness]:
-    """Open the host and its clients; a section that is given replaces the stage's own, None drops it."""
+    """Open the host and its clients; a section that is given replaces the harness's own, None drops it."""
     written_on = Board(board)
     whole: dict[str, object] = {
         "store": "memory://",
