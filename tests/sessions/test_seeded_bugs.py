@@ -9,7 +9,7 @@ from tests.playing import playing
 from tests.sessions.machine import SessionsMachine
 from tests.sessions.seeded_bugs import SEEDED
 
-ONE_ROUND = playing(2_000, 30, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
+ONE_ROUND = playing(2_000, 60, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 @pytest.mark.requirement("I3-seeded-bugs")
