@@ -59,8 +59,7 @@ class CallAnswer(BaseModel):
     is_error: bool
     status: ToolStatus
     structured: Annotated[
-        object,
-        Field(description="the JSON value behind the output; absent for plain text", json_schema_extra=absent),
+        object, Field(description="the JSON value behind the output; absent for plain text", json_schema_extra=absent)
     ] = None
     metadata: dict[str, object]
     retry_after_s: Annotated[

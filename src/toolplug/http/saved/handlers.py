@@ -90,10 +90,7 @@ async def build_toolset(request: HostRequest) -> Response:
     """Save a new toolset. Raises `HttpProblem` and `SavedToolsetRefused`."""
     body = await read_json(request, BuildBody)
     shown = await request.state["host"].saved_toolsets.build(
-        await asking(request),
-        body.name,
-        [tool.reference for tool in body.tools],
-        description=body.description or "",
+        await asking(request), body.name, [tool.reference for tool in body.tools], description=body.description or ""
     )
     return toolset_response(shown, status=201)
 

@@ -158,10 +158,7 @@ async def create_session(request: HostRequest) -> Response:
     state = request.state
     body = await read_json(request, CreateBody, empty=b"{}")
     session, token = await state["host"].sessions.create(
-        state["principal"],
-        plugin_type=body.plugin_type or "",
-        ttl_s=body.ttl_seconds,
-        request_id=state["request_id"],
+        state["principal"], plugin_type=body.plugin_type or "", ttl_s=body.ttl_seconds, request_id=state["request_id"]
     )
     place = f"{_origin(request)}/api/sessions/{session.code}"
     answer = {
@@ -274,11 +271,7 @@ async def update_tools(request: HostRequest) -> Response:
         _note(request, session, "update", error.code)
         raise
     _note(request, session, "update", _DONE)
-    answer = {
-        "success": True,
-        "revision": updated.revision,
-        "updates": orjson.Fragment(updated.difference.wire()),
-    }
+    answer = {"success": True, "revision": updated.revision, "updates": orjson.Fragment(updated.difference.wire())}
     return OrjsonResponse(answer)
 
 
