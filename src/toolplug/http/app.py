@@ -125,7 +125,7 @@ class _HostApp:
         if not self._host.entered:
             if path != _ALIVE:
                 raise _not_started()
-            response = await healthz(Request(scope, receive, sent))
+            response = await healthz.endpoint(Request(scope, receive, sent))
             await response(scope, receive, sent)
             return
         checks = self._current_checks()

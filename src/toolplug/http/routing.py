@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -32,6 +32,10 @@ Answers = Mapping[int, type[BaseModel] | None]
 
 _NO_ANSWERS: Answers = MappingProxyType({})
 
+NOT_MODIFIED: Answers = MappingProxyType({304: None})
+EVENTS = ("text/event-stream",)
+JSON_OR_EVENTS = ("application/json", *EVENTS)
+
 
 class Parameter(NamedTuple):
     """A query parameter or header of a request."""
@@ -43,37 +47,74 @@ class Parameter(NamedTuple):
     place: Literal["query", "header"] = "query"
 
 
-class HostRoute(NamedTuple):
-    """One method of one path: its handler, who may call it, and its description for OpenAPI.
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key", "the same key and body within a day give the first result", place="header"
+)
 
-    * `path` is a path of Starlette's, whose parameters have no convertors.
-    * `scope` is what a caller needs. None: a route for callers is open.
-    * `answer` is the body of `status`, None where it is not JSON; `others` are answers with another status that are
-      not errors; `errors` are the statuses of errors worth describing.
-    * `max_body`: bytes, where the route takes more than others do.
-    * `operation` is the operation's id, where one handler serves several routes.
-    """
+
+class HostRoute(NamedTuple):
+    """One method of one path: who may call it, its handler, and its description for OpenAPI. Made by `route`."""
 
     method: str
     path: str
     scope: str | None
-    endpoint: Endpoint
     summary: str
-    answer: type[BaseModel] | None = None
-    body: type[BaseModel] | None = None
-    parameters: tuple[Parameter, ...] = ()
-    others: Answers = _NO_ANSWERS
-    errors: tuple[int, ...] = ()
-    content_types: tuple[str, ...] = ("application/json",)
-    status: int = 200
-    audience: Audience = "callers"
-    max_body: int = 0
-    operation: str = ""
+    answer: type[BaseModel] | None
+    body: type[BaseModel] | None
+    parameters: tuple[Parameter, ...]
+    others: Answers
+    errors: tuple[int, ...]
+    content_types: tuple[str, ...]
+    status: int
+    audience: Audience
+    max_body: int
+    endpoint: Endpoint
+    operation: str
 
     @property
     def is_open(self) -> bool:
         """Whether no credentials are needed."""
         return self.scope is None and self.audience == "callers"
+
+
+def route(
+    method: str,
+    path: str,
+    scope: str | None,
+    summary: str,
+    answer: type[BaseModel] | None = None,
+    body: type[BaseModel] | None = None,
+    *,
+    parameters: tuple[Parameter, ...] = (),
+    others: Answers = _NO_ANSWERS,
+    errors: tuple[int, ...] = (),
+    content_types: tuple[str, ...] = ("application/json",),
+    status: int = 200,
+    audience: Audience = "callers",
+    max_body: int = 0,
+) -> Callable[[Endpoint], HostRoute]:
+    """Make a route of the decorated handler; the handler's name is the operation's id.
+
+    * `path` is a path of Starlette's, whose parameters have no convertors.
+    * `scope` is what a caller needs. None: a route for callers is open.
+    * `answer` is the body of `status`, None where it is not JSON; `others` are answers with another status that are
+      not errors.
+    * `errors` are the statuses of errors worth describing, without those of every route with credentials (401, 403),
+      a body (400, 413, 415) or a session in its path (400, 404, 410).
+    * `max_body`: bytes, where the route takes more than others do.
+    """
+
+    def made(endpoint: Endpoint) -> HostRoute:
+        described = (summary, answer, body, parameters, others, errors, content_types, status)
+        operation = getattr(endpoint, "__name__", path)
+        return HostRoute(method, path, scope, *described, audience, max_body, endpoint, operation)
+
+    return made
+
+
+def routes_in(module: ModuleType) -> tuple[HostRoute, ...]:
+    """The routes that a module defines, in their order."""
+    return tuple(value for value in vars(module).values() if isinstance(value, HostRoute))
 
 
 class PathRoute(Route):

@@ -7,7 +7,6 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from secrets import token_hex
 from typing import cast, get_args
@@ -22,42 +21,36 @@ from toolplug.errors import SessionRefused
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.results import Reports
-from toolplug.http.caller_catalog import catalog_of, executor_of, requested_session
+from toolplug.http.caller_catalog import catalog_of, executor_of
 from toolplug.http.errors import HttpProblem, invalid_request, session_refused, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, has_version, query_fields
-from toolplug.http.wire_models import CallBody
+from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, route
+from toolplug.http.wire_models import CallAnswer, CallBody, ToolList
 from toolplug.sessions.events import frame
 from toolplug.signatures.values import encoded
-
-
-async def explain(request: HostRequest) -> Response:
-    """Answer for the caller's own credential. Raises `HttpProblem`, and `AccessError` for the session."""
-    state = request.state
-    query = query_fields(request)
-    tool = query.get("tool")
-    if not tool:
-        raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
-    session = await requested_session(request)
-    found = state["host"].explain(tool, state["principal"], agent=query.get("agent") or None, session=session)
-    body = {
-        "name": found.name,
-        "found": found.found,
-        "callable": found.callable,
-        "provider": found.provider,
-        "gates": [asdict(gate) for gate in found.gates],
-        "settings": [setting._asdict() for setting in found.settings],
-        "nearest": [item.name for item in found.nearest],
-        "homes": {item.name: item.home for item in found.nearest},
-    }
-    return OrjsonResponse(body)
-
 
 DIALECTS: tuple[str, ...] = get_args(Dialect)
 DEFAULT_DIALECT = "chat"
 
+AGENT = Parameter("agent", "whose tools: an agent's")
+SESSION = Parameter("session", "whose tools: those of this session as well")
+_TOOLSETS = Parameter("toolsets", "ids among the agent's, separated by commas; all of them when absent or empty")
+_FORMAT = Parameter("format", f"the model API's dialect; {DEFAULT_DIALECT} when absent", DIALECTS)
+_LISTING = (_FORMAT, AGENT, SESSION, _TOOLSETS)
 
+
+@route(
+    "GET",
+    "/v1/tools",
+    READ,
+    "The caller's tools",
+    ToolList,
+    parameters=_LISTING,
+    others=NOT_MODIFIED,
+    errors=(400, 404),
+)
 async def list_tools(request: HostRequest) -> Response:
     """Answer the list, or 304 to a client that has it. Raises `HttpProblem` and `AccessError`."""
     state = request.state
@@ -177,6 +170,17 @@ Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 """Why the request itself cannot be honoured, where a result says so."""
 
 
+@route(
+    "POST",
+    "/v1/tool-calls",
+    CALL,
+    "Call a tool; 200 however it ends",
+    CallAnswer,
+    CallBody,
+    parameters=(IDEMPOTENCY_KEY,),
+    errors=(404, 409, 422),
+    content_types=JSON_OR_EVENTS,
+)
 async def call_tool(request: HostRequest) -> Response:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
     state = request.state

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, RootModel
 
 from toolplug.http.mcp.endpoint import mcp_end, mcp_message, mcp_stream
-from toolplug.http.routing import CALL, HostRoute, Parameter
+from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, HostRoute, Parameter, route
 from toolplug.http.wire_models import ErrorAnswer
 
 
@@ -36,49 +36,41 @@ _AGENT = Parameter("agent", "whose tools: an agent's; the header X-Toolplug-Agen
 _VERSION = Parameter("MCP-Protocol-Version", "the version of the protocol", place="header")
 _KNOWN = Parameter("Mcp-Session-Id", "what initialize gave; 2025-11-25 and before", place="header")
 _PARAMETERS = (_AGENT, _VERSION, _KNOWN)
-
-_EVENTS = "text/event-stream"
-_ANSWERS = ("application/json", _EVENTS)
 _REFUSED = {400: Refused, 404: Refused}
 
 
-def _routes(path: str, prefix: str, errors: tuple[int, ...]) -> Iterator[HostRoute]:
-    yield HostRoute(
+def _routes(path: str, prefix: str) -> Iterator[HostRoute]:
+    message = route(
         "POST",
         path,
         CALL,
-        mcp_message,
         "A message of Model Context Protocol",
         parameters=_PARAMETERS,
         others={202: None, **_REFUSED},
-        errors=(*errors, 406, 413, 415, 503),
-        content_types=_ANSWERS,
-        operation=f"{prefix}message",
+        errors=(406, 413, 415, 503),
+        content_types=JSON_OR_EVENTS,
     )
-    yield HostRoute(
+    stream = route(
         "GET",
         path,
         CALL,
-        mcp_stream,
         "Changes of the tools, for clients of MCP 2025-11-25",
         parameters=_PARAMETERS,
         others=_REFUSED,
-        errors=(*errors, 405, 406, 503),
-        content_types=(_EVENTS,),
-        operation=f"{prefix}stream",
+        errors=(405, 406, 503),
+        content_types=EVENTS,
     )
-    yield HostRoute(
+    end = route(
         "DELETE",
         path,
         CALL,
-        mcp_end,
         "End a client's session of MCP 2025-11-25",
         parameters=_PARAMETERS,
         others=_REFUSED,
-        errors=errors,
         status=204,
-        operation=f"{prefix}end",
     )
+    for served in (message(mcp_message), stream(mcp_stream), end(mcp_end)):
+        yield served._replace(operation=prefix + served.operation)
 
 
-MCP_ROUTES = (*_routes("/mcp", "mcp_", ()), *_routes("/api/sessions/{code}/mcp", "session_mcp_", (410,)))
+MCP_ROUTES = (*_routes("/mcp", ""), *_routes("/api/sessions/{code}/mcp", "session_"))

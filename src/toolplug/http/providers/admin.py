@@ -1,4 +1,4 @@
-"""`/v1/providers` and `/v1/reload`: what an operator sees and changes."""
+"""`/v1/providers`, `/v1/reload` and `/v1/explain`: what an operator sees and changes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from starlette.responses import Response
 
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError, NoSuchProvider
-from toolplug.http.errors import HttpProblem
+from toolplug.http.caller_catalog import requested_session
+from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.json_body import OrjsonResponse
-from toolplug.http.requests import HostRequest
+from toolplug.http.requests import HostRequest, query_fields
+from toolplug.http.routing import ADMIN, READ, Parameter, route
+from toolplug.http.tools import AGENT, SESSION
+from toolplug.http.wire_models import ExplainAnswer, ProviderAnswer, ProviderList, ReloadAnswer
+
+_TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 
 
+@route("GET", "/v1/providers", READ, "Every provider and its state", ProviderList)
 async def list_providers(request: HostRequest) -> Response:
     """Answer every provider with its state, the reason, and what to do about it."""
     return OrjsonResponse({"providers": [asdict(record) for record in request.state["host"].records()]})
 
 
+@route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider", ProviderAnswer, errors=(404, 422))
 async def enable_provider(request: HostRequest) -> Response:
     """Start a provider until the next start or reload. Raises `HttpProblem`."""
     state = request.state
@@ -31,6 +39,7 @@ async def enable_provider(request: HostRequest) -> Response:
     return _record_response(request, key)
 
 
+@route("POST", "/v1/providers/{key}/disable", ADMIN, "Stop a provider", ProviderAnswer, errors=(404,))
 async def disable_provider(request: HostRequest) -> Response:
     """Stop a provider until the next start or reload; what runs ends. Raises `HttpProblem`."""
     state = request.state
@@ -42,6 +51,7 @@ async def disable_provider(request: HostRequest) -> Response:
     return _record_response(request, key)
 
 
+@route("POST", "/v1/reload", ADMIN, "Read the configuration again", ReloadAnswer, errors=(422,))
 async def reload(request: HostRequest) -> Response:
     """Read the configuration again. Raises `HttpProblem` with every problem in it; then nothing has changed."""
     state = request.state
@@ -65,3 +75,34 @@ def _config_invalid(error: ConfigError) -> HttpProblem:
     message = f"the configuration has {counted(len(error.problems), 'problem')}; nothing was changed"
     problems = [asdict(problem) for problem in error.problems]
     return HttpProblem(422, "config_invalid", message, extra={"problems": problems})
+
+
+@route(
+    "GET",
+    "/v1/explain",
+    ADMIN,
+    "Why a call would run or not",
+    ExplainAnswer,
+    parameters=(_TOOL, AGENT, SESSION),
+    errors=(400, 404),
+)
+async def explain(request: HostRequest) -> Response:
+    """Answer for the caller's own credential. Raises `HttpProblem`, and `AccessError` for the session."""
+    state = request.state
+    query = query_fields(request)
+    tool = query.get("tool")
+    if not tool:
+        raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
+    session = await requested_session(request)
+    found = state["host"].explain(tool, state["principal"], agent=query.get("agent") or None, session=session)
+    body = {
+        "name": found.name,
+        "found": found.found,
+        "callable": found.callable,
+        "provider": found.provider,
+        "gates": [asdict(gate) for gate in found.gates],
+        "settings": [setting._asdict() for setting in found.settings],
+        "nearest": [item.name for item in found.nearest],
+        "homes": {item.name: item.home for item in found.nearest},
+    }
+    return OrjsonResponse(body)

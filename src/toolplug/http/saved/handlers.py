@@ -12,10 +12,33 @@ from toolplug.http.caller_catalog import requested_session
 from toolplug.http.errors import invalid_request
 from toolplug.http.json_body import JSON, OrjsonResponse, read_body, read_json, read_model
 from toolplug.http.requests import HostRequest, query_fields
-from toolplug.http.saved.models import AddNotesBody, BuildBody, RemoveNotesBody
+from toolplug.http.routing import CALL, READ, Parameter, route
+from toolplug.http.saved.models import (
+    AddNotesBody,
+    BuildBody,
+    NotesAnswer,
+    NotesGone,
+    RemoveNotesBody,
+    ToolsetAnswer,
+    ToolsetList,
+    Unequipped,
+)
 from toolplug.toolsets.saved.document import Document, Form, document_text, yaml_fields
 from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.shown import ShownToolset
+
+_ALL = "/api/toolsets"
+_ONE = f"{_ALL}/{{name}}"
+_NOTES = f"{_ONE}/notes"
+FORMS: tuple[str, ...] = get_args(Form)
+_FORM = Parameter("format", "of the document; json when absent", FORMS)
+_WHO = (
+    Parameter("agent", "among whose tools: an agent's"),
+    Parameter("session", "whose toolsets: those within this session"),
+)
+_READING = (400, 404, 410)
+_WRITING = (404, 409, 410, 422)
+_EXPORTED = ("application/json", "application/yaml")
 
 PRIVATE = {"cache-control": "private, no-cache"}
 
@@ -32,97 +55,8 @@ def toolset_response(shown: ShownToolset, *, status: int = 200) -> Response:
     return OrjsonResponse(shown.fields(), status, PRIVATE)
 
 
-async def add_notes(request: HostRequest) -> Response:
-    """Attach notes to a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
-    body = await read_json(request, AddNotesBody)
-    added = await request.state["host"].saved_toolsets.add_notes(
-        await asking(request),
-        body.tool_ref.reference,
-        [note.value for note in body.notes],
-        toolset=request.path_params["name"],
-        replace_existing=body.if_exists == "replace",
-    )
-    return OrjsonResponse(added.fields())
-
-
-async def remove_notes(request: HostRequest) -> Response:
-    """Take notes off a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
-    body = await read_json(request, RemoveNotesBody)
-    removed = await request.state["host"].saved_toolsets.remove_notes(
-        await asking(request), request.path_params["name"], body.tool_ref.reference, body.names
-    )
-    return OrjsonResponse(removed.fields())
-
-
-async def equip_toolset(request: HostRequest) -> Response:
-    """Make one toolset the caller's choice. Raises `SavedToolsetRefused`."""
-    caller = await asking(request)
-    return toolset_response(await request.state["host"].saved_toolsets.equip(caller, request.path_params["name"]))
-
-
-async def unequip_toolset(request: HostRequest) -> Response:
-    """List everything again; the same where nothing was equipped."""
-    name = await request.state["host"].saved_toolsets.unequip(await asking(request))
-    return OrjsonResponse({"unequipped": name})
-
-
-async def active_toolset(request: HostRequest) -> Response:
-    """Answer the equipped toolset. Raises `SavedToolsetRefused` where there is none."""
-    shown = await request.state["host"].saved_toolsets.active(await asking(request))
-    if shown is None:
-        raise SavedToolsetRefused("no_toolset_equipped", "no toolset is equipped; every tool is listed", "name")
-    return toolset_response(shown)
-
-
-FORMS: tuple[str, ...] = get_args(Form)
-
 _YAML = "application/yaml"
 _YAML_TYPES = frozenset({_YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
-
-
-async def list_toolsets(request: HostRequest) -> Response:
-    """Answer the caller's toolsets."""
-    lines = await request.state["host"].saved_toolsets.saved(await asking(request))
-    return OrjsonResponse({"toolsets": [line.fields() for line in lines]}, 200, PRIVATE)
-
-
-async def build_toolset(request: HostRequest) -> Response:
-    """Save a new toolset. Raises `HttpProblem` and `SavedToolsetRefused`."""
-    body = await read_json(request, BuildBody)
-    shown = await request.state["host"].saved_toolsets.build(
-        await asking(request), body.name, [tool.reference for tool in body.tools], description=body.description or ""
-    )
-    return toolset_response(shown, status=201)
-
-
-async def show_toolset(request: HostRequest) -> Response:
-    """Answer one toolset. Raises `SavedToolsetRefused`."""
-    caller = await asking(request)
-    return toolset_response(await request.state["host"].saved_toolsets.show(caller, request.path_params["name"]))
-
-
-async def delete_toolset(request: HostRequest) -> Response:
-    """Delete one toolset. Raises `SavedToolsetRefused`."""
-    await request.state["host"].saved_toolsets.delete(await asking(request), request.path_params["name"])
-    return Response(status_code=204)
-
-
-async def export_toolset(request: HostRequest) -> Response:
-    """Answer one toolset as its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
-    form = query_fields(request).get("format", "json")
-    if form not in FORMS:
-        raise invalid_request(f"there is no format {form[:40]!r}; there are {', '.join(FORMS)}", "format")
-    document = await request.state["host"].saved_toolsets.document(await asking(request), request.path_params["name"])
-    is_yaml = form == "yaml"
-    text = document_text(document, "yaml" if is_yaml else "json")
-    return Response(text, headers=PRIVATE, media_type=_YAML if is_yaml else JSON)
-
-
-async def import_toolset(request: HostRequest) -> Response:
-    """Save a new toolset from its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
-    document = await _document(request)
-    shown = await request.state["host"].saved_toolsets.import_document(await asking(request), document)
-    return toolset_response(shown, status=201)
 
 
 async def _document(request: HostRequest) -> Document:
@@ -136,3 +70,138 @@ async def _document(request: HostRequest) -> Document:
     except ConfigError as error:
         raise invalid_request(str(error.problems[0])) from None
     return read_model(orjson.dumps(fields), Document)
+
+
+@route("GET", _ALL, READ, "The caller's saved toolsets", ToolsetList, parameters=_WHO, errors=_READING)
+async def list_toolsets(request: HostRequest) -> Response:
+    """Answer the caller's toolsets."""
+    lines = await request.state["host"].saved_toolsets.saved(await asking(request))
+    return OrjsonResponse({"toolsets": [line.fields() for line in lines]}, 200, PRIVATE)
+
+
+@route("POST", _ALL, CALL, "Save a new toolset", ToolsetAnswer, BuildBody, parameters=_WHO, errors=_WRITING, status=201)
+async def build_toolset(request: HostRequest) -> Response:
+    """Save a new toolset. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    body = await read_json(request, BuildBody)
+    shown = await request.state["host"].saved_toolsets.build(
+        await asking(request), body.name, [tool.reference for tool in body.tools], description=body.description or ""
+    )
+    return toolset_response(shown, status=201)
+
+
+@route("GET", f"{_ALL}/active", READ, "The equipped toolset", ToolsetAnswer, parameters=_WHO, errors=_READING)
+async def active_toolset(request: HostRequest) -> Response:
+    """Answer the equipped toolset. Raises `SavedToolsetRefused` where there is none."""
+    shown = await request.state["host"].saved_toolsets.active(await asking(request))
+    if shown is None:
+        raise SavedToolsetRefused("no_toolset_equipped", "no toolset is equipped; every tool is listed", "name")
+    return toolset_response(shown)
+
+
+@route("POST", f"{_ALL}/unequip", CALL, "List every tool again", Unequipped, parameters=_WHO, errors=_READING)
+async def unequip_toolset(request: HostRequest) -> Response:
+    """List everything again; the same where nothing was equipped."""
+    name = await request.state["host"].saved_toolsets.unequip(await asking(request))
+    return OrjsonResponse({"unequipped": name})
+
+
+@route(
+    "POST",
+    f"{_ALL}/import",
+    CALL,
+    "Save a toolset from its document, in JSON or YAML",
+    ToolsetAnswer,
+    Document,
+    parameters=_WHO,
+    errors=_WRITING,
+    status=201,
+)
+async def import_toolset(request: HostRequest) -> Response:
+    """Save a new toolset from its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    document = await _document(request)
+    shown = await request.state["host"].saved_toolsets.import_document(await asking(request), document)
+    return toolset_response(shown, status=201)
+
+
+@route("GET", _ONE, READ, "One saved toolset", ToolsetAnswer, parameters=_WHO, errors=_READING)
+async def show_toolset(request: HostRequest) -> Response:
+    """Answer one toolset. Raises `SavedToolsetRefused`."""
+    caller = await asking(request)
+    return toolset_response(await request.state["host"].saved_toolsets.show(caller, request.path_params["name"]))
+
+
+@route("DELETE", _ONE, CALL, "Delete a saved toolset", parameters=_WHO, status=204)
+async def delete_toolset(request: HostRequest) -> Response:
+    """Delete one toolset. Raises `SavedToolsetRefused`."""
+    await request.state["host"].saved_toolsets.delete(await asking(request), request.path_params["name"])
+    return Response(status_code=204)
+
+
+@route("POST", f"{_ONE}/equip", CALL, "Equip a toolset", ToolsetAnswer, parameters=_WHO, errors=_READING)
+async def equip_toolset(request: HostRequest) -> Response:
+    """Make one toolset the caller's choice. Raises `SavedToolsetRefused`."""
+    caller = await asking(request)
+    return toolset_response(await request.state["host"].saved_toolsets.equip(caller, request.path_params["name"]))
+
+
+@route(
+    "GET",
+    f"{_ONE}/export",
+    READ,
+    "The document of a saved toolset",
+    Document,
+    parameters=(_FORM, *_WHO),
+    errors=_READING,
+    content_types=_EXPORTED,
+)
+async def export_toolset(request: HostRequest) -> Response:
+    """Answer one toolset as its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    form = query_fields(request).get("format", "json")
+    if form not in FORMS:
+        raise invalid_request(f"there is no format {form[:40]!r}; there are {', '.join(FORMS)}", "format")
+    document = await request.state["host"].saved_toolsets.document(await asking(request), request.path_params["name"])
+    is_yaml = form == "yaml"
+    text = document_text(document, "yaml" if is_yaml else "json")
+    return Response(text, headers=PRIVATE, media_type=_YAML if is_yaml else JSON)
+
+
+@route(
+    "POST",
+    _NOTES,
+    CALL,
+    "Attach notes to a tool of a toolset",
+    NotesAnswer,
+    AddNotesBody,
+    parameters=_WHO,
+    errors=_WRITING,
+)
+async def add_notes(request: HostRequest) -> Response:
+    """Attach notes to a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
+    body = await read_json(request, AddNotesBody)
+    added = await request.state["host"].saved_toolsets.add_notes(
+        await asking(request),
+        body.tool_ref.reference,
+        [note.value for note in body.notes],
+        toolset=request.path_params["name"],
+        replace_existing=body.if_exists == "replace",
+    )
+    return OrjsonResponse(added.fields())
+
+
+@route(
+    "DELETE",
+    _NOTES,
+    CALL,
+    "Take notes off a tool of a toolset",
+    NotesGone,
+    RemoveNotesBody,
+    parameters=_WHO,
+    errors=_WRITING,
+)
+async def remove_notes(request: HostRequest) -> Response:
+    """Take notes off a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
+    body = await read_json(request, RemoveNotesBody)
+    removed = await request.state["host"].saved_toolsets.remove_notes(
+        await asking(request), request.path_params["name"], body.tool_ref.reference, body.names
+    )
+    return OrjsonResponse(removed.fields())

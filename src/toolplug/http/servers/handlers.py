@@ -17,8 +17,20 @@ from toolplug.http.caller_catalog import requested_session
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.json_body import OrjsonResponse, check_is_json, read_body, read_json, read_model
 from toolplug.http.requests import HostRequest, has_version, query_fields
-from toolplug.http.routing import ADMIN
-from toolplug.http.servers.models import AcceptBody, AddServerBody, ChangeServerBody
+from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, Parameter, route
+from toolplug.http.servers.models import (
+    AcceptBody,
+    AddServerBody,
+    CatalogAnswer,
+    ChangeServerBody,
+    ServerAnswer,
+    ServerList,
+)
+
+_ALL = "/api/mcp-servers"
+_ONE = f"{_ALL}/{{id}}"
+_WAIT = Parameter("wait", "for the end of the discovery: true, or a duration of at most 60s")
+_SESSION = Parameter("session", "also the tools of this session, live where they are")
 
 LONGEST_WAIT_S = 60.0
 
@@ -83,53 +95,6 @@ def _tool(view: ServerView, found: FoundTool) -> Iterator[tuple[str, object]]:
     yield "quarantined", found.quarantined
 
 
-async def list_servers(request: HostRequest) -> Response:
-    """Answer the servers of the caller's tenant."""
-    state = request.state
-    transport = state["principal"].has_scope(ADMIN)
-    views = state["host"].servers.servers(state["principal"].tenant)
-    shown = {"servers": [server_fields(view, transport=transport) for view in views]}
-    return OrjsonResponse(shown, 200, PRIVATE)
-
-
-async def show_server(request: HostRequest) -> Response:
-    """Answer one server. Raises `McpServerRefused`."""
-    state = request.state
-    view = state["host"].servers.server(state["principal"].tenant, request.path_params["id"])
-    return _server_response(request, view, status=200)
-
-
-async def discover_server(request: HostRequest) -> Response:
-    """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""
-    state = request.state
-    wait_s = wanted_wait_s(request)
-    view = await state["host"].servers.discover(
-        request.path_params["id"], by=state["principal"], wait_s=wait_s, request_id=state["request_id"]
-    )
-    return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
-
-
-async def accept_tools(request: HostRequest) -> Response:
-    """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
-    state = request.state
-    body = await read_json(request, AcceptBody, empty=b"{}")
-    view = await state["host"].servers.accept(
-        request.path_params["id"], body.tools, by=state["principal"], request_id=state["request_id"]
-    )
-    return _server_response(request, view, status=200)
-
-
-async def show_catalog(request: HostRequest) -> Response:
-    """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
-    state = request.state
-    page = state["host"].catalog_page(state["principal"], session=await requested_session(request))
-    etag = f'"{page.etag}"'
-    headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
-    if has_version(request, etag):
-        return Response(status_code=304, headers=headers)
-    return OrjsonResponse(page.body, 200, headers)
-
-
 M = TypeVar("M", bound=BaseModel)
 
 _OF_COMMANDS = ("command", "args", "env", "cwd")
@@ -154,6 +119,27 @@ def _refuse_commands(body: bytes) -> None:
         raise HttpProblem(403, "stdio_from_http", message, param=named[0])
 
 
+@route("GET", _ALL, READ, "The MCP servers", ServerList)
+async def list_servers(request: HostRequest) -> Response:
+    """Answer the servers of the caller's tenant."""
+    state = request.state
+    transport = state["principal"].has_scope(ADMIN)
+    views = state["host"].servers.servers(state["principal"].tenant)
+    shown = {"servers": [server_fields(view, transport=transport) for view in views]}
+    return OrjsonResponse(shown, 200, PRIVATE)
+
+
+@route(
+    "POST",
+    _ALL,
+    ADMIN,
+    "Add an MCP server by its URL",
+    ServerAnswer,
+    AddServerBody,
+    parameters=(_WAIT,),
+    errors=(409, 422),
+    status=202,
+)
 async def add_server(request: HostRequest) -> Response:
     """Take a new server, and answer before its tools are known unless the client waits. Raises `McpServerRefused`."""
     state = request.state
@@ -175,6 +161,15 @@ async def add_server(request: HostRequest) -> Response:
     return _server_response(request, view, status=202)
 
 
+@route("GET", _ONE, READ, "One MCP server", ServerAnswer, errors=(404,))
+async def show_server(request: HostRequest) -> Response:
+    """Answer one server. Raises `McpServerRefused`."""
+    state = request.state
+    view = state["host"].servers.server(state["principal"].tenant, request.path_params["id"])
+    return _server_response(request, view, status=200)
+
+
+@route("PATCH", _ONE, ADMIN, "Change an MCP server", ServerAnswer, ChangeServerBody, errors=(404, 409, 422))
 async def change_server(request: HostRequest) -> Response:
     """Change what the body names. Raises `McpServerRefused`; then nothing has changed."""
     state = request.state
@@ -194,8 +189,70 @@ async def change_server(request: HostRequest) -> Response:
     return _server_response(request, view, status=200)
 
 
+@route("DELETE", _ONE, ADMIN, "Remove an MCP server", errors=(404, 409), status=204)
 async def remove_server(request: HostRequest) -> Response:
     """Forget a server and what was found. Raises `McpServerRefused`."""
     state = request.state
     await state["host"].servers.remove(request.path_params["id"], by=state["principal"], request_id=state["request_id"])
     return Response(status_code=204)
+
+
+@route(
+    "POST",
+    f"{_ONE}/discover",
+    ADMIN,
+    "List the tools of an MCP server anew",
+    ServerAnswer,
+    parameters=(_WAIT,),
+    others={200: ServerAnswer},
+    errors=(400, 404, 409),
+    status=202,
+)
+async def discover_server(request: HostRequest) -> Response:
+    """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""
+    state = request.state
+    wait_s = wanted_wait_s(request)
+    view = await state["host"].servers.discover(
+        request.path_params["id"], by=state["principal"], wait_s=wait_s, request_id=state["request_id"]
+    )
+    return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
+
+
+@route(
+    "POST",
+    f"{_ONE}/accept",
+    ADMIN,
+    "Accept the changed definitions of quarantined tools",
+    ServerAnswer,
+    AcceptBody,
+    errors=(404, 409),
+)
+async def accept_tools(request: HostRequest) -> Response:
+    """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
+    state = request.state
+    body = await read_json(request, AcceptBody, empty=b"{}")
+    view = await state["host"].servers.accept(
+        request.path_params["id"], body.tools, by=state["principal"], request_id=state["request_id"]
+    )
+    return _server_response(request, view, status=200)
+
+
+@route(
+    "GET",
+    "/api/catalog",
+    READ,
+    "Every tool that there is, for people who choose",
+    CatalogAnswer,
+    parameters=(_SESSION,),
+    others=NOT_MODIFIED,
+    errors=(400, 404, 410),
+)
+async def show_catalog(request: HostRequest) -> Response:
+    """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
+    state = request.state
+    page = state["host"].catalog_page(state["principal"], session=await requested_session(request))
+    etag = f'"{page.etag}"'
+    headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
+    if has_version(request, etag):
+        return Response(status_code=304, headers=headers)
+    return OrjsonResponse(page.body, 200, headers)
