@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from toolplug.errors import ApprovalRefused
@@ -15,18 +15,14 @@ from toolplug.http.requests import HostRequest
 from toolplug.http.routing import APPROVALS, route
 
 
-class DecisionBody(BaseModel):
+class DecisionBody(BaseModel, extra="forbid", strict=True, frozen=True):
     """What a person decides."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     decision: Decision
 
 
-class ApprovalAnswer(BaseModel):
+class ApprovalAnswer(BaseModel, extra="forbid"):
     """One call that waits for a person, or was decided."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     id: str
     tool: str

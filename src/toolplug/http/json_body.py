@@ -27,10 +27,8 @@ class CamelBody(BaseModel):
     )
 
 
-class CamelAnswer(BaseModel):
+class CamelAnswer(BaseModel, extra="forbid", alias_generator=to_camel):
     """An answer, which has no fields but these."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", alias_generator=to_camel)
 
 
 DEFAULT_MAX_BODY = 1024 * 1024

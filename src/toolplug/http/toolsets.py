@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from toolplug.errors import InvalidDefinition, ToolsetRefusal, ToolsetRefused
@@ -19,11 +19,7 @@ from toolplug.http.wire_models import MAX_TOOLSETS
 from toolplug.toolsets.registered import Allowlist
 
 
-class _Body(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class AllowlistBody(_Body):
+class AllowlistBody(BaseModel, extra="forbid", strict=True, frozen=True):
     """The toolsets of an agent, in place of those that it had."""
 
     toolsets: Annotated[
@@ -39,7 +35,7 @@ class AllowlistAnswer(BaseModel):
     origin: str
 
 
-class BindingBody(_Body):
+class BindingBody(BaseModel, extra="forbid", strict=True, frozen=True):
     """A toolset: the tools of a provider or of an MCP server under a prefix."""
 
     prefix: Annotated[str, Field(description="the tools are called prefix.tool; used once")]

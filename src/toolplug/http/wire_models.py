@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from toolplug.catalog.call import ToolStatus
@@ -26,46 +26,36 @@ def absent(schema: dict[str, JsonValue]) -> None:
     del schema["default"]
 
 
-class CallBody(BaseModel):
+class CallBody(BaseModel, extra="forbid", strict=True, frozen=True):
     """One tool call."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     id: Annotated[str | None, Field(max_length=MAX_ID, description="comes back as call_id; made up when absent")] = None
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="the tool's canonical or wire name")]
     arguments: Annotated[dict[str, object] | str, Field(description="an object, or its JSON text")] = "{}"
     agent: Annotated[str | None, Field(description="whose tools: an agent's")] = None
     session: Annotated[str | None, Field(description="whose tools: those of this session as well")] = None
-    toolsets: Annotated[
-        list[str] | None,
-        Field(max_length=MAX_TOOLSETS, description="among the agent's; all of them when absent or empty"),
-    ] = None
-    options: Annotated[
-        dict[str, object] | None, Field(description="options of the built-in stub that stands for the tool")
-    ] = None
+    toolsets: list[str] | None = Field(
+        None, max_length=MAX_TOOLSETS, description="among the agent's; all of them when absent or empty"
+    )
+    options: dict[str, object] | None = Field(None, description="options of the built-in stub that stands for the tool")
     approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
-    timeoutMs: Annotated[  # noqa: N815  the contract's own name
-        int | None, Field(ge=1, le=MAX_TIMEOUT_MS, description="only shortens the tool's own time")
-    ] = None
+    timeoutMs: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS, description="only shortens the tool's own time")  # noqa: N815  the contract's own name
 
 
-class CallAnswer(BaseModel):
+class CallAnswer(BaseModel, extra="forbid"):
     """How a tool call ended."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     call_id: str
     output: Annotated[str, Field(description="the text that the model sees")]
     is_error: bool
     status: ToolStatus
-    structured: Annotated[
-        object, Field(description="the JSON value behind the output; absent for plain text", json_schema_extra=absent)
-    ] = None
+    structured: object = Field(
+        None, description="the JSON value behind the output; absent for plain text", json_schema_extra=absent
+    )
     metadata: dict[str, object]
-    retry_after_s: Annotated[
-        float | SkipJsonSchema[None],
-        Field(description="after so many seconds the same call may work", json_schema_extra=absent),
-    ] = None
+    retry_after_s: float | SkipJsonSchema[None] = Field(
+        None, description="after so many seconds the same call may work", json_schema_extra=absent
+    )
 
 
 class ToolList(BaseModel):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from toolplug.responses.builder import Status
 
 Json = dict[str, object]
 
 
-class ResponseAnswer(BaseModel):
+class ResponseAnswer(BaseModel, extra="allow"):
     """A response; the fields that are not named here say what was asked for."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
     id: str
     object: Literal["response"]

@@ -25,9 +25,9 @@ class AddNotesBody(CamelBody):
 
     tool_ref: ToolRefPart
     notes: Annotated[list[NotePart], Field(min_length=1, max_length=MAX_NOTES)]
-    if_exists: Annotated[
-        Literal["skip", "replace"], Field(description="what becomes of a note whose name is there already")
-    ] = "skip"
+    if_exists: Literal["skip", "replace"] = Field(
+        "skip", description="what becomes of a note whose name is there already"
+    )
 
 
 class RemoveNotesBody(CamelBody):

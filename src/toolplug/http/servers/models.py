@@ -61,9 +61,9 @@ class ChangeServerBody(CamelBody):
 class AcceptBody(CamelBody):
     """The quarantined tools whose new definitions are accepted."""
 
-    tools: Annotated[
-        list[str] | None, Field(max_length=MAX_TOOL_NAMES, description="by the server's own names; all when absent")
-    ] = None
+    tools: list[str] | None = Field(
+        None, max_length=MAX_TOOL_NAMES, description="by the server's own names; all when absent"
+    )
 
 
 class TransportAnswer(CamelAnswer):
@@ -98,9 +98,9 @@ class ServerAnswer(CamelAnswer):
     policy: Policy
     pin: Annotated[bool, Field(description="is a tool quarantined when its definition changes")]
     tool_policies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
-    transport: Annotated[
-        TransportAnswer | SkipJsonSchema[None], Field(description="for admin alone", json_schema_extra=absent)
-    ] = None
+    transport: TransportAnswer | SkipJsonSchema[None] = Field(
+        None, description="for admin alone", json_schema_extra=absent
+    )
     status: Status
     tools: list[FoundToolAnswer]
     last_discovery: str | None
