@@ -12,7 +12,7 @@ from toolplug.execution.approvals import Decision, TicketState
 from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
-from toolplug.http.routing import APPROVALS, route
+from toolplug.http.routing import APPROVALS, answers, route
 
 
 class DecisionBody(BaseModel, extra="forbid", strict=True, frozen=True):
@@ -48,7 +48,8 @@ _NO_STORE = {"cache-control": "no-store"}
 _STATUS = {"approval_not_found": 404, "approval_decided": 409}
 
 
-@route("GET", _ALL, APPROVALS, "Calls that wait for a person", ApprovalList)
+@route("GET", _ALL, APPROVALS, "Calls that wait for a person")
+@answers(ApprovalList)
 async def list_approvals(request: HostRequest) -> Response:
     """Answer the tickets of the caller's tenant that can still be decided or used."""
     state = request.state
@@ -57,7 +58,8 @@ async def list_approvals(request: HostRequest) -> Response:
     return OrjsonResponse(shown, 200, _NO_STORE)
 
 
-@route("POST", _ONE, APPROVALS, "Approve or deny a call", ApprovalAnswer, DecisionBody, errors=(404, 409))
+@route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody)
+@answers(ApprovalAnswer, errors=(404, 409))
 async def decide_approval(request: HostRequest) -> Response:
     """Approve or deny one call. Raises `HttpProblem`."""
     state = request.state

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -29,6 +29,11 @@ class CamelBody(BaseModel):
 
 class CamelAnswer(BaseModel, extra="forbid", alias_generator=to_camel):
     """An answer, which has no fields but these."""
+
+
+def absent(schema: dict[str, JsonValue]) -> None:
+    """Describe a field that is left out rather than sent as null: it has no default."""
+    del schema["default"]
 
 
 DEFAULT_MAX_BODY = 1024 * 1024

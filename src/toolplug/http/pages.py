@@ -6,16 +6,31 @@ import hashlib
 from functools import partial
 from html import escape
 from importlib.resources import files
+from typing import Literal
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
 from toolplug.execution.threads import in_own_thread
 from toolplug.http.json_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, has_version
-from toolplug.http.routing import NOT_MODIFIED, route
-from toolplug.http.wire_models import Health, Readiness
+from toolplug.http.routing import NOT_MODIFIED, answers, route
+
+
+class Health(BaseModel):
+    """That the process lives."""
+
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """Whether calls can be served, and if not, why."""
+
+    status: Literal["ready", "not_ready"]
+    reasons: list[str]
+
 
 _TYPE = "text/javascript; charset=utf-8"
 _MODULE_HEADERS = {"cache-control": "public, no-cache", "x-content-type-options": "nosniff"}
@@ -60,13 +75,15 @@ _PAGE_HEADERS = {
 }
 
 
-@route("GET", "/healthz", None, "Does the process live", Health)
+@route("GET", "/healthz", None, "Does the process live")
+@answers(Health)
 async def healthz(request: HostRequest) -> Response:
     """Answer as long as the process does; the host need not be entered."""
     return OrjsonResponse(b'{"status":"ok"}')
 
 
-@route("GET", "/readyz", None, "Can calls be served", Readiness, others={503: Readiness})
+@route("GET", "/readyz", None, "Can calls be served")
+@answers(Readiness, others={503: Readiness})
 async def readyz(request: HostRequest) -> Response:
     """Answer 503 with the reasons while a part that calls need is down."""
     reasons = await request.state["host"].ready()
@@ -74,7 +91,8 @@ async def readyz(request: HostRequest) -> Response:
     return OrjsonResponse(body, 503 if reasons else 200)
 
 
-@route("GET", "/metrics", None, "Counters for Prometheus", content_types=("text/plain",))
+@route("GET", "/metrics", None, "Counters for Prometheus")
+@answers(content_types=("text/plain",))
 async def metrics(request: HostRequest) -> Response:
     """Answer in the format that the scraper requests: Prometheus text, or OpenMetrics."""
     registry: CollectorRegistry = request.state["host"].metrics
@@ -83,7 +101,8 @@ async def metrics(request: HostRequest) -> Response:
     return Response(body, media_type=content_type)
 
 
-@route("GET", "/", None, "A page of links", content_types=("text/html",))
+@route("GET", "/", None, "A page of links")
+@answers(content_types=("text/html",))
 async def links_page(request: HostRequest) -> Response:
     """Answer the page; its links begin where the application is mounted."""
     root = escape(request.scope.get("root_path", ""))
@@ -92,7 +111,8 @@ async def links_page(request: HostRequest) -> Response:
     return HTMLResponse(page, headers=_PAGE_HEADERS)
 
 
-@route("GET", "/toolplug.js", None, "The client for web pages", others=NOT_MODIFIED, content_types=("text/javascript",))
+@route("GET", "/toolplug.js", None, "The client for web pages")
+@answers(others=NOT_MODIFIED, content_types=("text/javascript",))
 async def browser_client(request: HostRequest) -> Response:
     """Answer the module, or 304 to a browser that has it."""
     module = files("toolplug.http").joinpath("toolplug.js").read_bytes()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from toolplug.http import approvals, pages, tools, toolsets
+from toolplug.http import approvals, pages, saved, servers, tools, toolsets
 from toolplug.http.mcp.routes import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin
 from toolplug.http.responses import create, stored
 from toolplug.http.routing import HostRoute, routes_in
-from toolplug.http.saved import handlers as saved
-from toolplug.http.servers import handlers as servers
 from toolplug.http.sessions import calls, event_stream
 from toolplug.http.sessions import handlers as sessions
 

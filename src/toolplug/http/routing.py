@@ -28,11 +28,11 @@ Endpoint = Callable[[HostRequest], Awaitable[Response]]
 Audience = Literal["callers", "plugin", "either"]
 """Callers with credentials of the host, the application of the session in the path by its token, or both."""
 
-Answers = Mapping[int, type[BaseModel] | None]
+ModelsByStatus = Mapping[int, type[BaseModel] | None]
 
-_NO_ANSWERS: Answers = MappingProxyType({})
+_NO_OTHERS: ModelsByStatus = MappingProxyType({})
 
-NOT_MODIFIED: Answers = MappingProxyType({304: None})
+NOT_MODIFIED: ModelsByStatus = MappingProxyType({304: None})
 EVENTS = ("text/event-stream",)
 JSON_OR_EVENTS = ("application/json", *EVENTS)
 
@@ -52,6 +52,17 @@ IDEMPOTENCY_KEY = Parameter(
 )
 
 
+class Answered(NamedTuple):
+    """A handler and what it answers. Made by `answers`."""
+
+    endpoint: Endpoint
+    model: type[BaseModel] | None
+    status: int
+    others: ModelsByStatus
+    errors: tuple[int, ...]
+    content_types: tuple[str, ...]
+
+
 class HostRoute(NamedTuple):
     """One method of one path: who may call it, its handler, and its description for OpenAPI. Made by `route`."""
 
@@ -59,16 +70,12 @@ class HostRoute(NamedTuple):
     path: str
     scope: str | None
     summary: str
-    answer: type[BaseModel] | None
     body: type[BaseModel] | None
     parameters: tuple[Parameter, ...]
-    others: Answers
-    errors: tuple[int, ...]
-    content_types: tuple[str, ...]
-    status: int
     audience: Audience
     max_body: int
     endpoint: Endpoint
+    answered: Answered
     operation: str
 
     @property
@@ -77,37 +84,47 @@ class HostRoute(NamedTuple):
         return self.scope is None and self.audience == "callers"
 
 
+def answers(
+    model: type[BaseModel] | None = None,
+    *,
+    status: int = 200,
+    others: ModelsByStatus = _NO_OTHERS,
+    errors: tuple[int, ...] = (),
+    content_types: tuple[str, ...] = ("application/json",),
+) -> Callable[[Endpoint], Answered]:
+    """Describe what the decorated handler answers; `route` is above it.
+
+    * `model` is the body of `status`, None where it is not JSON; `others` are answers with another status that are not
+      errors.
+    * `errors` are the statuses of errors worth describing, without those of every route with credentials (401, 403),
+      a body (400, 413, 415) or a session in its path (400, 404, 410).
+    """
+    return lambda endpoint: Answered(endpoint, model, status, others, errors, content_types)
+
+
 def route(
     method: str,
     path: str,
     scope: str | None,
     summary: str,
-    answer: type[BaseModel] | None = None,
     body: type[BaseModel] | None = None,
     *,
     parameters: tuple[Parameter, ...] = (),
-    others: Answers = _NO_ANSWERS,
-    errors: tuple[int, ...] = (),
-    content_types: tuple[str, ...] = ("application/json",),
-    status: int = 200,
     audience: Audience = "callers",
     max_body: int = 0,
-) -> Callable[[Endpoint], HostRoute]:
-    """Make a route of the decorated handler; the handler's name is the operation's id.
+) -> Callable[[Answered], HostRoute]:
+    """Make a route of the decorated handler, whose name is the operation's id.
 
     * `path` is a path of Starlette's, whose parameters have no convertors.
     * `scope` is what a caller needs. None: a route for callers is open.
-    * `answer` is the body of `status`, None where it is not JSON; `others` are answers with another status that are
-      not errors.
-    * `errors` are the statuses of errors worth describing, without those of every route with credentials (401, 403),
-      a body (400, 413, 415) or a session in its path (400, 404, 410).
     * `max_body`: bytes, where the route takes more than others do.
     """
 
-    def made(endpoint: Endpoint) -> HostRoute:
-        described = (summary, answer, body, parameters, others, errors, content_types, status)
+    def made(answered: Answered) -> HostRoute:
+        endpoint = answered.endpoint
         operation = getattr(endpoint, "__name__", path)
-        return HostRoute(method, path, scope, *described, audience, max_body, endpoint, operation)
+        described = (summary, body, parameters, audience, max_body)
+        return HostRoute(method, path, scope, *described, endpoint, answered, operation)
 
     return made
 

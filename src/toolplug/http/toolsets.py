@@ -14,8 +14,8 @@ from toolplug.host.toolsets.records import Binding
 from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
-from toolplug.http.routing import ADMIN, route
-from toolplug.http.wire_models import MAX_TOOLSETS
+from toolplug.http.routing import ADMIN, answers, route
+from toolplug.http.tools import MAX_TOOLSETS
 from toolplug.toolsets.registered import Allowlist
 
 
@@ -74,7 +74,8 @@ def _allowlist_response(agent: str, allowed: Allowlist) -> Response:
     return OrjsonResponse(answer)
 
 
-@route("GET", _ALLOWLIST, ADMIN, "The toolsets that an agent may use", AllowlistAnswer)
+@route("GET", _ALLOWLIST, ADMIN, "The toolsets that an agent may use")
+@answers(AllowlistAnswer)
 async def show_allowlist(request: HostRequest) -> Response:
     """Answer the toolsets of an agent of the caller's tenant: none for one that nobody configured."""
     state = request.state
@@ -82,15 +83,8 @@ async def show_allowlist(request: HostRequest) -> Response:
     return _allowlist_response(agent, state["host"].toolsets.allowlist(state["principal"].tenant, agent))
 
 
-@route(
-    "PUT",
-    _ALLOWLIST,
-    ADMIN,
-    "Replace the toolsets that an agent may use",
-    AllowlistAnswer,
-    AllowlistBody,
-    errors=(422,),
-)
+@route("PUT", _ALLOWLIST, ADMIN, "Replace the toolsets that an agent may use", AllowlistBody)
+@answers(AllowlistAnswer, errors=(422,))
 async def put_allowlist(request: HostRequest) -> Response:
     """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
     state = request.state
@@ -105,7 +99,8 @@ async def put_allowlist(request: HostRequest) -> Response:
     return _allowlist_response(agent, allowed)
 
 
-@route("PUT", _BINDING, ADMIN, "Bind a toolset to a provider", BindingAnswer, BindingBody, errors=(409, 422))
+@route("PUT", _BINDING, ADMIN, "Bind a toolset to a provider", BindingBody)
+@answers(BindingAnswer, errors=(409, 422))
 async def put_binding(request: HostRequest) -> Response:
     """Bind a toolset for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
     state = request.state

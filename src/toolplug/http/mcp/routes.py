@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import BaseModel, RootModel
 
+from toolplug.http.errors import ErrorAnswer
 from toolplug.http.mcp.endpoint import mcp_end, mcp_message, mcp_stream
-from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, HostRoute, Parameter, route
-from toolplug.http.wire_models import ErrorAnswer
+from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 
 
 class RpcError(BaseModel):
@@ -38,39 +37,16 @@ _KNOWN = Parameter("Mcp-Session-Id", "what initialize gave; 2025-11-25 and befor
 _PARAMETERS = (_AGENT, _VERSION, _KNOWN)
 _REFUSED = {400: Refused, 404: Refused}
 
-
-def _routes(path: str, prefix: str) -> Iterator[HostRoute]:
-    message = route(
-        "POST",
-        path,
-        CALL,
-        "A message of Model Context Protocol",
-        parameters=_PARAMETERS,
-        others={202: None, **_REFUSED},
-        errors=(406, 413, 415, 503),
-        content_types=JSON_OR_EVENTS,
-    )
-    stream = route(
-        "GET",
-        path,
-        CALL,
-        "Changes of the tools, for clients of MCP 2025-11-25",
-        parameters=_PARAMETERS,
-        others=_REFUSED,
-        errors=(405, 406, 503),
-        content_types=EVENTS,
-    )
-    end = route(
-        "DELETE",
-        path,
-        CALL,
-        "End a client's session of MCP 2025-11-25",
-        parameters=_PARAMETERS,
-        others=_REFUSED,
-        status=204,
-    )
-    for served in (message(mcp_message), stream(mcp_stream), end(mcp_end)):
-        yield served._replace(operation=prefix + served.operation)
-
-
-MCP_ROUTES = (*_routes("/mcp", ""), *_routes("/api/sessions/{code}/mcp", "session_"))
+_HOST = (
+    route("POST", "/mcp", CALL, "A message of Model Context Protocol", parameters=_PARAMETERS)(
+        answers(others={202: None, **_REFUSED}, errors=(406, 413, 415, 503), content_types=JSON_OR_EVENTS)(mcp_message)
+    ),
+    route("GET", "/mcp", CALL, "Changes of the tools, for clients of MCP 2025-11-25", parameters=_PARAMETERS)(
+        answers(others=_REFUSED, errors=(405, 406, 503), content_types=EVENTS)(mcp_stream)
+    ),
+    route("DELETE", "/mcp", CALL, "End a client's session of MCP 2025-11-25", parameters=_PARAMETERS)(
+        answers(status=204, others=_REFUSED)(mcp_end)
+    ),
+)
+_SESSION = (item._replace(path="/api/sessions/{code}/mcp", operation=f"session_{item.operation}") for item in _HOST)
+MCP_ROUTES = (*_HOST, *_SESSION)

@@ -22,7 +22,7 @@ from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResp
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.responses.models import ResponseAnswer
-from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, route
+from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.builder import Event
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
@@ -159,12 +159,10 @@ _STRICT = Parameter(
     "/v1/responses",
     CALL,
     "A model's response, with the caller's tools",
-    ResponseAnswer,
     ResponseRequest,
     parameters=(_AGENT, _SESSION, _STRICT),
-    errors=(404, 410, 429, 502, 503),
-    content_types=JSON_OR_EVENTS,
 )
+@answers(ResponseAnswer, errors=(404, 410, 429, 502, 503), content_types=JSON_OR_EVENTS)
 async def create_response(request: HostRequest) -> Response:
     """The model's response; its work is cancelled when the client hangs up, except in the background.
 

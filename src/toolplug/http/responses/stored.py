@@ -13,7 +13,7 @@ from toolplug.http.json_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.responses.create import response_events, service_of
 from toolplug.http.responses.models import DeletedAnswer, ItemList, ResponseAnswer
-from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, route
+from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.input_items import Item
 from toolplug.responses.stored import as_listed
 
@@ -33,16 +33,8 @@ _LIMIT = Parameter("limit", "how many at most; 20 when absent")
 _AFTER = Parameter("after", "the id of the last item of the page before")
 
 
-@route(
-    "GET",
-    _ONE,
-    CALL,
-    "A stored response",
-    ResponseAnswer,
-    parameters=(_INCLUDE, _STREAM, _STARTING_AFTER),
-    errors=(400, 404, 503),
-    content_types=JSON_OR_EVENTS,
-)
+@route("GET", _ONE, CALL, "A stored response", parameters=(_INCLUDE, _STREAM, _STARTING_AFTER))
+@answers(ResponseAnswer, errors=(400, 404, 503), content_types=JSON_OR_EVENTS)
 async def read_response(request: HostRequest) -> Response:
     """The response as it is now, or its events.
 
@@ -58,7 +50,8 @@ async def read_response(request: HostRequest) -> Response:
     return OrjsonResponse(kept.included(include), 200, _NO_STORE)
 
 
-@route("DELETE", _ONE, CALL, "Forget a response", DeletedAnswer, errors=(404, 503))
+@route("DELETE", _ONE, CALL, "Forget a response")
+@answers(DeletedAnswer, errors=(404, 503))
 async def delete_response(request: HostRequest) -> Response:
     """Forget the response. Raises `ResponseRefused` and `StoreError`."""
     state = request.state
@@ -67,7 +60,8 @@ async def delete_response(request: HostRequest) -> Response:
     return OrjsonResponse({"id": wanted, "object": "response", "deleted": True})
 
 
-@route("POST", f"{_ONE}/cancel", CALL, "Stop a response in the background", ResponseAnswer, errors=(404, 409, 503))
+@route("POST", f"{_ONE}/cancel", CALL, "Stop a response in the background")
+@answers(ResponseAnswer, errors=(404, 409, 503))
 async def cancel_response(request: HostRequest) -> Response:
     """Stop a response that is made in the background. Raises `ResponseRefused` and `StoreError`."""
     state = request.state
@@ -75,15 +69,8 @@ async def cancel_response(request: HostRequest) -> Response:
     return OrjsonResponse(ended)
 
 
-@route(
-    "GET",
-    f"{_ONE}/input_items",
-    CALL,
-    "What a response was made from",
-    ItemList,
-    parameters=(_ORDER, _LIMIT, _AFTER),
-    errors=(400, 404, 503),
-)
+@route("GET", f"{_ONE}/input_items", CALL, "What a response was made from", parameters=(_ORDER, _LIMIT, _AFTER))
+@answers(ItemList, errors=(400, 404, 503))
 async def list_input_items(request: HostRequest) -> Response:
     """Answer what the client had sent, the newest first unless asked otherwise.
 

@@ -12,11 +12,18 @@ from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import invalid_request
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
-from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, route
+from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
 from toolplug.http.sessions import models
 from toolplug.http.sessions.handlers import NO_STORE, ONE, session_of
-from toolplug.http.tools import call_answer, call_id, call_response, deadline, idempotency_key, too_many_waiting
-from toolplug.http.wire_models import CallAnswer
+from toolplug.http.tools import (
+    CallAnswer,
+    call_answer,
+    call_id,
+    call_response,
+    deadline,
+    idempotency_key,
+    too_many_waiting,
+)
 from toolplug.sessions.plans import DEADLINE_S
 
 
@@ -33,13 +40,10 @@ def _value(body: models.ResultBody) -> object:
     f"{ONE}/tool-calls",
     CALL,
     "Call a tool with the session's catalog",
-    CallAnswer,
     models.SessionCallBody,
     parameters=(IDEMPOTENCY_KEY,),
-    others={202: models.QueuedAnswer},
-    errors=(409, 422, 429),
-    content_types=JSON_OR_EVENTS,
 )
+@answers(CallAnswer, others={202: models.QueuedAnswer}, errors=(409, 422, 429), content_types=JSON_OR_EVENTS)
 async def call_in_session(request: HostRequest) -> Response:
     """Run one call with the session's catalog, or take it and answer at once. Raises `HttpProblem`."""
     state = request.state
@@ -70,7 +74,8 @@ async def call_in_session(request: HostRequest) -> Response:
     return OrjsonResponse({"id": taken, "status": "queued"}, 202)
 
 
-@route("GET", f"{ONE}/tool-calls/{{id}}", READ, "How far a call is that nobody waited for", models.CallState)
+@route("GET", f"{ONE}/tool-calls/{{id}}", READ, "How far a call is that nobody waited for")
+@answers(models.CallState)
 async def session_call(request: HostRequest) -> Response:
     """Answer how far a call is that nobody waited for, and its result when it is done. Raises `SessionRefused`."""
     session = await session_of(request)
@@ -86,11 +91,10 @@ async def session_call(request: HostRequest) -> Response:
     f"{ONE}/tool-results",
     None,
     "Answer a request that the plugin was sent",
-    models.ResultAnswer,
     models.ResultBody,
     audience="plugin",
-    errors=(409,),
 )
+@answers(models.ResultAnswer, errors=(409,))
 async def answer_request(request: HostRequest) -> Response:
     """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `SessionRefused`."""
     body = await read_json(request, models.ResultBody)
@@ -103,7 +107,8 @@ async def answer_request(request: HostRequest) -> Response:
     return OrjsonResponse({"success": True, "id": body.id, "status": "done"})
 
 
-@route("POST", f"{ONE}/heartbeat", None, "Keep the session alive", models.HeartbeatAnswer, audience="plugin")
+@route("POST", f"{ONE}/heartbeat", None, "Keep the session alive", audience="plugin")
+@answers(models.HeartbeatAnswer)
 async def heartbeat(request: HostRequest) -> Response:
     """A sign of the plugin's life, which a restart remembers."""
     session = await session_of(request)

@@ -14,7 +14,7 @@ from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import EventStream, EventStreamResponse
 from toolplug.http.json_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
-from toolplug.http.routing import EVENTS, READ, Parameter, route
+from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
 from toolplug.http.sessions.handlers import ONE, PRIVATE, session_of
 from toolplug.http.sessions.models import EventsAnswer
 from toolplug.sessions.session import Session
@@ -97,15 +97,8 @@ _POSITION = re.compile(r"[0-9]{1,18}")
 _SINCE = Parameter("Last-Event-ID", "the id of the last event that was read", place="header")
 
 
-@route(
-    "GET",
-    f"{ONE}/stream",
-    READ,
-    "The session's events as they happen",
-    parameters=(_SINCE,),
-    content_types=EVENTS,
-    audience="either",
-)
+@route("GET", f"{ONE}/stream", READ, "The session's events as they happen", parameters=(_SINCE,), audience="either")
+@answers(content_types=EVENTS)
 async def session_stream(request: HostRequest) -> Response:
     """Stream the events until the session, the client or its credential ends."""
     session = await session_of(request)
@@ -120,7 +113,8 @@ async def _write_nothing(stream: EventStream) -> None:
     """Only the headers are wanted."""
 
 
-@route("GET", f"{ONE}/events", READ, "The session's log", EventsAnswer, parameters=(_AFTER,))
+@route("GET", f"{ONE}/events", READ, "The session's log", parameters=(_AFTER,))
+@answers(EventsAnswer)
 async def session_events(request: HostRequest) -> Response:
     """Answer the session's log after a position. Raises `HttpProblem`."""
     given = query_fields(request).get("after")

@@ -13,7 +13,7 @@ from toolplug.execution.accounting import audit, timestamp
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, has_version
-from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, route
+from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answers, route
 from toolplug.http.sessions import models
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.record import shown
@@ -119,7 +119,8 @@ def _expected(condition: str | None) -> int | None:
     return int(found[1] or found[2])
 
 
-@route("POST", _ALL, SESSIONS, "Create a session", models.Created, models.CreateBody, status=201, errors=(429,))
+@route("POST", _ALL, SESSIONS, "Create a session", models.CreateBody)
+@answers(models.Created, status=201, errors=(429,))
 async def create_session(request: HostRequest) -> Response:
     """Create a session of the caller's tenant; no other response contains its token."""
     state = request.state
@@ -139,7 +140,8 @@ async def create_session(request: HostRequest) -> Response:
     return OrjsonResponse(answer, 201, NO_STORE)
 
 
-@route("GET", _ALL, READ, "The tenant's live sessions", models.SessionList)
+@route("GET", _ALL, READ, "The tenant's live sessions")
+@answers(models.SessionList)
 async def list_sessions(request: HostRequest) -> Response:
     """Answer the live sessions of the caller's tenant."""
     state = request.state
@@ -148,7 +150,8 @@ async def list_sessions(request: HostRequest) -> Response:
     return OrjsonResponse({"sessions": shown}, 200, PRIVATE)
 
 
-@route("DELETE", ONE, SESSIONS, "End a session", status=204)
+@route("DELETE", ONE, SESSIONS, "End a session")
+@answers(status=204)
 async def end_session(request: HostRequest) -> Response:
     """End a session of the caller's tenant: its streams close and its tools are gone."""
     state = request.state
@@ -162,14 +165,11 @@ async def end_session(request: HostRequest) -> Response:
     f"{ONE}/register-tools",
     None,
     "Lend a set of tools in place of the one before",
-    models.RegisterAnswer,
     models.RegisterBody,
-    others={422: models.RefusedRegistration},
-    errors=(429,),
-    status=201,
     audience="plugin",
     max_body=MAX_BODY,
 )
+@answers(models.RegisterAnswer, status=201, others={422: models.RefusedRegistration}, errors=(429,))
 async def register_tools(request: HostRequest) -> Response:
     """Take the plugin's tools in place of those before. Raises `HttpProblem` and `SessionRefused`."""
     body = await read_json(request, models.RegisterBody)
@@ -205,13 +205,12 @@ async def register_tools(request: HostRequest) -> Response:
     f"{ONE}/update-tools",
     None,
     "Change a part of the set, all of it or nothing",
-    models.UpdateAnswer,
     models.UpdateBody,
     parameters=(_IF_MATCH,),
-    errors=(409, 412, 422, 429),
     audience="plugin",
     max_body=MAX_BODY,
 )
+@answers(models.UpdateAnswer, errors=(409, 412, 422, 429))
 async def update_tools(request: HostRequest) -> Response:
     """Change a part of the plugin's tools, all of it or nothing. Raises `HttpProblem` and `SessionRefused`."""
     expected = _expected(request.headers.get("if-match"))
@@ -229,17 +228,8 @@ async def update_tools(request: HostRequest) -> Response:
     return OrjsonResponse(answer)
 
 
-@route(
-    "GET",
-    f"{ONE}/metadata",
-    READ,
-    "What the session offers now",
-    models.Metadata,
-    parameters=(_VERSION,),
-    others=NOT_MODIFIED,
-    errors=(406,),
-    audience="either",
-)
+@route("GET", f"{ONE}/metadata", READ, "What the session offers now", parameters=(_VERSION,), audience="either")
+@answers(models.Metadata, others=NOT_MODIFIED, errors=(406,))
 async def session_metadata(request: HostRequest) -> Response:
     """Answer what the session offers now, or 304 to a client that knows. Raises `HttpProblem`."""
     _check_version(request.headers.get("accept-version"))

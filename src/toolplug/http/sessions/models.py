@@ -8,8 +8,9 @@ from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from toolplug.http.json_body import CamelAnswer, CamelBody
-from toolplug.http.wire_models import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer, Error, absent
+from toolplug.http.errors import Error
+from toolplug.http.json_body import CamelAnswer, CamelBody, absent
+from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer
 from toolplug.sessions.queued_calls import QueuedStatus
 from toolplug.sessions.session_tool import CapabilityLevel, CapabilityType, PluginStatus
 from toolplug.sessions.shared import MAX_TTL_S, MIN_TTL_S

@@ -3,29 +3,156 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
 from toolplug.config.units import parse_duration
-from toolplug.discovery.record import FoundTool
+from toolplug.discovery.record import FoundTool, Status
+from toolplug.execution.plans import Policy, ToolRule
+from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
+from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.records import NewServer, ServerChange
-from toolplug.host.servers.view import ServerView
-from toolplug.http.caller_catalog import requested_session
+from toolplug.host.servers.view import ServerView, Source
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.json_body import OrjsonResponse, check_is_json, read_body, read_json, read_model
-from toolplug.http.requests import HostRequest, has_version, query_fields
-from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, Parameter, route
-from toolplug.http.servers.models import (
-    AcceptBody,
-    AddServerBody,
-    CatalogAnswer,
-    ChangeServerBody,
-    ServerAnswer,
-    ServerList,
+from toolplug.http.json_body import (
+    CamelAnswer,
+    CamelBody,
+    OrjsonResponse,
+    absent,
+    check_is_json,
+    read_body,
+    read_json,
+    read_model,
 )
+from toolplug.http.requests import HostRequest, has_version, query_fields, requested_session
+from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, Parameter, answers, route
+
+MAX_TOOL_NAMES = 1000
+
+JsonObject = dict[str, object]
+
+_Headers = Annotated[dict[str, str], Field(description="sent with every request; never shown again")]
+_Enabled = Annotated[bool, Field(description="false: never reached, no tools")]
+_Rules = Annotated[
+    dict[
+        str,
+        Annotated[
+            ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
+        ],
+    ],
+    Field(description="rules by the server's own names: a policy, or policy, limits and tenants"),
+]
+_Timeout = Annotated[
+    int, Field(ge=1, le=int(LONGEST_DISCOVERY_S * 1000), description="how long listing its tools may take")
+]
+
+
+class AddServerBody(CamelBody):
+    """A server for the caller's tenant, reached over Streamable HTTP. A command is never taken over HTTP."""
+
+    id: Annotated[str, Field(description="a lower-case letter, then up to 63 of a-z 0-9 _ -")]
+    url: Annotated[str, Field(description="of its Streamable HTTP endpoint; public, or listed under egress.allow")]
+    headers: _Headers = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
+    enabled: _Enabled = True
+    policy: Annotated[Policy, Field(description="of the tools that tools says nothing of")] = "ask"
+    tools: _Rules = {}  # noqa: RUF012  as above
+    discovery_timeout_ms: _Timeout = 30_000
+
+
+class ChangeServerBody(CamelBody):
+    """What is to be changed, each part whole; what is left out stays. Of the file's servers: tools and enabled."""
+
+    url: Annotated[str, Field(json_schema_extra=absent)] = ""
+    headers: Annotated[_Headers, Field(json_schema_extra=absent)] = {}  # noqa: RUF012  as above
+    enabled: Annotated[_Enabled, Field(json_schema_extra=absent)] = True
+    policy: Annotated[Policy, Field(json_schema_extra=absent)] = "ask"
+    tools: Annotated[_Rules, Field(json_schema_extra=absent)] = {}  # noqa: RUF012  as above
+    discovery_timeout_ms: Annotated[_Timeout, Field(json_schema_extra=absent)] = 30_000
+
+
+class AcceptBody(CamelBody):
+    """The quarantined tools whose new definitions are accepted."""
+
+    tools: list[str] | None = Field(
+        None, max_length=MAX_TOOL_NAMES, description="by the server's own names; all when absent"
+    )
+
+
+class TransportAnswer(CamelAnswer):
+    """How the server is reached, with `***` in place of what could be a secret. For the scope `admin` alone."""
+
+    command: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    args: Annotated[list[str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    env: Annotated[dict[str, str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    url: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    headers: Annotated[dict[str, str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    oauth: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+
+
+class FoundToolAnswer(CamelAnswer):
+    """A tool as it was found last, with what was cut from its definition at the door."""
+
+    name: Annotated[str, Field(description="the server's own")]
+    description: str
+    input_schema: JsonObject
+    output_schema: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    policy: Policy
+    cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
+    quarantined: Annotated[bool, Field(description="its definition has changed, and nobody has accepted it yet")]
+
+
+class ServerAnswer(CamelAnswer):
+    """A server, and what was found when its tools were listed last."""
+
+    id: str
+    source: Source
+    enabled: bool
+    policy: Policy
+    pin: Annotated[bool, Field(description="is a tool quarantined when its definition changes")]
+    tool_policies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
+    transport: TransportAnswer | SkipJsonSchema[None] = Field(
+        None, description="for admin alone", json_schema_extra=absent
+    )
+    status: Status
+    tools: list[FoundToolAnswer]
+    last_discovery: str | None
+    error: str | None
+    config_hash: Annotated[str, Field(description="equal for configurations that reach the same server")]
+    stale: Annotated[bool, Field(description="the tools are those of an earlier discovery")]
+    next_retry: str | None
+    left_out: Annotated[list[str], Field(description="listed tools that are not among these, and why")]
+
+
+class ServerList(CamelAnswer):
+    """The tenant's servers: those of the file, then those added over HTTP."""
+
+    servers: list[ServerAnswer]
+
+
+class ToolInfo(CamelAnswer):
+    """One tool of the catalog for people."""
+
+    name: Annotated[str, Field(description="what a call names; server/tool where no toolset exposes it")]
+    description: str
+    type: Literal["native", "mcp", "session", "remote"]
+    server: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    toolset: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    callable: bool
+    configured_policy: Policy
+    discovery_status: Annotated[Status | None, Field(description="of its server")]
+    last_discovered: str | None
+    stale: Annotated[bool, Field(description="the server has not said so lately")]
+
+
+class CatalogAnswer(CamelAnswer):
+    """Every tool that there is for the caller."""
+
+    tools: list[ToolInfo]
+
 
 _ALL = "/api/mcp-servers"
 _ONE = f"{_ALL}/{{id}}"
@@ -119,7 +246,8 @@ def _refuse_commands(body: bytes) -> None:
         raise HttpProblem(403, "stdio_from_http", message, param=named[0])
 
 
-@route("GET", _ALL, READ, "The MCP servers", ServerList)
+@route("GET", _ALL, READ, "The MCP servers")
+@answers(ServerList)
 async def list_servers(request: HostRequest) -> Response:
     """Answer the servers of the caller's tenant."""
     state = request.state
@@ -129,17 +257,8 @@ async def list_servers(request: HostRequest) -> Response:
     return OrjsonResponse(shown, 200, PRIVATE)
 
 
-@route(
-    "POST",
-    _ALL,
-    ADMIN,
-    "Add an MCP server by its URL",
-    ServerAnswer,
-    AddServerBody,
-    parameters=(_WAIT,),
-    errors=(409, 422),
-    status=202,
-)
+@route("POST", _ALL, ADMIN, "Add an MCP server by its URL", AddServerBody, parameters=(_WAIT,))
+@answers(ServerAnswer, status=202, errors=(409, 422))
 async def add_server(request: HostRequest) -> Response:
     """Take a new server, and answer before its tools are known unless the client waits. Raises `McpServerRefused`."""
     state = request.state
@@ -161,7 +280,8 @@ async def add_server(request: HostRequest) -> Response:
     return _server_response(request, view, status=202)
 
 
-@route("GET", _ONE, READ, "One MCP server", ServerAnswer, errors=(404,))
+@route("GET", _ONE, READ, "One MCP server")
+@answers(ServerAnswer, errors=(404,))
 async def show_server(request: HostRequest) -> Response:
     """Answer one server. Raises `McpServerRefused`."""
     state = request.state
@@ -169,7 +289,8 @@ async def show_server(request: HostRequest) -> Response:
     return _server_response(request, view, status=200)
 
 
-@route("PATCH", _ONE, ADMIN, "Change an MCP server", ServerAnswer, ChangeServerBody, errors=(404, 409, 422))
+@route("PATCH", _ONE, ADMIN, "Change an MCP server", ChangeServerBody)
+@answers(ServerAnswer, errors=(404, 409, 422))
 async def change_server(request: HostRequest) -> Response:
     """Change what the body names. Raises `McpServerRefused`; then nothing has changed."""
     state = request.state
@@ -189,7 +310,8 @@ async def change_server(request: HostRequest) -> Response:
     return _server_response(request, view, status=200)
 
 
-@route("DELETE", _ONE, ADMIN, "Remove an MCP server", errors=(404, 409), status=204)
+@route("DELETE", _ONE, ADMIN, "Remove an MCP server")
+@answers(status=204, errors=(404, 409))
 async def remove_server(request: HostRequest) -> Response:
     """Forget a server and what was found. Raises `McpServerRefused`."""
     state = request.state
@@ -197,17 +319,8 @@ async def remove_server(request: HostRequest) -> Response:
     return Response(status_code=204)
 
 
-@route(
-    "POST",
-    f"{_ONE}/discover",
-    ADMIN,
-    "List the tools of an MCP server anew",
-    ServerAnswer,
-    parameters=(_WAIT,),
-    others={200: ServerAnswer},
-    errors=(400, 404, 409),
-    status=202,
-)
+@route("POST", f"{_ONE}/discover", ADMIN, "List the tools of an MCP server anew", parameters=(_WAIT,))
+@answers(ServerAnswer, status=202, others={200: ServerAnswer}, errors=(400, 404, 409))
 async def discover_server(request: HostRequest) -> Response:
     """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""
     state = request.state
@@ -218,15 +331,8 @@ async def discover_server(request: HostRequest) -> Response:
     return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
 
 
-@route(
-    "POST",
-    f"{_ONE}/accept",
-    ADMIN,
-    "Accept the changed definitions of quarantined tools",
-    ServerAnswer,
-    AcceptBody,
-    errors=(404, 409),
-)
+@route("POST", f"{_ONE}/accept", ADMIN, "Accept the changed definitions of quarantined tools", AcceptBody)
+@answers(ServerAnswer, errors=(404, 409))
 async def accept_tools(request: HostRequest) -> Response:
     """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
     state = request.state
@@ -237,16 +343,8 @@ async def accept_tools(request: HostRequest) -> Response:
     return _server_response(request, view, status=200)
 
 
-@route(
-    "GET",
-    "/api/catalog",
-    READ,
-    "Every tool that there is, for people who choose",
-    CatalogAnswer,
-    parameters=(_SESSION,),
-    others=NOT_MODIFIED,
-    errors=(400, 404, 410),
-)
+@route("GET", "/api/catalog", READ, "Every tool that there is, for people who choose", parameters=(_SESSION,))
+@answers(CatalogAnswer, others=NOT_MODIFIED, errors=(400, 404, 410))
 async def show_catalog(request: HostRequest) -> Response:
     """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
     state = request.state
