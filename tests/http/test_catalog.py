@@ -27,7 +27,7 @@ from toolplug import (
 )
 from toolplug.catalog.definition import ToolHints
 from toolplug.http import create_app
-from toolplug.http.servers.models import CatalogAnswer
+from toolplug.http.servers import CatalogAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

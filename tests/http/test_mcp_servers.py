@@ -14,7 +14,7 @@ from tests.http.mcp_sources import DEAD_SERVER, sample_server, silent_server
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
-from toolplug.http.servers.models import ServerAnswer
+from toolplug.http.servers import ServerAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

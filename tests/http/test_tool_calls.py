@@ -14,7 +14,7 @@ from toolplug import Host, open_host
 from toolplug.http import create_app
 from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import read_model
-from toolplug.http.wire_models import CallBody
+from toolplug.http.tools import CallBody
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.inspection import open_servers_only
 from toolplug.host.servers.view import ServerView
-from toolplug.http.servers.handlers import server_fields
+from toolplug.http.servers import server_fields
 
 EVERY = "*"
 

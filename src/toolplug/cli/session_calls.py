@@ -15,7 +15,8 @@ from toolplug.cli.arguments import arguments_from
 from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
 from toolplug.errors import HostRefused, HostUnreachable
-from toolplug.http.wire_models import CallAnswer, ErrorAnswer
+from toolplug.http.errors import ErrorAnswer
+from toolplug.http.tools import CallAnswer
 
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 _CONNECT_S = 10.0

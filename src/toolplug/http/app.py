@@ -18,13 +18,7 @@ from toolplug.catalog.call import Principal
 from toolplug.host.host import Host
 from toolplug.http.auth.chain import Authentication, AuthFunction, as_auth_function, insufficient_scope
 from toolplug.http.auth.plugin_tokens import PLUGIN, CallersOnly, plugin_token, session_of_token
-from toolplug.http.errors import (
-    KNOWN,
-    HttpProblem,
-    internal,
-    log_fault,
-    problem_of,
-)
+from toolplug.http.errors import KNOWN, HttpProblem, internal, log_fault, problem_of
 from toolplug.http.json_body import check_declared
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
@@ -131,7 +125,7 @@ class _HostApp:
         if not self._host.entered:
             if path != _ALIVE:
                 raise _not_started()
-            response = await healthz(Request(scope, receive, sent))
+            response = await healthz.endpoint(Request(scope, receive, sent))
             await response(scope, receive, sent)
             return
         checks = self._current_checks()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from toolplug.errors import ApprovalRefused
@@ -12,21 +12,17 @@ from toolplug.execution.approvals import Decision, TicketState
 from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
-from toolplug.http.routing import APPROVALS, HostRoute
+from toolplug.http.routing import APPROVALS, answers, route
 
 
-class DecisionBody(BaseModel):
+class DecisionBody(BaseModel, extra="forbid", strict=True, frozen=True):
     """What a person decides."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     decision: Decision
 
 
-class ApprovalAnswer(BaseModel):
+class ApprovalAnswer(BaseModel, extra="forbid"):
     """One call that waits for a person, or was decided."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     id: str
     tool: str
@@ -52,6 +48,8 @@ _NO_STORE = {"cache-control": "no-store"}
 _STATUS = {"approval_not_found": 404, "approval_decided": 409}
 
 
+@route("GET", _ALL, APPROVALS, "Calls that wait for a person")
+@answers(ApprovalList)
 async def list_approvals(request: HostRequest) -> Response:
     """Answer the tickets of the caller's tenant that can still be decided or used."""
     state = request.state
@@ -60,6 +58,8 @@ async def list_approvals(request: HostRequest) -> Response:
     return OrjsonResponse(shown, 200, _NO_STORE)
 
 
+@route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody)
+@answers(ApprovalAnswer, errors=(404, 409))
 async def decide_approval(request: HostRequest) -> Response:
     """Approve or deny one call. Raises `HttpProblem`."""
     state = request.state
@@ -71,18 +71,3 @@ async def decide_approval(request: HostRequest) -> Response:
     except ApprovalRefused as error:
         raise HttpProblem(_STATUS[error.code], error.code, str(error), param="id") from None
     return OrjsonResponse(ticket._asdict(), 200, _NO_STORE)
-
-
-APPROVAL_ROUTES = (
-    HostRoute("GET", _ALL, APPROVALS, list_approvals, "Calls that wait for a person", ApprovalList),
-    HostRoute(
-        "POST",
-        _ONE,
-        APPROVALS,
-        decide_approval,
-        "Approve or deny a call",
-        ApprovalAnswer,
-        DecisionBody,
-        errors=(400, 404, 409, 413, 415),
-    ),
-)

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from traceback import extract_tb
 from types import MappingProxyType
+from typing import Literal
 
 import orjson
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -55,6 +57,40 @@ _TYPES: Mapping[int, str] = {
     429: "too_many_requests",
     502: "model_error",
 }
+
+ErrorType = Literal[
+    "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
+]
+
+
+class Error(BaseModel):
+    """What went wrong."""
+
+    type: ErrorType
+    code: str
+    message: str
+    param: str | None
+    request_id: str
+
+
+class ProblemAnswer(BaseModel):
+    """One thing that is wrong with the configuration, and how to mend it."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    code: str
+    message: str
+    hint: str
+
+
+class ErrorAnswer(BaseModel):
+    """The answer to a request that failed; `problems` beside a configuration that is wrong."""
+
+    error: Error
+    problems: list[ProblemAnswer] = []
+
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -27,10 +27,13 @@ class CamelBody(BaseModel):
     )
 
 
-class CamelAnswer(BaseModel):
+class CamelAnswer(BaseModel, extra="forbid", alias_generator=to_camel):
     """An answer, which has no fields but these."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+def absent(schema: dict[str, JsonValue]) -> None:
+    """Describe a field that is left out rather than sent as null: it has no default."""
+    del schema["default"]
 
 
 DEFAULT_MAX_BODY = 1024 * 1024

@@ -14,10 +14,10 @@ from starlette.convertors import FloatConvertor, IntegerConvertor, UUIDConvertor
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from toolplug.http.errors import ErrorAnswer
 from toolplug.http.json_body import OrjsonResponse
 from toolplug.http.requests import HostRequest
-from toolplug.http.routing import CALL, Audience, HostRoute, Parameter
-from toolplug.http.wire_models import ErrorAnswer
+from toolplug.http.routing import CALL, Audience, HostRoute, Parameter, answers, route
 from toolplug.providers.route_table import MountedRoute
 
 JsonObject = Mapping[str, object]
@@ -100,7 +100,7 @@ class Description:
     """The document, which is written again when the providers' routes have changed."""
 
     def __init__(self, routes: Iterable[HostRoute]) -> None:
-        self.route: HostRoute = HostRoute("GET", "/openapi.json", None, self.answer, "This description")
+        self.route: HostRoute = route("GET", "/openapi.json", None, "This description")(answers()(self.answer))
         self._routes = (*routes, self.route)
         self._written: tuple[tuple[MountedRoute, ...], str, bytes] | None = None
 
@@ -117,8 +117,8 @@ class Description:
 def document(routes: Sequence[HostRoute], mounted: Iterable[MountedRoute], root: str) -> JsonObject:
     """The whole description; `root` is the prefix under which the application is mounted."""
     paths: dict[str, dict[str, object]] = {}
-    for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for item in routes:
+        paths.setdefault(item.path, {})[item.method.lower()] = _operation(item)
     for path, operations in provider_paths(mounted, _SECURITY).items():
         paths.setdefault(path, {}).update(operations)
     return {
@@ -133,7 +133,7 @@ def document(routes: Sequence[HostRoute], mounted: Iterable[MountedRoute], root:
 def _operation(route: HostRoute) -> JsonObject:
     security, description = _AUDIENCES[route.audience]
     operation: dict[str, object] = {
-        "operationId": route.operation or getattr(route.endpoint, "__name__", route.path),
+        "operationId": route.operation,
         "summary": route.summary,
         "tags": [_TAG],
         "security": [] if route.is_open else security,
@@ -150,14 +150,23 @@ def _operation(route: HostRoute) -> JsonObject:
 
 
 def _responses(route: HostRoute) -> JsonObject:
-    responses: dict[str, object] = {str(route.status): _response(route.status, route.answer, route.content_types)}
-    for status, model in route.others.items():
+    answered = route.answered
+    status = answered.status
+    responses: dict[str, object] = {str(status): _response(status, answered.model, answered.content_types)}
+    for status, model in answered.others.items():
         responses[str(status)] = _response(status, model, ("application/json",))
-    errors = {*route.errors, *(() if route.is_open else (401, 403))}
-    for status in sorted(errors):
+    for status in sorted(_errors(route)):
         responses[str(status)] = _response(status, ErrorAnswer, ("application/json",))
     responses["default"] = {**_response(400, ErrorAnswer, ("application/json",)), "description": "Any other error"}
     return responses
+
+
+def _errors(route: HostRoute) -> set[int]:
+    """The route's own errors, and those that its credentials, its body and its session bring about."""
+    errors = {*route.answered.errors, *(() if route.is_open else (401, 403)), *((400, 413, 415) if route.body else ())}
+    if "{code}" in route.path:
+        errors |= {400, 404, 410}
+    return errors - route.answered.others.keys()
 
 
 def _response(status: int, model: type[BaseModel] | None, content_types: Sequence[str]) -> dict[str, object]:
@@ -189,7 +198,12 @@ def _path_parameters(path: str) -> list[JsonObject]:
 
 
 def _schemas(routes: Iterable[HostRoute]) -> JsonObject:
-    models = {model for route in routes for model in (route.body, route.answer, *route.others.values()) if model}
+    models = {
+        model
+        for route in routes
+        for model in (route.body, route.answered.model, *route.answered.others.values())
+        if model
+    }
     named = sorted((*models, ErrorAnswer), key=lambda model: model.__name__)
     _, schemas = models_json_schema([(model, "validation") for model in named], ref_template=_REF)
     return schemas["$defs"]

@@ -6,35 +6,34 @@ import hashlib
 from functools import partial
 from html import escape
 from importlib.resources import files
+from typing import Literal
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
 from toolplug.execution.threads import in_own_thread
 from toolplug.http.json_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, has_version
+from toolplug.http.routing import NOT_MODIFIED, answers, route
+
+
+class Health(BaseModel):
+    """That the process lives."""
+
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """Whether calls can be served, and if not, why."""
+
+    status: Literal["ready", "not_ready"]
+    reasons: list[str]
+
 
 _TYPE = "text/javascript; charset=utf-8"
 _MODULE_HEADERS = {"cache-control": "public, no-cache", "x-content-type-options": "nosniff"}
-
-
-async def browser_client(request: HostRequest) -> Response:
-    """Answer the module, or 304 to a browser that has it."""
-    module = files("toolplug.http").joinpath("toolplug.js").read_bytes()
-    etag = f'"{hashlib.sha256(module).hexdigest()[:32]}"'
-    headers = {"etag": etag, **_MODULE_HEADERS}
-    if has_version(request, etag):
-        return Response(status_code=304, headers=headers)
-    return Response(module, headers=headers, media_type=_TYPE)
-
-
-async def metrics(request: HostRequest) -> Response:
-    """Answer in the format that the scraper requests: Prometheus text, or OpenMetrics."""
-    registry: CollectorRegistry = request.state["host"].metrics
-    encode, content_type = choose_encoder(request.headers.get("accept") or "")
-    body = await in_own_thread(partial(encode, registry))
-    return Response(body, media_type=content_type)
 
 
 _LINKS = (
@@ -76,6 +75,34 @@ _PAGE_HEADERS = {
 }
 
 
+@route("GET", "/healthz", None, "Does the process live")
+@answers(Health)
+async def healthz(request: HostRequest) -> Response:
+    """Answer as long as the process does; the host need not be entered."""
+    return OrjsonResponse(b'{"status":"ok"}')
+
+
+@route("GET", "/readyz", None, "Can calls be served")
+@answers(Readiness, others={503: Readiness})
+async def readyz(request: HostRequest) -> Response:
+    """Answer 503 with the reasons while a part that calls need is down."""
+    reasons = await request.state["host"].ready()
+    body = {"status": "not_ready" if reasons else "ready", "reasons": reasons}
+    return OrjsonResponse(body, 503 if reasons else 200)
+
+
+@route("GET", "/metrics", None, "Counters for Prometheus")
+@answers(content_types=("text/plain",))
+async def metrics(request: HostRequest) -> Response:
+    """Answer in the format that the scraper requests: Prometheus text, or OpenMetrics."""
+    registry: CollectorRegistry = request.state["host"].metrics
+    encode, content_type = choose_encoder(request.headers.get("accept") or "")
+    body = await in_own_thread(partial(encode, registry))
+    return Response(body, media_type=content_type)
+
+
+@route("GET", "/", None, "A page of links")
+@answers(content_types=("text/html",))
 async def links_page(request: HostRequest) -> Response:
     """Answer the page; its links begin where the application is mounted."""
     root = escape(request.scope.get("root_path", ""))
@@ -84,13 +111,13 @@ async def links_page(request: HostRequest) -> Response:
     return HTMLResponse(page, headers=_PAGE_HEADERS)
 
 
-async def healthz(request: HostRequest) -> Response:
-    """Answer as long as the process does; the host need not be entered."""
-    return OrjsonResponse(b'{"status":"ok"}')
-
-
-async def readyz(request: HostRequest) -> Response:
-    """Answer 503 with the reasons while a part that calls need is down."""
-    reasons = await request.state["host"].ready()
-    body = {"status": "not_ready" if reasons else "ready", "reasons": reasons}
-    return OrjsonResponse(body, 503 if reasons else 200)
+@route("GET", "/toolplug.js", None, "The client for web pages")
+@answers(others=NOT_MODIFIED, content_types=("text/javascript",))
+async def browser_client(request: HostRequest) -> Response:
+    """Answer the module, or 304 to a browser that has it."""
+    module = files("toolplug.http").joinpath("toolplug.js").read_bytes()
+    etag = f'"{hashlib.sha256(module).hexdigest()[:32]}"'
+    headers = {"etag": etag, **_MODULE_HEADERS}
+    if has_version(request, etag):
+        return Response(status_code=304, headers=headers)
+    return Response(module, headers=headers, media_type=_TYPE)

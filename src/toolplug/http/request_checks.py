@@ -86,15 +86,7 @@ MAX_HEADER_BYTES = 32 * 1024
 """Names and values together, without separators."""
 
 SINGLE = frozenset(
-    {
-        b"authorization",
-        b"content-length",
-        b"content-type",
-        b"idempotency-key",
-        b"origin",
-        b"x-api-key",
-        b"x-request-id",
-    }
+    {b"authorization", b"content-length", b"content-type", b"idempotency-key", b"origin", b"x-api-key", b"x-request-id"}
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from contextvars import Token
 from random import getrandbits
 from typing import Any, TypedDict, cast
@@ -13,7 +13,9 @@ from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
 from toolplug.catalog.call import ANONYMOUS, Frame, Principal, current_frame
+from toolplug.catalog.catalog import Catalog
 from toolplug.execution.accounting import CallAccounting, audit
+from toolplug.execution.live import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.sessions.session import Session
@@ -172,3 +174,43 @@ def enter_tenant(principal: Principal) -> Token[Frame]:
 def leave_tenant(token: Token[Frame]) -> None:
     """Restore the tenant from before `enter_tenant`."""
     current_frame.reset(token)
+
+
+async def requested_session(request: HostRequest) -> str | None:
+    """The code of the session that the query names, once found; None without. Raises `AccessError`, `StoreError`."""
+    session = query_fields(request).get("session") or None
+    if session is not None:
+        state = request.state
+        await state["host"].sessions.find(session, state["principal"].tenant)
+    return session
+
+
+async def executor_of(
+    host: Host,
+    principal: Principal,
+    agent: str | None,
+    session: str | None,
+    toolsets: Collection[str] | None = None,
+    within: Hashable = None,
+) -> ToolExecutor:
+    """The caller's tools; the arguments are those of `Host.executor_for`.
+
+    Raises `AccessError` for what the caller cannot have, and for a session `StoreError`.
+    """
+    if session is not None:
+        await host.sessions.find(session, principal.tenant)
+    return host.executor_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)
+
+
+async def catalog_of(
+    host: Host,
+    principal: Principal,
+    agent: str | None,
+    session: str | None,
+    toolsets: Collection[str] | None = None,
+    within: Hashable = None,
+) -> Catalog:
+    """What the caller's executor lists, once every toolset that it needs is open. Raises like `executor_of`."""
+    if session is not None:
+        await host.sessions.find(session, principal.tenant)
+    return await host.catalog_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -28,9 +28,13 @@ Endpoint = Callable[[HostRequest], Awaitable[Response]]
 Audience = Literal["callers", "plugin", "either"]
 """Callers with credentials of the host, the application of the session in the path by its token, or both."""
 
-Answers = Mapping[int, type[BaseModel] | None]
+ModelsByStatus = Mapping[int, type[BaseModel] | None]
 
-_NO_ANSWERS: Answers = MappingProxyType({})
+_NO_OTHERS: ModelsByStatus = MappingProxyType({})
+
+NOT_MODIFIED: ModelsByStatus = MappingProxyType({304: None})
+EVENTS = ("text/event-stream",)
+JSON_OR_EVENTS = ("application/json", *EVENTS)
 
 
 class Parameter(NamedTuple):
@@ -43,37 +47,91 @@ class Parameter(NamedTuple):
     place: Literal["query", "header"] = "query"
 
 
-class HostRoute(NamedTuple):
-    """One method of one path: its handler, who may call it, and its description for OpenAPI.
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key", "the same key and body within a day give the first result", place="header"
+)
 
-    * `path` is a path of Starlette's, whose parameters have no convertors.
-    * `scope` is what a caller needs. None: a route for callers is open.
-    * `answer` is the body of `status`, None where it is not JSON; `others` are answers with another status that are
-      not errors; `errors` are the statuses of errors worth describing.
-    * `max_body`: bytes, where the route takes more than others do.
-    * `operation` is the operation's id, where one handler serves several routes.
-    """
+
+class Answered(NamedTuple):
+    """A handler and what it answers. Made by `answers`."""
+
+    endpoint: Endpoint
+    model: type[BaseModel] | None
+    status: int
+    others: ModelsByStatus
+    errors: tuple[int, ...]
+    content_types: tuple[str, ...]
+
+
+class HostRoute(NamedTuple):
+    """One method of one path: who may call it, its handler, and its description for OpenAPI. Made by `route`."""
 
     method: str
     path: str
     scope: str | None
-    endpoint: Endpoint
     summary: str
-    answer: type[BaseModel] | None = None
-    body: type[BaseModel] | None = None
-    parameters: tuple[Parameter, ...] = ()
-    others: Answers = _NO_ANSWERS
-    errors: tuple[int, ...] = ()
-    content_types: tuple[str, ...] = ("application/json",)
-    status: int = 200
-    audience: Audience = "callers"
-    max_body: int = 0
-    operation: str = ""
+    body: type[BaseModel] | None
+    parameters: tuple[Parameter, ...]
+    audience: Audience
+    max_body: int
+    endpoint: Endpoint
+    answered: Answered
+    operation: str
 
     @property
     def is_open(self) -> bool:
         """Whether no credentials are needed."""
         return self.scope is None and self.audience == "callers"
+
+
+def answers(
+    model: type[BaseModel] | None = None,
+    *,
+    status: int = 200,
+    others: ModelsByStatus = _NO_OTHERS,
+    errors: tuple[int, ...] = (),
+    content_types: tuple[str, ...] = ("application/json",),
+) -> Callable[[Endpoint], Answered]:
+    """Describe what the decorated handler answers; `route` is above it.
+
+    * `model` is the body of `status`, None where it is not JSON; `others` are answers with another status that are not
+      errors.
+    * `errors` are the statuses of errors worth describing, without those of every route with credentials (401, 403),
+      a body (400, 413, 415) or a session in its path (400, 404, 410).
+    """
+    return lambda endpoint: Answered(endpoint, model, status, others, errors, content_types)
+
+
+def route(
+    method: str,
+    path: str,
+    scope: str | None,
+    summary: str,
+    body: type[BaseModel] | None = None,
+    *,
+    parameters: tuple[Parameter, ...] = (),
+    audience: Audience = "callers",
+    max_body: int = 0,
+) -> Callable[[Answered], HostRoute]:
+    """Make a route of the decorated handler, whose name is the operation's id.
+
+    * `path` is a path of Starlette's, whose parameters have no convertors.
+    * `scope` is what a caller needs. None: a route for callers is open.
+    * `max_body`: bytes, where the route takes more than others do.
+    """
+
+    def made(answered: Answered) -> HostRoute:
+        endpoint = answered.endpoint
+        operation = getattr(endpoint, "__name__", path)
+        described = (summary, body, parameters, audience, max_body)
+        return HostRoute(method, path, scope, *described, endpoint, answered, operation)
+
+    return made
+
+
+def routes_in(module: ModuleType) -> tuple[HostRoute, ...]:
+    """The routes that a module defines, in their order."""
+    return tuple(value for value in vars(module).values() if isinstance(value, HostRoute))
 
 
 class PathRoute(Route):

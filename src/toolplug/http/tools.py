@@ -7,12 +7,13 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from secrets import token_hex
-from typing import cast, get_args
+from typing import Annotated, cast, get_args
 
 import orjson
+from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -22,42 +23,70 @@ from toolplug.errors import SessionRefused
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.results import Reports
-from toolplug.http.caller_catalog import catalog_of, executor_of, requested_session
 from toolplug.http.errors import HttpProblem, invalid_request, session_refused, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
-from toolplug.http.json_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest, has_version, query_fields
-from toolplug.http.wire_models import CallBody
+from toolplug.http.json_body import OrjsonResponse, absent, read_json
+from toolplug.http.requests import HostRequest, catalog_of, executor_of, has_version, query_fields
+from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, answers, route
 from toolplug.sessions.events import frame
 from toolplug.signatures.values import encoded
 
+MAX_TIMEOUT_MS = 300_000
+MAX_ID = 256
+MAX_NAME = 256
+MAX_TOOLSETS = 256
 
-async def explain(request: HostRequest) -> Response:
-    """Answer for the caller's own credential. Raises `HttpProblem`, and `AccessError` for the session."""
-    state = request.state
-    query = query_fields(request)
-    tool = query.get("tool")
-    if not tool:
-        raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
-    session = await requested_session(request)
-    found = state["host"].explain(tool, state["principal"], agent=query.get("agent") or None, session=session)
-    body = {
-        "name": found.name,
-        "found": found.found,
-        "callable": found.callable,
-        "provider": found.provider,
-        "gates": [asdict(gate) for gate in found.gates],
-        "settings": [setting._asdict() for setting in found.settings],
-        "nearest": [item.name for item in found.nearest],
-        "homes": {item.name: item.home for item in found.nearest},
-    }
-    return OrjsonResponse(body)
+
+class CallBody(BaseModel, extra="forbid", strict=True, frozen=True):
+    """One tool call."""
+
+    id: Annotated[str | None, Field(max_length=MAX_ID, description="comes back as call_id; made up when absent")] = None
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="the tool's canonical or wire name")]
+    arguments: Annotated[dict[str, object] | str, Field(description="an object, or its JSON text")] = "{}"
+    agent: Annotated[str | None, Field(description="whose tools: an agent's")] = None
+    session: Annotated[str | None, Field(description="whose tools: those of this session as well")] = None
+    toolsets: list[str] | None = Field(
+        None, max_length=MAX_TOOLSETS, description="among the agent's; all of them when absent or empty"
+    )
+    options: dict[str, object] | None = Field(None, description="options of the built-in stub that stands for the tool")
+    approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
+    timeoutMs: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS, description="only shortens the tool's own time")  # noqa: N815  the contract's own name
+
+
+class CallAnswer(BaseModel, extra="forbid"):
+    """How a tool call ended."""
+
+    call_id: str
+    output: Annotated[str, Field(description="the text that the model sees")]
+    is_error: bool
+    status: ToolStatus
+    structured: object = Field(
+        None, description="the JSON value behind the output; absent for plain text", json_schema_extra=absent
+    )
+    metadata: dict[str, object]
+    retry_after_s: float | SkipJsonSchema[None] = Field(
+        None, description="after so many seconds the same call may work", json_schema_extra=absent
+    )
+
+
+class ToolList(BaseModel):
+    """The caller's tools in one dialect."""
+
+    tools: list[dict[str, object]]
 
 
 DIALECTS: tuple[str, ...] = get_args(Dialect)
 DEFAULT_DIALECT = "chat"
 
+AGENT = Parameter("agent", "whose tools: an agent's")
+SESSION = Parameter("session", "whose tools: those of this session as well")
+_TOOLSETS = Parameter("toolsets", "ids among the agent's, separated by commas; all of them when absent or empty")
+_FORMAT = Parameter("format", f"the model API's dialect; {DEFAULT_DIALECT} when absent", DIALECTS)
+_LISTING = (_FORMAT, AGENT, SESSION, _TOOLSETS)
 
+
+@route("GET", "/v1/tools", READ, "The caller's tools", parameters=_LISTING)
+@answers(ToolList, others=NOT_MODIFIED, errors=(400, 404))
 async def list_tools(request: HostRequest) -> Response:
     """Answer the list, or 304 to a client that has it. Raises `HttpProblem` and `AccessError`."""
     state = request.state
@@ -177,6 +206,8 @@ Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 """Why the request itself cannot be honoured, where a result says so."""
 
 
+@route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=(IDEMPOTENCY_KEY,))
+@answers(CallAnswer, errors=(404, 409, 422), content_types=JSON_OR_EVENTS)
 async def call_tool(request: HostRequest) -> Response:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
     state = request.state

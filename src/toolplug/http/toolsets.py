@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from toolplug.errors import InvalidDefinition, ToolsetRefusal, ToolsetRefused
@@ -14,16 +14,12 @@ from toolplug.host.toolsets.records import Binding
 from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
-from toolplug.http.routing import ADMIN, HostRoute
-from toolplug.http.wire_models import MAX_TOOLSETS
+from toolplug.http.routing import ADMIN, answers, route
+from toolplug.http.tools import MAX_TOOLSETS
 from toolplug.toolsets.registered import Allowlist
 
 
-class _Body(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class AllowlistBody(_Body):
+class AllowlistBody(BaseModel, extra="forbid", strict=True, frozen=True):
     """The toolsets of an agent, in place of those that it had."""
 
     toolsets: Annotated[
@@ -39,7 +35,7 @@ class AllowlistAnswer(BaseModel):
     origin: str
 
 
-class BindingBody(_Body):
+class BindingBody(BaseModel, extra="forbid", strict=True, frozen=True):
     """A toolset: the tools of a provider or of an MCP server under a prefix."""
 
     prefix: Annotated[str, Field(description="the tools are called prefix.tool; used once")]
@@ -56,6 +52,8 @@ class BindingAnswer(BaseModel):
     scope: Scope
 
 
+_ALLOWLIST = "/api/agents/{id}/toolsets"
+_BINDING = "/api/toolset-bindings/{id}"
 _STATUS: Mapping[ToolsetRefusal, int] = {
     "invalid_agent": 400,
     "prefix_taken": 409,
@@ -71,6 +69,38 @@ def refused(error: ToolsetRefused) -> HttpProblem:
     return HttpProblem(_STATUS[error.code], error.code, str(error), param=error.param)
 
 
+def _allowlist_response(agent: str, allowed: Allowlist) -> Response:
+    answer = {"agent": agent, "toolsets": allowed.toolsets, "origin": allowed.origin}
+    return OrjsonResponse(answer)
+
+
+@route("GET", _ALLOWLIST, ADMIN, "The toolsets that an agent may use")
+@answers(AllowlistAnswer)
+async def show_allowlist(request: HostRequest) -> Response:
+    """Answer the toolsets of an agent of the caller's tenant: none for one that nobody configured."""
+    state = request.state
+    agent = request.path_params["id"]
+    return _allowlist_response(agent, state["host"].toolsets.allowlist(state["principal"].tenant, agent))
+
+
+@route("PUT", _ALLOWLIST, ADMIN, "Replace the toolsets that an agent may use", AllowlistBody)
+@answers(AllowlistAnswer, errors=(422,))
+async def put_allowlist(request: HostRequest) -> Response:
+    """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
+    state = request.state
+    agent = request.path_params["id"]
+    body = await read_json(request, AllowlistBody)
+    try:
+        allowed = await state["host"].toolsets.allow(
+            agent, tuple(body.toolsets), by=state["principal"], request_id=state["request_id"]
+        )
+    except ToolsetRefused as error:
+        raise refused(error) from None
+    return _allowlist_response(agent, allowed)
+
+
+@route("PUT", _BINDING, ADMIN, "Bind a toolset to a provider", BindingBody)
+@answers(BindingAnswer, errors=(409, 422))
 async def put_binding(request: HostRequest) -> Response:
     """Bind a toolset for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
     state = request.state
@@ -86,58 +116,3 @@ async def put_binding(request: HostRequest) -> Response:
         raise HttpProblem(422, "invalid_toolset", str(error), param=error.at) from None
     answer = {"id": bound.id, "prefix": bound.prefix, "from": bound.shown, "scope": binding.scope}
     return OrjsonResponse(answer)
-
-
-async def show_allowlist(request: HostRequest) -> Response:
-    """Answer the toolsets of an agent of the caller's tenant: none for one that nobody configured."""
-    state = request.state
-    agent = request.path_params["id"]
-    return _allowlist_response(agent, state["host"].toolsets.allowlist(state["principal"].tenant, agent))
-
-
-async def put_allowlist(request: HostRequest) -> Response:
-    """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
-    state = request.state
-    agent = request.path_params["id"]
-    body = await read_json(request, AllowlistBody)
-    try:
-        allowed = await state["host"].toolsets.allow(
-            agent, tuple(body.toolsets), by=state["principal"], request_id=state["request_id"]
-        )
-    except ToolsetRefused as error:
-        raise refused(error) from None
-    return _allowlist_response(agent, allowed)
-
-
-def _allowlist_response(agent: str, allowed: Allowlist) -> Response:
-    answer = {"agent": agent, "toolsets": allowed.toolsets, "origin": allowed.origin}
-    return OrjsonResponse(answer)
-
-
-_ALLOWLIST = "/api/agents/{id}/toolsets"
-_BINDING = "/api/toolset-bindings/{id}"
-_REFUSALS = (400, 413, 415, 422)
-
-TOOLSET_ROUTES = (
-    HostRoute("GET", _ALLOWLIST, ADMIN, show_allowlist, "The toolsets that an agent may use", AllowlistAnswer),
-    HostRoute(
-        "PUT",
-        _ALLOWLIST,
-        ADMIN,
-        put_allowlist,
-        "Replace the toolsets that an agent may use",
-        AllowlistAnswer,
-        AllowlistBody,
-        errors=_REFUSALS,
-    ),
-    HostRoute(
-        "PUT",
-        _BINDING,
-        ADMIN,
-        put_binding,
-        "Bind a toolset to a provider",
-        BindingAnswer,
-        BindingBody,
-        errors=(*_REFUSALS, 409),
-    ),
-)

@@ -17,12 +17,11 @@ from starlette.responses import Response
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import AccessError, StoreError
-from toolplug.http.caller_catalog import catalog_of, executor_of
 from toolplug.http.errors import HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStream, EventStreamResponse
 from toolplug.http.json_body import OrjsonResponse, check_is_json, read_body
 from toolplug.http.mcp.response_sender import ResponseSender
-from toolplug.http.requests import HostRequest, query_fields
+from toolplug.http.requests import HostRequest, catalog_of, executor_of, query_fields
 from toolplug.mcp.list_changed import Watch
 from toolplug.mcp.mcp_sessions import Handshake
 from toolplug.mcp.server_endpoint import (

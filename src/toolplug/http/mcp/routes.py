@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import BaseModel, RootModel
 
+from toolplug.http.errors import ErrorAnswer
 from toolplug.http.mcp.endpoint import mcp_end, mcp_message, mcp_stream
-from toolplug.http.routing import CALL, HostRoute, Parameter
-from toolplug.http.wire_models import ErrorAnswer
+from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 
 
 class RpcError(BaseModel):
@@ -36,49 +35,18 @@ _AGENT = Parameter("agent", "whose tools: an agent's; the header X-Toolplug-Agen
 _VERSION = Parameter("MCP-Protocol-Version", "the version of the protocol", place="header")
 _KNOWN = Parameter("Mcp-Session-Id", "what initialize gave; 2025-11-25 and before", place="header")
 _PARAMETERS = (_AGENT, _VERSION, _KNOWN)
-
-_EVENTS = "text/event-stream"
-_ANSWERS = ("application/json", _EVENTS)
 _REFUSED = {400: Refused, 404: Refused}
 
-
-def _routes(path: str, prefix: str, errors: tuple[int, ...]) -> Iterator[HostRoute]:
-    yield HostRoute(
-        "POST",
-        path,
-        CALL,
-        mcp_message,
-        "A message of Model Context Protocol",
-        parameters=_PARAMETERS,
-        others={202: None, **_REFUSED},
-        errors=(*errors, 406, 413, 415, 503),
-        content_types=_ANSWERS,
-        operation=f"{prefix}message",
-    )
-    yield HostRoute(
-        "GET",
-        path,
-        CALL,
-        mcp_stream,
-        "Changes of the tools, for clients of MCP 2025-11-25",
-        parameters=_PARAMETERS,
-        others=_REFUSED,
-        errors=(*errors, 405, 406, 503),
-        content_types=(_EVENTS,),
-        operation=f"{prefix}stream",
-    )
-    yield HostRoute(
-        "DELETE",
-        path,
-        CALL,
-        mcp_end,
-        "End a client's session of MCP 2025-11-25",
-        parameters=_PARAMETERS,
-        others=_REFUSED,
-        errors=errors,
-        status=204,
-        operation=f"{prefix}end",
-    )
-
-
-MCP_ROUTES = (*_routes("/mcp", "mcp_", ()), *_routes("/api/sessions/{code}/mcp", "session_mcp_", (410,)))
+_HOST = (
+    route("POST", "/mcp", CALL, "A message of Model Context Protocol", parameters=_PARAMETERS)(
+        answers(others={202: None, **_REFUSED}, errors=(406, 413, 415, 503), content_types=JSON_OR_EVENTS)(mcp_message)
+    ),
+    route("GET", "/mcp", CALL, "Changes of the tools, for clients of MCP 2025-11-25", parameters=_PARAMETERS)(
+        answers(others=_REFUSED, errors=(405, 406, 503), content_types=EVENTS)(mcp_stream)
+    ),
+    route("DELETE", "/mcp", CALL, "End a client's session of MCP 2025-11-25", parameters=_PARAMETERS)(
+        answers(status=204, others=_REFUSED)(mcp_end)
+    ),
+)
+_SESSION = (item._replace(path="/api/sessions/{code}/mcp", operation=f"session_{item.operation}") for item in _HOST)
+MCP_ROUTES = (*_HOST, *_SESSION)

@@ -1,23 +1,97 @@
-"""`/v1/providers` and `/v1/reload`: what an operator sees and changes."""
+"""`/v1/providers`, `/v1/reload` and `/v1/explain`: what an operator sees and changes."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError, NoSuchProvider
-from toolplug.http.errors import HttpProblem
+from toolplug.host.gates import Verdict
+from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.json_body import OrjsonResponse
-from toolplug.http.requests import HostRequest
+from toolplug.http.requests import HostRequest, query_fields, requested_session
+from toolplug.http.routing import ADMIN, READ, Parameter, answers, route
+from toolplug.http.tools import AGENT, SESSION
+from toolplug.providers.entry import ProviderState
 
 
+class ProviderAnswer(BaseModel):
+    """One provider as an operator sees it."""
+
+    key: str
+    type: str
+    state: ProviderState
+    reason: str
+    fix: str
+    tools: list[str]
+    routes: list[str]
+    distribution: str
+    version: str
+
+
+class ProviderList(BaseModel):
+    """Every provider, in the order of the configuration, then those that are only installed."""
+
+    providers: list[ProviderAnswer]
+
+
+class ReloadAnswer(BaseModel):
+    """What a reload did, by provider key."""
+
+    started: list[str]
+    kept: list[str]
+    stopped: list[str]
+
+
+class GateAnswer(BaseModel):
+    """One gate on the way of a call, what it says to the caller, and the line or call that decided."""
+
+    gate: str
+    verdict: Annotated[Verdict, Field(description="ask: open once a person has approved the call")]
+    detail: str
+    origin: str
+
+
+class SettingAnswer(BaseModel):
+    """The effective value of one knob, and the line or default that it came from."""
+
+    knob: str
+    value: str
+    origin: str
+
+
+class ExplainAnswer(BaseModel):
+    """Why a call of this tool would run for the caller, or not.
+
+    `nearest` are the names probably meant where nothing is called so, and `homes` says of each where it lives.
+    """
+
+    name: str
+    found: bool
+    callable: bool
+    provider: str
+    gates: list[GateAnswer]
+    settings: list[SettingAnswer]
+    nearest: list[str]
+    homes: dict[str, str]
+
+
+_TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
+
+
+@route("GET", "/v1/providers", READ, "Every provider and its state")
+@answers(ProviderList)
 async def list_providers(request: HostRequest) -> Response:
     """Answer every provider with its state, the reason, and what to do about it."""
     return OrjsonResponse({"providers": [asdict(record) for record in request.state["host"].records()]})
 
 
+@route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")
+@answers(ProviderAnswer, errors=(404, 422))
 async def enable_provider(request: HostRequest) -> Response:
     """Start a provider until the next start or reload. Raises `HttpProblem`."""
     state = request.state
@@ -31,6 +105,8 @@ async def enable_provider(request: HostRequest) -> Response:
     return _record_response(request, key)
 
 
+@route("POST", "/v1/providers/{key}/disable", ADMIN, "Stop a provider")
+@answers(ProviderAnswer, errors=(404,))
 async def disable_provider(request: HostRequest) -> Response:
     """Stop a provider until the next start or reload; what runs ends. Raises `HttpProblem`."""
     state = request.state
@@ -42,6 +118,8 @@ async def disable_provider(request: HostRequest) -> Response:
     return _record_response(request, key)
 
 
+@route("POST", "/v1/reload", ADMIN, "Read the configuration again")
+@answers(ReloadAnswer, errors=(422,))
 async def reload(request: HostRequest) -> Response:
     """Read the configuration again. Raises `HttpProblem` with every problem in it; then nothing has changed."""
     state = request.state
@@ -65,3 +143,27 @@ def _config_invalid(error: ConfigError) -> HttpProblem:
     message = f"the configuration has {counted(len(error.problems), 'problem')}; nothing was changed"
     problems = [asdict(problem) for problem in error.problems]
     return HttpProblem(422, "config_invalid", message, extra={"problems": problems})
+
+
+@route("GET", "/v1/explain", ADMIN, "Why a call would run or not", parameters=(_TOOL, AGENT, SESSION))
+@answers(ExplainAnswer, errors=(400, 404))
+async def explain(request: HostRequest) -> Response:
+    """Answer for the caller's own credential. Raises `HttpProblem`, and `AccessError` for the session."""
+    state = request.state
+    query = query_fields(request)
+    tool = query.get("tool")
+    if not tool:
+        raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
+    session = await requested_session(request)
+    found = state["host"].explain(tool, state["principal"], agent=query.get("agent") or None, session=session)
+    body = {
+        "name": found.name,
+        "found": found.found,
+        "callable": found.callable,
+        "provider": found.provider,
+        "gates": [asdict(gate) for gate in found.gates],
+        "settings": [setting._asdict() for setting in found.settings],
+        "nearest": [item.name for item in found.nearest],
+        "homes": {item.name: item.home for item in found.nearest},
+    }
+    return OrjsonResponse(body)

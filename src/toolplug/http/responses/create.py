@@ -21,7 +21,8 @@ from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
-from toolplug.http.routing import APPROVALS
+from toolplug.http.responses.models import ResponseAnswer
+from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.builder import Event
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
@@ -141,6 +142,27 @@ def _named(request: HostRequest, body: ResponseRequest, name: str) -> str | None
     return by_header or by_metadata or None
 
 
+_AGENT = Parameter("X-Toolplug-Agent", "whose tools: an agent's; metadata.toolplug_agent says the same", place="header")
+_SESSION = Parameter(
+    "X-Toolplug-Session", "whose tools: those of this session as well; metadata.toolplug_session", place="header"
+)
+_STRICT = Parameter(
+    "X-Toolplug-Strict",
+    "refuse a built-in tool that no provider declares; metadata.toolplug_strict",
+    ("true", "false"),
+    place="header",
+)
+
+
+@route(
+    "POST",
+    "/v1/responses",
+    CALL,
+    "A model's response, with the caller's tools",
+    ResponseRequest,
+    parameters=(_AGENT, _SESSION, _STRICT),
+)
+@answers(ResponseAnswer, errors=(404, 410, 429, 502, 503), content_types=JSON_OR_EVENTS)
 async def create_response(request: HostRequest) -> Response:
     """The model's response; its work is cancelled when the client hangs up, except in the background.
 

@@ -12,17 +12,29 @@ from toolplug.http.errors import invalid_request
 from toolplug.http.json_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.responses.create import response_events, service_of
+from toolplug.http.responses.models import DeletedAnswer, ItemList, ResponseAnswer
+from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.input_items import Item
 from toolplug.responses.stored import as_listed
 
 MAX_PAGE = 100
 PAGE = 20
 
-_INCLUDE = ("include", "include[]")
+_INCLUDED = ("include", "include[]")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_STORE = {"cache-control": "no-store"}
 
+_ONE = "/v1/responses/{id}"
+_INCLUDE = Parameter("include", "what is left out otherwise, such as a search's results; may stand several times")
+_STREAM = Parameter("stream", "its events instead; of a response with background and stream", ("true", "false"))
+_STARTING_AFTER = Parameter("starting_after", "with stream: only the events after that sequence_number")
+_ORDER = Parameter("order", "desc when absent: the newest first", ("asc", "desc"))
+_LIMIT = Parameter("limit", "how many at most; 20 when absent")
+_AFTER = Parameter("after", "the id of the last item of the page before")
 
+
+@route("GET", _ONE, CALL, "A stored response", parameters=(_INCLUDE, _STREAM, _STARTING_AFTER))
+@answers(ResponseAnswer, errors=(400, 404, 503), content_types=JSON_OR_EVENTS)
 async def read_response(request: HostRequest) -> Response:
     """The response as it is now, or its events.
 
@@ -33,11 +45,13 @@ async def read_response(request: HostRequest) -> Response:
     if _flag(asked.get("stream")):
         after = _after(asked.get("starting_after"))
         return response_events(service_of(request), state["principal"].tenant, request.path_params["id"], after)
-    include = frozenset(value for name in _INCLUDE for value in asked.get(name, ()))
+    include = frozenset(value for name in _INCLUDED for value in asked.get(name, ()))
     kept = await service_of(request).read(state["principal"].tenant, request.path_params["id"])
     return OrjsonResponse(kept.included(include), 200, _NO_STORE)
 
 
+@route("DELETE", _ONE, CALL, "Forget a response")
+@answers(DeletedAnswer, errors=(404, 503))
 async def delete_response(request: HostRequest) -> Response:
     """Forget the response. Raises `ResponseRefused` and `StoreError`."""
     state = request.state
@@ -46,6 +60,8 @@ async def delete_response(request: HostRequest) -> Response:
     return OrjsonResponse({"id": wanted, "object": "response", "deleted": True})
 
 
+@route("POST", f"{_ONE}/cancel", CALL, "Stop a response in the background")
+@answers(ResponseAnswer, errors=(404, 409, 503))
 async def cancel_response(request: HostRequest) -> Response:
     """Stop a response that is made in the background. Raises `ResponseRefused` and `StoreError`."""
     state = request.state
@@ -53,6 +69,8 @@ async def cancel_response(request: HostRequest) -> Response:
     return OrjsonResponse(ended)
 
 
+@route("GET", f"{_ONE}/input_items", CALL, "What a response was made from", parameters=(_ORDER, _LIMIT, _AFTER))
+@answers(ItemList, errors=(400, 404, 503))
 async def list_input_items(request: HostRequest) -> Response:
     """Answer what the client had sent, the newest first unless asked otherwise.
 

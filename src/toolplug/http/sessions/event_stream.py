@@ -1,18 +1,22 @@
-"""The event stream of a session: written as events come, ended where its client may not or cannot read it any more."""
+"""The log of a session and its event stream, which ends where its client may not or cannot read it any more."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from random import randrange
 
 from starlette.responses import Response
 
 from toolplug.errors import AccessError, StoreError
-from toolplug.http.errors import HttpProblem
+from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import EventStream, EventStreamResponse
-from toolplug.http.requests import HostRequest
-from toolplug.http.sessions.handlers import session_of
+from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.requests import HostRequest, query_fields
+from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
+from toolplug.http.sessions.handlers import ONE, PRIVATE, session_of
+from toolplug.http.sessions.models import EventsAnswer
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import HEARTBEAT_S
 from toolplug.sessions.stream import Reader
@@ -88,6 +92,13 @@ class SessionStream:
         self._session.feed.dismiss(self._reader, "auth_expired", message)
 
 
+_AFTER = Parameter("after", "the id of an event; everything that is kept when absent")
+_POSITION = re.compile(r"[0-9]{1,18}")
+_SINCE = Parameter("Last-Event-ID", "the id of the last event that was read", place="header")
+
+
+@route("GET", f"{ONE}/stream", READ, "The session's events as they happen", parameters=(_SINCE,), audience="either")
+@answers(content_types=EVENTS)
 async def session_stream(request: HostRequest) -> Response:
     """Stream the events until the session, the client or its credential ends."""
     session = await session_of(request)
@@ -100,3 +111,19 @@ async def session_stream(request: HostRequest) -> Response:
 
 async def _write_nothing(stream: EventStream) -> None:
     """Only the headers are wanted."""
+
+
+@route("GET", f"{ONE}/events", READ, "The session's log", parameters=(_AFTER,))
+@answers(EventsAnswer)
+async def session_events(request: HostRequest) -> Response:
+    """Answer the session's log after a position. Raises `HttpProblem`."""
+    given = query_fields(request).get("after")
+    if given is not None and not _POSITION.fullmatch(given):
+        raise invalid_request("'after' should be the id of an event, a whole number", "after")
+    session = await session_of(request)
+    after = None if given is None else int(given)
+    page = await session.log_page(after)
+    resync = page is None
+    events, position = page or await session.log_page(None) or ((), 0)
+    answer = {"events": [event._asdict() for event in events], "position": position, "resync": resync}
+    return OrjsonResponse(answer, 200, PRIVATE)

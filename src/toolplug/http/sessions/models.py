@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from toolplug.http.json_body import CamelAnswer, CamelBody
-from toolplug.http.wire_models import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer, Error, absent
+from toolplug.http.errors import Error
+from toolplug.http.json_body import CamelAnswer, CamelBody, absent
+from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer
 from toolplug.sessions.queued_calls import QueuedStatus
 from toolplug.sessions.session_tool import CapabilityLevel, CapabilityType, PluginStatus
 from toolplug.sessions.shared import MAX_TTL_S, MIN_TTL_S
@@ -25,10 +26,9 @@ class CreateBody(CamelBody):
     """A new session."""
 
     plugin_type: PluginType | None = None
-    ttl_seconds: Annotated[
-        int | None,
-        Field(ge=MIN_TTL_S, le=MAX_TTL_S, description="how long the session lives after its plugin's last sign"),
-    ] = None
+    ttl_seconds: int | None = Field(
+        None, ge=MIN_TTL_S, le=MAX_TTL_S, description="how long the session lives after its plugin's last sign"
+    )
 
 
 class Created(CamelAnswer):
@@ -74,13 +74,12 @@ class RegisterBody(CamelBody):
     """The whole set of tools that an application lends."""
 
     plugin_type: PluginType
-    tools: Annotated[
-        list[object],
-        Field(description="each {name, description?, inputSchema, outputSchema?, annotations?, requires?}"),
-    ]
-    capabilities: Annotated[
-        list[object], Field(description="each {type, level, resources?}; negotiated before any tool is taken")
-    ] = []  # noqa: RUF012  pydantic copies it
+    tools: list[object] = Field(
+        description="each {name, description?, inputSchema, outputSchema?, annotations?, requires?}"
+    )
+    capabilities: list[object] = Field(
+        [], description="each {type, level, resources?}; negotiated before any tool is taken"
+    )
     environment: Annotated[JsonObject, Field(description="what the application says of itself; kept as it is")] = {}  # noqa: RUF012  pydantic copies it
     atomic: Annotated[bool, Field(description="all tools or none")] = False
 
@@ -174,24 +173,21 @@ class Metadata(CamelAnswer):
 class SessionCallBody(CamelBody):
     """One call of a tool of the session, or of a provider's."""
 
-    id: Annotated[
-        str | None,
-        Field(
-            max_length=MAX_ID,
-            validation_alias=AliasChoices("id", "requestId"),
-            description="comes back as call_id; made up when absent",
-        ),
-    ] = None
+    id: str | None = Field(
+        None,
+        max_length=MAX_ID,
+        validation_alias=AliasChoices("id", "requestId"),
+        description="comes back as call_id; made up when absent",
+    )
     tool: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="the tool's canonical or wire name")]
-    arguments: Annotated[
-        JsonObject | str,
-        Field(validation_alias=AliasChoices("arguments", "args"), description="an object, or its JSON text"),
-    ] = "{}"
+    arguments: JsonObject | str = Field(
+        "{}", validation_alias=AliasChoices("arguments", "args"), description="an object, or its JSON text"
+    )
     agent: Annotated[str | None, Field(description="whose tools beside the session's: an agent's")] = None
     approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
-    timeout_ms: Annotated[
-        int | None, Field(ge=1, le=MAX_TIMEOUT_MS, description="30,000 for a session's own tool when absent")
-    ] = None
+    timeout_ms: int | None = Field(
+        None, ge=1, le=MAX_TIMEOUT_MS, description="30,000 for a session's own tool when absent"
+    )
     wait: Annotated[bool, Field(description="false: answer at once, and give the result to who asks for it")] = True
 
 
@@ -202,23 +198,19 @@ class QueuedAnswer(CamelAnswer):
     status: Literal["queued"]
 
 
-class CallState(BaseModel):
+class CallState(BaseModel, extra="forbid"):
     """How far a call is; `result` is there when it is done."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     id: str
     call_id: Annotated[str, Field(description="the caller's own id")]
     status: QueuedStatus
-    result: Annotated[
-        CallAnswer | SkipJsonSchema[None], Field(description="as POST /v1/tool-calls answers", json_schema_extra=absent)
-    ] = None
+    result: CallAnswer | SkipJsonSchema[None] = Field(
+        None, description="as POST /v1/tool-calls answers", json_schema_extra=absent
+    )
 
 
-class ResultError(BaseModel):
+class ResultError(BaseModel, extra="ignore", strict=True, frozen=True):
     """Why a request could not be done."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     message: str
 
@@ -226,15 +218,12 @@ class ResultError(BaseModel):
 class ResultBody(CamelBody):
     """A plugin's answer to a `tool-request`: exactly one of result and error, or how far it is."""
 
-    id: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_ID,
-            validation_alias=AliasChoices("id", "requestId"),
-            description="the id of the tool-request event",
-        ),
-    ]
+    id: str = Field(
+        min_length=1,
+        max_length=MAX_ID,
+        validation_alias=AliasChoices("id", "requestId"),
+        description="the id of the tool-request event",
+    )
     result: Annotated[object, Field(description="any JSON value; null is one")] = None
     error: Annotated[str | ResultError | None, Field(description="text for the model")] = None
     progress: Annotated[float | None, Field(description="how much is done; the call goes on")] = None

@@ -1,0 +1,286 @@
+"""Saved toolsets as documents: built, listed, shown, deleted, exported, imported."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+import orjson
+from pydantic import Field
+from starlette.responses import Response
+
+from toolplug.errors import ConfigError, SavedToolsetRefused
+from toolplug.http.errors import invalid_request
+from toolplug.http.json_body import JSON, CamelAnswer, CamelBody, OrjsonResponse, read_body, read_json, read_model
+from toolplug.http.requests import HostRequest, query_fields, requested_session
+from toolplug.http.routing import CALL, READ, Parameter, answers, route
+from toolplug.toolsets.saved.document import (
+    Document,
+    DocumentName,
+    Form,
+    NotePart,
+    ToolRefPart,
+    document_text,
+    yaml_fields,
+)
+from toolplug.toolsets.saved.notes import MAX_NOTES
+from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS, Caller
+from toolplug.toolsets.saved.shown import ShownToolset
+
+
+class BuildBody(CamelBody):
+    """A new toolset of tools that the caller has."""
+
+    name: DocumentName
+    description: Annotated[str | None, Field(max_length=MAX_DESCRIPTION)] = None
+    tools: Annotated[list[ToolRefPart], Field(min_length=1, max_length=MAX_TOOLS)]
+
+
+class AddNotesBody(CamelBody):
+    """Notes for one tool of the toolset."""
+
+    tool_ref: ToolRefPart
+    notes: Annotated[list[NotePart], Field(min_length=1, max_length=MAX_NOTES)]
+    if_exists: Literal["skip", "replace"] = Field(
+        "skip", description="what becomes of a note whose name is there already"
+    )
+
+
+class RemoveNotesBody(CamelBody):
+    """The notes of one tool that are to go."""
+
+    tool_ref: ToolRefPart
+    names: Annotated[list[str], Field(min_length=1, max_length=MAX_NOTES)]
+
+
+class ToolRefAnswer(CamelAnswer):
+    """A tool by both of its names."""
+
+    namespaced_name: str
+    ref_id: str
+
+
+class ChosenTool(ToolRefAnswer):
+    """A tool of a toolset."""
+
+    active: Annotated[bool, Field(description="is it there now")]
+
+
+class ShownNote(CamelAnswer):
+    """One note."""
+
+    name: str
+    note: str
+    stale: Annotated[bool, Field(description="has the tool changed since it was written")]
+
+
+class ShownNotes(CamelAnswer):
+    """The notes of one tool."""
+
+    tool_ref: ToolRefAnswer
+    orphan: Annotated[bool, Field(description="is the tool away")]
+    notes: list[ShownNote]
+
+
+class ToolsetAnswer(CamelAnswer):
+    """A saved toolset beside the tools that there are now."""
+
+    name: str
+    description: str = ""
+    version: int
+    tools: list[ChosenTool]
+    tool_notes: list[ShownNotes]
+    equipped: bool
+
+
+class ToolsetLineAnswer(CamelAnswer):
+    """A saved toolset in a list."""
+
+    name: str
+    description: str
+    version: int
+    tool_count: int
+    equipped: bool
+
+
+class ToolsetList(CamelAnswer):
+    """The owner's toolsets, in alphabetical order."""
+
+    toolsets: list[ToolsetLineAnswer]
+
+
+class Unequipped(CamelAnswer):
+    """What was equipped until now."""
+
+    unequipped: str | None
+
+
+class NotesAnswer(CamelAnswer):
+    """What became of the notes, by their names; those that were replaced are among the added."""
+
+    toolset: str
+    tool: str
+    added_notes: list[str]
+    skipped_notes: list[str]
+    warnings: list[str]
+
+
+class NotesGone(CamelAnswer):
+    """The notes that are gone."""
+
+    toolset: str
+    tool: str
+    removed_notes: list[str]
+
+
+_ALL = "/api/toolsets"
+_ONE = f"{_ALL}/{{name}}"
+_NOTES = f"{_ONE}/notes"
+FORMS: tuple[str, ...] = get_args(Form)
+_FORM = Parameter("format", "of the document; json when absent", FORMS)
+_WHO = (
+    Parameter("agent", "among whose tools: an agent's"),
+    Parameter("session", "whose toolsets: those within this session"),
+)
+_READING = (400, 404, 410)
+_WRITING = (404, 409, 410, 422)
+_EXPORTED = ("application/json", "application/yaml")
+
+PRIVATE = {"cache-control": "private, no-cache"}
+
+
+async def asking(request: HostRequest) -> Caller:
+    """Who asks, through the agent and the session of the query. Raises `AccessError` and `StoreError`."""
+    state = request.state
+    session = await requested_session(request)
+    return Caller(state["principal"], query_fields(request).get("agent") or None, session, state["request_id"])
+
+
+def toolset_response(shown: ShownToolset, *, status: int = 200) -> Response:
+    """One toolset as this API shows it."""
+    return OrjsonResponse(shown.fields(), status, PRIVATE)
+
+
+_YAML = "application/yaml"
+_YAML_TYPES = frozenset({_YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
+
+
+async def _document(request: HostRequest) -> Document:
+    """The body, in JSON or YAML as its Content-Type says."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given not in _YAML_TYPES:
+        return await read_json(request, Document)
+    text = await read_body(request)
+    try:
+        fields = yaml_fields(text, file="body")
+    except ConfigError as error:
+        raise invalid_request(str(error.problems[0])) from None
+    return read_model(orjson.dumps(fields), Document)
+
+
+@route("GET", _ALL, READ, "The caller's saved toolsets", parameters=_WHO)
+@answers(ToolsetList, errors=_READING)
+async def list_toolsets(request: HostRequest) -> Response:
+    """Answer the caller's toolsets."""
+    lines = await request.state["host"].saved_toolsets.saved(await asking(request))
+    return OrjsonResponse({"toolsets": [line.fields() for line in lines]}, 200, PRIVATE)
+
+
+@route("POST", _ALL, CALL, "Save a new toolset", BuildBody, parameters=_WHO)
+@answers(ToolsetAnswer, status=201, errors=_WRITING)
+async def build_toolset(request: HostRequest) -> Response:
+    """Save a new toolset. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    body = await read_json(request, BuildBody)
+    shown = await request.state["host"].saved_toolsets.build(
+        await asking(request), body.name, [tool.reference for tool in body.tools], description=body.description or ""
+    )
+    return toolset_response(shown, status=201)
+
+
+@route("GET", f"{_ALL}/active", READ, "The equipped toolset", parameters=_WHO)
+@answers(ToolsetAnswer, errors=_READING)
+async def active_toolset(request: HostRequest) -> Response:
+    """Answer the equipped toolset. Raises `SavedToolsetRefused` where there is none."""
+    shown = await request.state["host"].saved_toolsets.active(await asking(request))
+    if shown is None:
+        raise SavedToolsetRefused("no_toolset_equipped", "no toolset is equipped; every tool is listed", "name")
+    return toolset_response(shown)
+
+
+@route("POST", f"{_ALL}/unequip", CALL, "List every tool again", parameters=_WHO)
+@answers(Unequipped, errors=_READING)
+async def unequip_toolset(request: HostRequest) -> Response:
+    """List everything again; the same where nothing was equipped."""
+    name = await request.state["host"].saved_toolsets.unequip(await asking(request))
+    return OrjsonResponse({"unequipped": name})
+
+
+@route("POST", f"{_ALL}/import", CALL, "Save a toolset from its document, in JSON or YAML", Document, parameters=_WHO)
+@answers(ToolsetAnswer, status=201, errors=_WRITING)
+async def import_toolset(request: HostRequest) -> Response:
+    """Save a new toolset from its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    document = await _document(request)
+    shown = await request.state["host"].saved_toolsets.import_document(await asking(request), document)
+    return toolset_response(shown, status=201)
+
+
+@route("GET", _ONE, READ, "One saved toolset", parameters=_WHO)
+@answers(ToolsetAnswer, errors=_READING)
+async def show_toolset(request: HostRequest) -> Response:
+    """Answer one toolset. Raises `SavedToolsetRefused`."""
+    caller = await asking(request)
+    return toolset_response(await request.state["host"].saved_toolsets.show(caller, request.path_params["name"]))
+
+
+@route("DELETE", _ONE, CALL, "Delete a saved toolset", parameters=_WHO)
+@answers(status=204)
+async def delete_toolset(request: HostRequest) -> Response:
+    """Delete one toolset. Raises `SavedToolsetRefused`."""
+    await request.state["host"].saved_toolsets.delete(await asking(request), request.path_params["name"])
+    return Response(status_code=204)
+
+
+@route("POST", f"{_ONE}/equip", CALL, "Equip a toolset", parameters=_WHO)
+@answers(ToolsetAnswer, errors=_READING)
+async def equip_toolset(request: HostRequest) -> Response:
+    """Make one toolset the caller's choice. Raises `SavedToolsetRefused`."""
+    caller = await asking(request)
+    return toolset_response(await request.state["host"].saved_toolsets.equip(caller, request.path_params["name"]))
+
+
+@route("GET", f"{_ONE}/export", READ, "The document of a saved toolset", parameters=(_FORM, *_WHO))
+@answers(Document, errors=_READING, content_types=_EXPORTED)
+async def export_toolset(request: HostRequest) -> Response:
+    """Answer one toolset as its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    form = query_fields(request).get("format", "json")
+    if form not in FORMS:
+        raise invalid_request(f"there is no format {form[:40]!r}; there are {', '.join(FORMS)}", "format")
+    document = await request.state["host"].saved_toolsets.document(await asking(request), request.path_params["name"])
+    is_yaml = form == "yaml"
+    text = document_text(document, "yaml" if is_yaml else "json")
+    return Response(text, headers=PRIVATE, media_type=_YAML if is_yaml else JSON)
+
+
+@route("POST", _NOTES, CALL, "Attach notes to a tool of a toolset", AddNotesBody, parameters=_WHO)
+@answers(NotesAnswer, errors=_WRITING)
+async def add_notes(request: HostRequest) -> Response:
+    """Attach notes to a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
+    body = await read_json(request, AddNotesBody)
+    added = await request.state["host"].saved_toolsets.add_notes(
+        await asking(request),
+        body.tool_ref.reference,
+        [note.value for note in body.notes],
+        toolset=request.path_params["name"],
+        replace_existing=body.if_exists == "replace",
+    )
+    return OrjsonResponse(added.fields())
+
+
+@route("DELETE", _NOTES, CALL, "Take notes off a tool of a toolset", RemoveNotesBody, parameters=_WHO)
+@answers(NotesGone, errors=_WRITING)
+async def remove_notes(request: HostRequest) -> Response:
+    """Take notes off a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
+    body = await read_json(request, RemoveNotesBody)
+    removed = await request.state["host"].saved_toolsets.remove_notes(
+        await asking(request), request.path_params["name"], body.tool_ref.reference, body.names
+    )
+    return OrjsonResponse(removed.fields())

@@ -1,1 +1,0 @@
-"""Saved toolsets and notes over HTTP."""

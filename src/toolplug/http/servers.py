@@ -1,0 +1,356 @@
+"""Adding, changing and removing MCP servers of the caller's tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeVar
+
+import orjson
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
+from starlette.responses import Response
+
+from toolplug.config.units import parse_duration
+from toolplug.discovery.record import FoundTool, Status
+from toolplug.execution.plans import Policy, ToolRule
+from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
+from toolplug.host.file.settings import of_one_tool, rule
+from toolplug.host.servers.records import NewServer, ServerChange
+from toolplug.host.servers.view import ServerView, Source
+from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.json_body import (
+    CamelAnswer,
+    CamelBody,
+    OrjsonResponse,
+    absent,
+    check_is_json,
+    read_body,
+    read_json,
+    read_model,
+)
+from toolplug.http.requests import HostRequest, has_version, query_fields, requested_session
+from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, Parameter, answers, route
+
+MAX_TOOL_NAMES = 1000
+
+JsonObject = dict[str, object]
+
+_Headers = Annotated[dict[str, str], Field(description="sent with every request; never shown again")]
+_Enabled = Annotated[bool, Field(description="false: never reached, no tools")]
+_Rules = Annotated[
+    dict[
+        str,
+        Annotated[
+            ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
+        ],
+    ],
+    Field(description="rules by the server's own names: a policy, or policy, limits and tenants"),
+]
+_Timeout = Annotated[
+    int, Field(ge=1, le=int(LONGEST_DISCOVERY_S * 1000), description="how long listing its tools may take")
+]
+
+
+class AddServerBody(CamelBody):
+    """A server for the caller's tenant, reached over Streamable HTTP. A command is never taken over HTTP."""
+
+    id: Annotated[str, Field(description="a lower-case letter, then up to 63 of a-z 0-9 _ -")]
+    url: Annotated[str, Field(description="of its Streamable HTTP endpoint; public, or listed under egress.allow")]
+    headers: _Headers = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
+    enabled: _Enabled = True
+    policy: Annotated[Policy, Field(description="of the tools that tools says nothing of")] = "ask"
+    tools: _Rules = {}  # noqa: RUF012  as above
+    discovery_timeout_ms: _Timeout = 30_000
+
+
+class ChangeServerBody(CamelBody):
+    """What is to be changed, each part whole; what is left out stays. Of the file's servers: tools and enabled."""
+
+    url: Annotated[str, Field(json_schema_extra=absent)] = ""
+    headers: Annotated[_Headers, Field(json_schema_extra=absent)] = {}  # noqa: RUF012  as above
+    enabled: Annotated[_Enabled, Field(json_schema_extra=absent)] = True
+    policy: Annotated[Policy, Field(json_schema_extra=absent)] = "ask"
+    tools: Annotated[_Rules, Field(json_schema_extra=absent)] = {}  # noqa: RUF012  as above
+    discovery_timeout_ms: Annotated[_Timeout, Field(json_schema_extra=absent)] = 30_000
+
+
+class AcceptBody(CamelBody):
+    """The quarantined tools whose new definitions are accepted."""
+
+    tools: list[str] | None = Field(
+        None, max_length=MAX_TOOL_NAMES, description="by the server's own names; all when absent"
+    )
+
+
+class TransportAnswer(CamelAnswer):
+    """How the server is reached, with `***` in place of what could be a secret. For the scope `admin` alone."""
+
+    command: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    args: Annotated[list[str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    env: Annotated[dict[str, str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    url: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    headers: Annotated[dict[str, str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    oauth: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+
+
+class FoundToolAnswer(CamelAnswer):
+    """A tool as it was found last, with what was cut from its definition at the door."""
+
+    name: Annotated[str, Field(description="the server's own")]
+    description: str
+    input_schema: JsonObject
+    output_schema: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    policy: Policy
+    cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
+    quarantined: Annotated[bool, Field(description="its definition has changed, and nobody has accepted it yet")]
+
+
+class ServerAnswer(CamelAnswer):
+    """A server, and what was found when its tools were listed last."""
+
+    id: str
+    source: Source
+    enabled: bool
+    policy: Policy
+    pin: Annotated[bool, Field(description="is a tool quarantined when its definition changes")]
+    tool_policies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
+    transport: TransportAnswer | SkipJsonSchema[None] = Field(
+        None, description="for admin alone", json_schema_extra=absent
+    )
+    status: Status
+    tools: list[FoundToolAnswer]
+    last_discovery: str | None
+    error: str | None
+    config_hash: Annotated[str, Field(description="equal for configurations that reach the same server")]
+    stale: Annotated[bool, Field(description="the tools are those of an earlier discovery")]
+    next_retry: str | None
+    left_out: Annotated[list[str], Field(description="listed tools that are not among these, and why")]
+
+
+class ServerList(CamelAnswer):
+    """The tenant's servers: those of the file, then those added over HTTP."""
+
+    servers: list[ServerAnswer]
+
+
+class ToolInfo(CamelAnswer):
+    """One tool of the catalog for people."""
+
+    name: Annotated[str, Field(description="what a call names; server/tool where no toolset exposes it")]
+    description: str
+    type: Literal["native", "mcp", "session", "remote"]
+    server: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    toolset: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    callable: bool
+    configured_policy: Policy
+    discovery_status: Annotated[Status | None, Field(description="of its server")]
+    last_discovered: str | None
+    stale: Annotated[bool, Field(description="the server has not said so lately")]
+
+
+class CatalogAnswer(CamelAnswer):
+    """Every tool that there is for the caller."""
+
+    tools: list[ToolInfo]
+
+
+_ALL = "/api/mcp-servers"
+_ONE = f"{_ALL}/{{id}}"
+_WAIT = Parameter("wait", "for the end of the discovery: true, or a duration of at most 60s")
+_SESSION = Parameter("session", "also the tools of this session, live where they are")
+
+LONGEST_WAIT_S = 60.0
+
+_WORDS = {"true": LONGEST_WAIT_S, "": LONGEST_WAIT_S, "false": 0.0}
+
+
+def wanted_wait_s(request: HostRequest) -> float:
+    """The seconds that the client wants to wait; 0 where it does not. Raises `HttpProblem`."""
+    given = query_fields(request).get("wait", "false")
+    if given in _WORDS:
+        return _WORDS[given]
+    try:
+        wait_s = parse_duration(given)
+    except ValueError:
+        wait_s = -1.0
+    if not 0 <= wait_s <= LONGEST_WAIT_S:
+        message = f"'wait' should be true, or a duration such as 20s of at most {LONGEST_WAIT_S:g} s"
+        raise invalid_request(message, "wait")
+    return wait_s
+
+
+PRIVATE = {"cache-control": "private, no-cache"}
+
+
+def _server_response(request: HostRequest, view: ServerView, *, status: int) -> Response:
+    """One server as this caller may see it."""
+    shown = server_fields(view, transport=request.state["principal"].has_scope(ADMIN))
+    return OrjsonResponse(shown, status, PRIVATE)
+
+
+def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
+    """Server and record as CONTRACT.md section 8 has them; how it is reached, for operators alone."""
+    record = view.record
+    return {
+        "id": view.id,
+        "source": view.source,
+        "enabled": view.enabled,
+        "policy": view.policy,
+        "pin": view.pin,
+        "toolPolicies": dict(view.tools),
+        **({"transport": dict(view.transport)} if transport else {}),
+        "status": record.status,
+        "tools": [dict(_tool(view, found)) for found in record.tools],
+        "lastDiscovery": record.last_discovery,
+        "error": record.error,
+        "configHash": record.config_hash,
+        "stale": record.stale,
+        "nextRetry": record.next_retry,
+        "leftOut": list(record.left_out),
+    }
+
+
+def _tool(view: ServerView, found: FoundTool) -> Iterator[tuple[str, object]]:
+    definition = found.definition
+    yield "name", found.name
+    yield "description", definition.description
+    yield "inputSchema", definition.parameters.value
+    if definition.output_schema is not None:
+        yield "outputSchema", definition.output_schema.value
+    yield "policy", view.tools.get(found.name, view.policy)
+    yield "cut", list(found.cut)
+    yield "quarantined", found.quarantined
+
+
+M = TypeVar("M", bound=BaseModel)
+
+_OF_COMMANDS = ("command", "args", "env", "cwd")
+
+
+async def read_server(request: HostRequest, model: type[M]) -> M:
+    """The body. Raises `HttpProblem`, and first of all for one that names a command."""
+    check_is_json(request)
+    body = await read_body(request)
+    _refuse_commands(body)
+    return read_model(body, model)
+
+
+def _refuse_commands(body: bytes) -> None:
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return
+    named = [name for name in _OF_COMMANDS if isinstance(fields, dict) and name in fields]
+    if named:
+        message = "a server that is started by a command is taken from the operator's file only; add one by its url"
+        raise HttpProblem(403, "stdio_from_http", message, param=named[0])
+
+
+@route("GET", _ALL, READ, "The MCP servers")
+@answers(ServerList)
+async def list_servers(request: HostRequest) -> Response:
+    """Answer the servers of the caller's tenant."""
+    state = request.state
+    transport = state["principal"].has_scope(ADMIN)
+    views = state["host"].servers.servers(state["principal"].tenant)
+    shown = {"servers": [server_fields(view, transport=transport) for view in views]}
+    return OrjsonResponse(shown, 200, PRIVATE)
+
+
+@route("POST", _ALL, ADMIN, "Add an MCP server by its URL", AddServerBody, parameters=(_WAIT,))
+@answers(ServerAnswer, status=202, errors=(409, 422))
+async def add_server(request: HostRequest) -> Response:
+    """Take a new server, and answer before its tools are known unless the client waits. Raises `McpServerRefused`."""
+    state = request.state
+    wait_s = wanted_wait_s(request)
+    body = await read_server(request, AddServerBody)
+    wanted = NewServer(
+        id=body.id,
+        url=body.url,
+        headers=body.headers,
+        enabled=body.enabled,
+        policy=body.policy,
+        tools=body.tools,
+        discovery_timeout_s=body.discovery_timeout_ms / 1000,
+    )
+    by, request_id = state["principal"], state["request_id"]
+    view = await state["host"].servers.add(wanted, by=by, request_id=request_id)
+    if wait_s and view.enabled:
+        view = await state["host"].servers.discover(view.id, by=by, wait_s=wait_s, request_id=request_id)
+    return _server_response(request, view, status=202)
+
+
+@route("GET", _ONE, READ, "One MCP server")
+@answers(ServerAnswer, errors=(404,))
+async def show_server(request: HostRequest) -> Response:
+    """Answer one server. Raises `McpServerRefused`."""
+    state = request.state
+    view = state["host"].servers.server(state["principal"].tenant, request.path_params["id"])
+    return _server_response(request, view, status=200)
+
+
+@route("PATCH", _ONE, ADMIN, "Change an MCP server", ChangeServerBody)
+@answers(ServerAnswer, errors=(404, 409, 422))
+async def change_server(request: HostRequest) -> Response:
+    """Change what the body names. Raises `McpServerRefused`; then nothing has changed."""
+    state = request.state
+    body = await read_server(request, ChangeServerBody)
+    given = body.model_fields_set
+    change = ServerChange(
+        url=body.url if "url" in given else None,
+        headers=body.headers if "headers" in given else None,
+        enabled=body.enabled if "enabled" in given else None,
+        policy=body.policy if "policy" in given else None,
+        tools=body.tools if "tools" in given else None,
+        discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
+    )
+    view = await state["host"].servers.change(
+        request.path_params["id"], change, by=state["principal"], request_id=state["request_id"]
+    )
+    return _server_response(request, view, status=200)
+
+
+@route("DELETE", _ONE, ADMIN, "Remove an MCP server")
+@answers(status=204, errors=(404, 409))
+async def remove_server(request: HostRequest) -> Response:
+    """Forget a server and what was found. Raises `McpServerRefused`."""
+    state = request.state
+    await state["host"].servers.remove(request.path_params["id"], by=state["principal"], request_id=state["request_id"])
+    return Response(status_code=204)
+
+
+@route("POST", f"{_ONE}/discover", ADMIN, "List the tools of an MCP server anew", parameters=(_WAIT,))
+@answers(ServerAnswer, status=202, others={200: ServerAnswer}, errors=(400, 404, 409))
+async def discover_server(request: HostRequest) -> Response:
+    """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""
+    state = request.state
+    wait_s = wanted_wait_s(request)
+    view = await state["host"].servers.discover(
+        request.path_params["id"], by=state["principal"], wait_s=wait_s, request_id=state["request_id"]
+    )
+    return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
+
+
+@route("POST", f"{_ONE}/accept", ADMIN, "Accept the changed definitions of quarantined tools", AcceptBody)
+@answers(ServerAnswer, errors=(404, 409))
+async def accept_tools(request: HostRequest) -> Response:
+    """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
+    state = request.state
+    body = await read_json(request, AcceptBody, empty=b"{}")
+    view = await state["host"].servers.accept(
+        request.path_params["id"], body.tools, by=state["principal"], request_id=state["request_id"]
+    )
+    return _server_response(request, view, status=200)
+
+
+@route("GET", "/api/catalog", READ, "Every tool that there is, for people who choose", parameters=(_SESSION,))
+@answers(CatalogAnswer, others=NOT_MODIFIED, errors=(400, 404, 410))
+async def show_catalog(request: HostRequest) -> Response:
+    """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
+    state = request.state
+    page = state["host"].catalog_page(state["principal"], session=await requested_session(request))
+    etag = f'"{page.etag}"'
+    headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
+    if has_version(request, etag):
+        return Response(status_code=304, headers=headers)
+    return OrjsonResponse(page.body, 200, headers)

@@ -1,1 +1,0 @@
-"""MCP servers over HTTP, and the catalog for people."""

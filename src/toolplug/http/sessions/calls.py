@@ -1,0 +1,116 @@
+"""Calls with a session's catalog, and what its plugin sends: the answers to requests, and signs of life."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+from starlette.responses import Response
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.execution.accounting import timestamp
+from toolplug.http.errors import invalid_request
+from toolplug.http.json_body import OrjsonResponse, read_json
+from toolplug.http.requests import HostRequest
+from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
+from toolplug.http.sessions import models
+from toolplug.http.sessions.handlers import NO_STORE, ONE, session_of
+from toolplug.http.tools import (
+    CallAnswer,
+    call_answer,
+    call_id,
+    call_response,
+    deadline,
+    idempotency_key,
+    too_many_waiting,
+)
+from toolplug.sessions.plans import DEADLINE_S
+
+
+def _value(body: models.ResultBody) -> object:
+    """The result itself, which may be null, or a result that says what went wrong."""
+    if body.error is None:
+        return body.result
+    text = body.error if isinstance(body.error, str) else body.error.message
+    return ToolResult(output=text, status=ToolStatus.TOOL_ERROR)
+
+
+@route(
+    "POST",
+    f"{ONE}/tool-calls",
+    CALL,
+    "Call a tool with the session's catalog",
+    models.SessionCallBody,
+    parameters=(IDEMPOTENCY_KEY,),
+)
+@answers(CallAnswer, others={202: models.QueuedAnswer}, errors=(409, 422, 429), content_types=JSON_OR_EVENTS)
+async def call_in_session(request: HostRequest) -> Response:
+    """Run one call with the session's catalog, or take it and answer at once. Raises `HttpProblem`."""
+    state = request.state
+    key = idempotency_key(request)
+    body = await read_json(request, models.SessionCallBody)
+    session = await session_of(request)
+    executor = state["host"].executor_for(state["principal"], agent=body.agent, session=session.code)
+    context = CallContext(
+        principal=state["principal"],
+        session=session.code,
+        agent=body.agent,
+        deadline=deadline(body.timeout_ms),
+        idempotency_key=key,
+        approval=body.approval,
+        request_id=state["request_id"],
+    )
+    call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
+    if body.wait:
+        return await call_response(request, executor, call, context, too_many_waiting)
+    if key is not None:
+        message = "a call that is not waited for has no Idempotency-Key; leave the header out, or wait"
+        raise invalid_request(message, "Idempotency-Key")
+    if context.deadline is None:
+        context = context._replace(deadline=asyncio.get_running_loop().time() + DEADLINE_S)
+    taken = await state["host"].queued.start(
+        session, call, context, most=state["host"].sessions.limits.max_waiting_calls
+    )
+    return OrjsonResponse({"id": taken, "status": "queued"}, 202)
+
+
+@route("GET", f"{ONE}/tool-calls/{{id}}", READ, "How far a call is that nobody waited for")
+@answers(models.CallState)
+async def session_call(request: HostRequest) -> Response:
+    """Answer how far a call is that nobody waited for, and its result when it is done. Raises `SessionRefused`."""
+    session = await session_of(request)
+    found = await request.state["host"].queued.look(session, request.path_params["id"])
+    answer: dict[str, object] = {"id": found.id, "call_id": found.call_id, "status": found.status}
+    if found.result is not None:
+        answer["result"] = orjson.Fragment(call_answer(found.result))
+    return OrjsonResponse(answer, 200, NO_STORE)
+
+
+@route(
+    "POST",
+    f"{ONE}/tool-results",
+    None,
+    "Answer a request that the plugin was sent",
+    models.ResultBody,
+    audience="plugin",
+)
+@answers(models.ResultAnswer, errors=(409,))
+async def answer_request(request: HostRequest) -> Response:
+    """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `SessionRefused`."""
+    body = await read_json(request, models.ResultBody)
+    session = await session_of(request)
+    session.touch()
+    if body.progress is not None:
+        session.relay.progress(body.id, body.progress, body.total, body.message)
+        return OrjsonResponse({"success": True, "id": body.id, "status": "progress"})
+    session.relay.answer(body.id, _value(body))
+    return OrjsonResponse({"success": True, "id": body.id, "status": "done"})
+
+
+@route("POST", f"{ONE}/heartbeat", None, "Keep the session alive", audience="plugin")
+@answers(models.HeartbeatAnswer)
+async def heartbeat(request: HostRequest) -> Response:
+    """A sign of the plugin's life, which a restart remembers."""
+    session = await session_of(request)
+    answer = {"success": True, "expiresAt": timestamp(await session.heartbeat())}
+    return OrjsonResponse(answer)
