@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plain_tools import plain_tool
 
+from toolplug.catalog.access import PolicyGate, ScopeGate, TenantsGate
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, Conflict, merged
 from toolplug.catalog.definition import Note, ToolHints
 from toolplug.catalog.layers import layered
 from toolplug.catalog.plan import Tool
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.plans import PolicyGate, ScopeGate, TenantsGate
 
 READ = plain_tool("read", source="files")
 WRITE = plain_tool("write", source="files", gates=(TenantsGate(frozenset({"t1"}), "providers.yaml:3"),))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plain_tools import plain_tool
 
+from toolplug.catalog.access import PolicyGate, TenantsGate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, merged
 from toolplug.catalog.definition import Note
@@ -18,7 +19,6 @@ from toolplug.catalog.plan import Gate, Tool
 from toolplug.catalog.render import Dialect
 from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.plans import PolicyGate, TenantsGate
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic", "mcp")
 T1, T2 = Principal(tenant="t1"), Principal(tenant="t2")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.execution.harness import Harness, defined
 
+from toolplug.catalog.access import TenantsGate
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
 from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
-from toolplug.execution.plans import TenantsGate
 from toolplug.execution.results import unavailable
 
 pytestmark = pytest.mark.anyio

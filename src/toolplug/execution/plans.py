@@ -1,4 +1,4 @@
-"""The plans of tools: what an operator sets for a tool (policy, limits, who may see it) and what every call needs."""
+"""Plans of tools: an operator's rule for a tool, the services that every call needs, and the builder of plans from both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.access import PolicyGate, TenantsGate
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import (
@@ -41,44 +42,6 @@ UNKNOWN = "_unknown"
 """The source and name, in metrics, of tools that nobody lists."""
 
 CALL_SCOPE = "tools:call"
-
-
-class TenantsGate(NamedTuple):
-    """Only these tenants see the tool: `tools: {name: {tenants: […]}}`."""
-
-    tenants: frozenset[str]
-    origin: str
-
-    name = "tenants"
-    hides = True
-
-    def refusal(self, principal: Principal) -> str | None:
-        return None if principal.tenant in self.tenants else f"tenant {principal.tenant!r} is not among its tenants"
-
-
-class PolicyGate(NamedTuple):
-    """The tool is listed and refused: `policy: deny`."""
-
-    origin: str
-
-    name = "policy"
-    hides = False
-
-    def refusal(self, principal: Principal) -> str | None:
-        return "its policy is deny"
-
-
-class ScopeGate(NamedTuple):
-    """Only principals with this scope may call."""
-
-    scope: str
-    origin: str
-
-    name = "scope"
-    hides = False
-
-    def refusal(self, principal: Principal) -> str | None:
-        return None if principal.has_scope(self.scope) else f"the scope {self.scope!r} is missing"
 
 
 Policy = Literal["allow", "ask", "deny", "disable"]

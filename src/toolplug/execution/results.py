@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from traceback import format_tb
 from typing import Generic, TypeVar, cast
 
-from toolplug.catalog.call import EMPTY, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.schema import MAX_REPORTED
-from toolplug.errors import InvalidArguments, ToolError
+from toolplug.errors import InvalidArguments, StoreError, ToolError
 from toolplug.signatures.values import as_json
 
 MAX_WAITING = 256
@@ -71,6 +71,9 @@ class SourceAway(Exception):
 
 
 _LOG = logging.getLogger("toolplug.execution")
+
+ASCII_SAFE = 4
+"""A text of n characters has at most 4n bytes."""
 _SUCCESS = ToolStatus.SUCCESS
 _NOTHING_MS = 1e-6
 """Less than this of a millisecond is an error of floating point."""
@@ -214,6 +217,22 @@ def cut(result: ToolResult, whole: bytes, limit: int, handle: str | None = None)
         truncated["handle"] = handle
     metadata = {**result.metadata, "truncated": truncated}
     return result._replace(output=f"{head}\n{notice}", structured=None, metadata=metadata)
+
+
+async def within_size(plan: Plan, result: ToolResult, context: CallContext) -> ToolResult:
+    """Return a tool's result; of one over its limit its head, and a handle where the plan keeps such results whole."""
+    if len(result.output) * ASCII_SAFE <= plan.max_result_bytes:
+        return result
+    whole = result.output.encode()
+    if len(whole) <= plan.max_result_bytes:
+        return result
+    handle = None
+    if plan.artifacts is not None:
+        try:
+            handle = await plan.artifacts.keep(result.output, context)
+        except StoreError as error:
+            _LOG.error("the store of artifacts fails: %s", error)
+    return cut(result, whole, plan.max_result_bytes, handle)
 
 
 def rounded(seconds: float) -> str:

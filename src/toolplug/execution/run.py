@@ -18,7 +18,18 @@ from toolplug.catalog.plan import Plan, Replay
 from toolplug.catalog.schema import compiled
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.results import cut, denied, ended, failed, gone, limited, readable, timed_out, unavailable
+from toolplug.execution.results import (
+    ASCII_SAFE,
+    denied,
+    ended,
+    failed,
+    gone,
+    limited,
+    readable,
+    timed_out,
+    unavailable,
+    within_size,
+)
 from toolplug.execution.retries import (
     PipelineCall,
     StartedCall,
@@ -31,10 +42,6 @@ from toolplug.signatures.values import decoded
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
-
-
-ASCII_SAFE = 4
-"""A text of n characters has at most 4n bytes."""
 
 
 async def run_pipeline(it: PipelineCall) -> ToolResult:
@@ -86,23 +93,7 @@ async def _replayed(replay: Replay, it: PipelineCall) -> ToolResult:
 
 async def _tried(it: PipelineCall) -> ToolResult:
     result = await run_with_retries(it)
-    return await _within_size(it.plan, result, it.context) if it.ended else result
-
-
-async def _within_size(plan: Plan, result: ToolResult, context: CallContext) -> ToolResult:
-    """Return a tool's result; of one over its limit its head, and a handle where the plan keeps such results whole."""
-    if len(result.output) * ASCII_SAFE <= plan.max_result_bytes:
-        return result
-    whole = result.output.encode()
-    if len(whole) <= plan.max_result_bytes:
-        return result
-    handle = None
-    if plan.artifacts is not None:
-        try:
-            handle = await plan.artifacts.keep(result.output, context)
-        except StoreError as error:
-            _LOG.error("the store of artifacts fails: %s", error)
-    return cut(result, whole, plan.max_result_bytes, handle)
+    return await within_size(it.plan, result, it.context) if it.ended else result
 
 
 MAX_DEPTH = 16
@@ -121,7 +112,7 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         if result is None:
             inner = _prepared(plan, call)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = await _within_size(plan, failed(call, error, plan), context)
+        result = await within_size(plan, failed(call, error, plan), context)
     if result is None:
         try:
             seconds = plan.timeout_s if context.deadline is None else allowed_seconds(plan, context, began)
@@ -135,7 +126,7 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
                 outcome = begin(plan, call, inner, context, began, seconds)
                 result = await finished(call, outcome) if isinstance(outcome, StartedCall) else outcome
                 if result is None or len(result.output) * ASCII_SAFE > plan.max_result_bytes:
-                    result = timed_out(call, seconds) if result is None else await _within_size(plan, result, context)
+                    result = timed_out(call, seconds) if result is None else await within_size(plan, result, context)
         except (asyncio.CancelledError, GeneratorExit):
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             raise

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from toolplug.catalog.access import TenantsGate
 from toolplug.catalog.catalog import Catalog, CatalogDiff, merged
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.plans import CallServices, TenantsGate
+from toolplug.execution.plans import CallServices
 from toolplug.execution.threads import DaemonThreads
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import HostSettings

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from toolplug.catalog.access import ScopeGate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.layers import layered
@@ -15,7 +16,7 @@ from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
-from toolplug.execution.plans import CALL_SCOPE, UNKNOWN, ScopeGate
+from toolplug.execution.plans import CALL_SCOPE, UNKNOWN
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from toolplug.catalog.access import TenantsGate
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
@@ -16,7 +17,7 @@ from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND
 from toolplug.errors import ToolError
 from toolplug.execution.accounting import CallAccounting, LevelKey
-from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, TenantsGate, ToolPolicy
+from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
