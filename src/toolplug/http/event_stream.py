@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Self
 
+from starlette.background import BackgroundTask
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -117,7 +118,7 @@ class EventStreamResponse(Response):
 
     def __init__(self, write: Write, *, detached: bool = False) -> None:
         self.status_code = 200
-        self.background = None
+        self.background: BackgroundTask | None = None
         self._write = write
         self._detached = detached
         self.init_headers(_HEADERS)
