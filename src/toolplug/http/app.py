@@ -18,7 +18,7 @@ from toolplug.catalog.call import Principal
 from toolplug.host.host import Host
 from toolplug.http.auth.chain import Authentication, AuthFunction, as_auth_function, insufficient_scope
 from toolplug.http.auth.plugin_tokens import PLUGIN, CallersOnly, plugin_token, session_of_token
-from toolplug.http.errors import KNOWN, HttpProblem, internal, log_fault, problem_of
+from toolplug.http.errors import HttpProblem, internal, log_fault, problem_of
 from toolplug.http.json_body import check_declared
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
@@ -107,17 +107,15 @@ class _HostApp:
         try:
             await self._serve(state["path"], scope, receive, sent)
             return
-        except HttpProblem as error:
-            problem = error
-            self._note(state, error, scope["method"])
-        except KNOWN as error:
-            problem = problem_of(error, "code" if "code" in scope.get("path_params", ()) else "session")
-            self._note(state, problem, scope["method"])
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001  a named boundary: the client learns that it failed, the log where
-            log_fault(f"{scope['method']} {state['template']}", error, state["request_id"])
-            problem = internal()
+            known = problem_of(error, "code" if "code" in scope.get("path_params", ()) else "session")
+            if known is None:
+                log_fault(f"{scope['method']} {state['template']}", error, state["request_id"])
+            else:
+                self._note(state, known, scope["method"])
+            problem = known or internal()
         if not sent.started:  # else the response ends too early, and the server closes the connection
             await problem.response(state["request_id"])(scope, receive, sent)
 

@@ -7,9 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from toolplug.errors import ApprovalRefused
 from toolplug.execution.approvals import Decision, TicketState
-from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import APPROVALS, answers, route
@@ -45,7 +43,6 @@ class ApprovalList(BaseModel):
 _ALL = "/v1/approvals"
 _ONE = "/v1/approvals/{id}"
 _NO_STORE = {"cache-control": "no-store"}
-_STATUS = {"approval_not_found": 404, "approval_decided": 409}
 
 
 @route("GET", _ALL, APPROVALS, "Calls that wait for a person")
@@ -61,13 +58,10 @@ async def list_approvals(request: HostRequest) -> Response:
 @route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody)
 @answers(ApprovalAnswer, errors=(404, 409))
 async def decide_approval(request: HostRequest) -> Response:
-    """Approve or deny one call. Raises `HttpProblem`."""
+    """Approve or deny one call. Raises `HttpProblem` and `ApprovalRefused`."""
     state = request.state
     body = await read_json(request, DecisionBody)
-    try:
-        ticket = await state["host"].approvals.decide(
-            request.path_params["id"], body.decision, state["principal"], request_id=state["request_id"]
-        )
-    except ApprovalRefused as error:
-        raise HttpProblem(_STATUS[error.code], error.code, str(error), param="id") from None
+    ticket = await state["host"].approvals.decide(
+        request.path_params["id"], body.decision, state["principal"], request_id=state["request_id"]
+    )
     return OrjsonResponse(ticket._asdict(), 200, _NO_STORE)

@@ -19,19 +19,17 @@ from toolplug.errors import (
     AccessError,
     AgentNotAllowed,
     AgentRequired,
+    ApprovalRefused,
     BackendFailed,
-    BackendFailure,
     InvalidSessionCode,
-    McpServerRefusal,
     McpServerRefused,
-    RefusalCode,
-    ResponseRefusal,
+    NoSuchProvider,
     ResponseRefused,
-    SavedRefusal,
     SavedToolsetRefused,
     SessionGone,
     SessionRefused,
     StoreUnavailable,
+    ToolsetRefused,
 )
 
 _LOG = logging.getLogger("toolplug.http")
@@ -186,107 +184,90 @@ def _code(status: int) -> str:
         return "error"
 
 
-KNOWN = (
-    AccessError,
-    BackendFailed,
-    McpServerRefused,
-    ResponseRefused,
-    SavedToolsetRefused,
-    SessionRefused,
-    StoreUnavailable,
-)
-Known = (
-    AccessError
-    | BackendFailed
-    | McpServerRefused
-    | ResponseRefused
-    | SavedToolsetRefused
-    | SessionRefused
-    | StoreUnavailable
-)
-
-_STATUS: Mapping[RefusalCode, int] = {
-    "already_answered": 409,
-    "invalid_capability": 422,
-    "invalid_environment": 422,
-    "invalid_tool": 422,
-    "not_registered": 409,
-    "registration_failed": 422,
-    "request_not_found": 404,
-    "revision_mismatch": 412,
-    "too_late": 410,
-    "too_many_sessions": 429,
-    "too_many_tools": 422,
-    "too_many_updates": 429,
-    "too_many_waiting_calls": 429,
-    "tool_exists": 409,
-    "tool_not_found": 409,
-}
-_STATUS_OF_SAVED: Mapping[SavedRefusal, int] = {
-    "duplicate_note": 422,
-    "duplicate_tool": 422,
-    "invalid_name": 422,
-    "invalid_note": 422,
-    "no_toolset_equipped": 404,
-    "note_not_found": 404,
-    "tool_not_found": 409,
-    "tool_not_in_toolset": 422,
-    "tool_reference_mismatch": 422,
-    "too_many_notes": 422,
-    "too_many_tools": 422,
-    "too_many_toolsets": 422,
-    "toolset_exists": 409,
-    "toolset_not_found": 404,
-}
-_STATUS_OF_SERVERS: Mapping[McpServerRefusal, int] = {
+_STATUS: Mapping[str, int] = {
     "address_refused": 422,
-    "in_file": 409,
-    "invalid_header": 422,
-    "invalid_server_id": 422,
-    "invalid_url": 422,
-    "server_disabled": 409,
-    "server_exists": 409,
-    "server_not_found": 404,
-    "tool_not_quarantined": 409,
-    "too_many_servers": 422,
-}
-_STATUS_OF_RESPONSES: Mapping[ResponseRefusal, int] = {
-    "not_background": 409,
-    "invalid_request": 400,
-    "item_not_found": 404,
-    "missing_tool_output": 400,
-    "previous_response_not_found": 404,
-    "response_not_found": 404,
-    "unknown_call_id": 400,
-    "unmatched_stub": 400,
-}
-_STATUS_OF_BACKENDS: Mapping[BackendFailure, int] = {
+    "already_answered": 409,
+    "approval_decided": 409,
+    "approval_not_found": 404,
     "backend_broke_off": 502,
     "backend_error": 502,
     "backend_garbage": 502,
     "backend_refused": 502,
     "backend_timeout": 502,
     "backend_unreachable": 502,
+    "duplicate_note": 422,
+    "duplicate_tool": 422,
+    "in_file": 409,
+    "invalid_agent": 400,
+    "invalid_capability": 422,
+    "invalid_environment": 422,
+    "invalid_header": 422,
+    "invalid_name": 422,
+    "invalid_note": 422,
+    "invalid_request": 400,
+    "invalid_server_id": 422,
+    "invalid_tool": 422,
+    "invalid_url": 422,
+    "item_not_found": 404,
+    "missing_tool_output": 400,
+    "no_toolset_equipped": 404,
+    "not_background": 409,
+    "not_registered": 409,
+    "note_not_found": 404,
+    "prefix_taken": 409,
+    "previous_response_not_found": 404,
+    "provider_is_shared": 422,
     "rate_limit_exceeded": 429,
+    "registration_failed": 422,
+    "request_not_found": 404,
+    "response_not_found": 404,
+    "revision_mismatch": 412,
+    "server_disabled": 409,
+    "server_exists": 409,
+    "server_not_found": 404,
+    "too_late": 410,
+    "too_many_notes": 422,
+    "too_many_servers": 422,
+    "too_many_sessions": 429,
+    "too_many_tools": 422,
+    "too_many_toolsets": 422,
+    "too_many_updates": 429,
+    "too_many_waiting_calls": 429,
+    "tool_exists": 409,
+    "tool_not_found": 409,
+    "tool_not_in_toolset": 422,
+    "tool_not_quarantined": 409,
+    "tool_reference_mismatch": 422,
+    "toolset_exists": 409,
+    "toolset_not_found": 404,
+    "unknown_call_id": 400,
+    "unknown_provider": 422,
+    "unknown_server": 422,
+    "unknown_toolset": 422,
+    "unmatched_stub": 400,
 }
 _SHORTEST_WAIT_S = 1
 
 
-def problem_of(error: Known, session_at: str) -> HttpProblem:
-    """The error of the request; `session_at` is where the request names its session."""
+def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
+    """The error of the request; None for a fault. `session_at` is where the request names its session."""
+    if isinstance(error, HttpProblem):
+        return error
     if isinstance(error, SessionRefused):
         return session_refused(error)
-    if isinstance(error, SavedToolsetRefused):
-        return HttpProblem(_STATUS_OF_SAVED[error.code], error.code, str(error), param=error.param)
-    if isinstance(error, McpServerRefused):
-        return HttpProblem(_STATUS_OF_SERVERS[error.code], error.code, str(error), param=error.param)
-    if isinstance(error, ResponseRefused):
-        return HttpProblem(_STATUS_OF_RESPONSES[error.code], error.code, str(error), param=error.param)
     if isinstance(error, BackendFailed):
         return _no_answer(error)
     if isinstance(error, AccessError):
         return _no_access(error, session_at)
-    return store_unavailable()
+    if isinstance(error, StoreUnavailable):
+        return store_unavailable()
+    if isinstance(error, NoSuchProvider):
+        return HttpProblem(404, "provider_not_found", str(error), param="key")
+    if isinstance(error, ApprovalRefused):
+        return HttpProblem(_STATUS[error.code], error.code, str(error), param="id")
+    if isinstance(error, McpServerRefused | ResponseRefused | SavedToolsetRefused | ToolsetRefused):
+        return HttpProblem(_STATUS[error.code], error.code, str(error), param=error.param)
+    return None
 
 
 def session_refused(error: SessionRefused) -> HttpProblem:
@@ -304,7 +285,7 @@ def session_refused(error: SessionRefused) -> HttpProblem:
 
 
 def _no_answer(error: BackendFailed) -> HttpProblem:
-    status = _STATUS_OF_BACKENDS[error.code]
+    status = _STATUS[error.code]
     headers = _retry_after(error.retry_after_s) if status == 429 else NO_HEADERS
     return HttpProblem(status, error.code, str(error), headers=headers)
 

@@ -141,7 +141,7 @@ def _operation(route: HostRoute) -> JsonObject:
     }
     if not route.is_open:
         operation["description"] = description.format(scope=route.scope)
-    parameters = [*_path_parameters(route.path), *map(_parameter, route.parameters)]
+    parameters = [*_parameters(route.path, route.path), *map(_parameter, route.parameters)]
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
@@ -190,11 +190,6 @@ def _parameter(parameter: Parameter) -> JsonObject:
         "required": parameter.required,
         "schema": schema,
     }
-
-
-def _path_parameters(path: str) -> list[JsonObject]:
-    names = [segment[1:-1] for segment in path.split("/") if segment.startswith("{")]
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
 def _schemas(routes: Iterable[HostRoute]) -> JsonObject:

@@ -62,6 +62,18 @@ class HostState(TypedDict):
 HostRequest = Request[HostState]
 
 
+class Actor(TypedDict):
+    """Who changes something of the host, and in which request."""
+
+    by: Principal
+    request_id: str
+
+
+def acting(request: HostRequest) -> Actor:
+    """The caller, as arguments of the host's methods that change something: `**acting(request)`."""
+    return {"by": request.state["principal"], "request_id": request.state["request_id"]}
+
+
 def initial_state(scope: Scope) -> HostState:
     """The state of a request that has just arrived, but for `host` and `readmit`; it becomes `scope["state"]`.
 

@@ -28,7 +28,7 @@ from toolplug.http.json_body import (
     read_json,
     read_model,
 )
-from toolplug.http.requests import HostRequest, has_version, query_fields, requested_session
+from toolplug.http.requests import HostRequest, acting, has_version, query_fields, requested_session
 from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, Parameter, answers, route
 
 MAX_TOOL_NAMES = 1000
@@ -261,7 +261,6 @@ async def list_servers(request: HostRequest) -> Response:
 @answers(ServerAnswer, status=202, errors=(409, 422))
 async def add_server(request: HostRequest) -> Response:
     """Take a new server, and answer before its tools are known unless the client waits. Raises `McpServerRefused`."""
-    state = request.state
     wait_s = wanted_wait_s(request)
     body = await read_server(request, AddServerBody)
     wanted = NewServer(
@@ -273,10 +272,10 @@ async def add_server(request: HostRequest) -> Response:
         tools=body.tools,
         discovery_timeout_s=body.discovery_timeout_ms / 1000,
     )
-    by, request_id = state["principal"], state["request_id"]
-    view = await state["host"].servers.add(wanted, by=by, request_id=request_id)
+    servers, actor = request.state["host"].servers, acting(request)
+    view = await servers.add(wanted, **actor)
     if wait_s and view.enabled:
-        view = await state["host"].servers.discover(view.id, by=by, wait_s=wait_s, request_id=request_id)
+        view = await servers.discover(view.id, wait_s=wait_s, **actor)
     return _server_response(request, view, status=202)
 
 
@@ -293,7 +292,6 @@ async def show_server(request: HostRequest) -> Response:
 @answers(ServerAnswer, errors=(404, 409, 422))
 async def change_server(request: HostRequest) -> Response:
     """Change what the body names. Raises `McpServerRefused`; then nothing has changed."""
-    state = request.state
     body = await read_server(request, ChangeServerBody)
     given = body.model_fields_set
     change = ServerChange(
@@ -304,9 +302,7 @@ async def change_server(request: HostRequest) -> Response:
         tools=body.tools if "tools" in given else None,
         discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
     )
-    view = await state["host"].servers.change(
-        request.path_params["id"], change, by=state["principal"], request_id=state["request_id"]
-    )
+    view = await request.state["host"].servers.change(request.path_params["id"], change, **acting(request))
     return _server_response(request, view, status=200)
 
 
@@ -314,8 +310,7 @@ async def change_server(request: HostRequest) -> Response:
 @answers(status=204, errors=(404, 409))
 async def remove_server(request: HostRequest) -> Response:
     """Forget a server and what was found. Raises `McpServerRefused`."""
-    state = request.state
-    await state["host"].servers.remove(request.path_params["id"], by=state["principal"], request_id=state["request_id"])
+    await request.state["host"].servers.remove(request.path_params["id"], **acting(request))
     return Response(status_code=204)
 
 
@@ -323,11 +318,8 @@ async def remove_server(request: HostRequest) -> Response:
 @answers(ServerAnswer, status=202, others={200: ServerAnswer}, errors=(400, 404, 409))
 async def discover_server(request: HostRequest) -> Response:
     """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""
-    state = request.state
     wait_s = wanted_wait_s(request)
-    view = await state["host"].servers.discover(
-        request.path_params["id"], by=state["principal"], wait_s=wait_s, request_id=state["request_id"]
-    )
+    view = await request.state["host"].servers.discover(request.path_params["id"], wait_s=wait_s, **acting(request))
     return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
 
 
@@ -335,11 +327,8 @@ async def discover_server(request: HostRequest) -> Response:
 @answers(ServerAnswer, errors=(404, 409))
 async def accept_tools(request: HostRequest) -> Response:
     """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
-    state = request.state
     body = await read_json(request, AcceptBody, empty=b"{}")
-    view = await state["host"].servers.accept(
-        request.path_params["id"], body.tools, by=state["principal"], request_id=state["request_id"]
-    )
+    view = await request.state["host"].servers.accept(request.path_params["id"], body.tools, **acting(request))
     return _server_response(request, view, status=200)
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from toolplug.errors import InvalidDefinition, ToolsetRefusal, ToolsetRefused
+from toolplug.errors import InvalidDefinition
 from toolplug.host.file.settings import Scope
 from toolplug.host.toolsets.records import Binding
 from toolplug.http.errors import HttpProblem
 from toolplug.http.json_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest
+from toolplug.http.requests import HostRequest, acting
 from toolplug.http.routing import ADMIN, answers, route
 from toolplug.http.tools import MAX_TOOLSETS
 from toolplug.toolsets.registered import Allowlist
@@ -54,19 +53,6 @@ class BindingAnswer(BaseModel):
 
 _ALLOWLIST = "/api/agents/{id}/toolsets"
 _BINDING = "/api/toolset-bindings/{id}"
-_STATUS: Mapping[ToolsetRefusal, int] = {
-    "invalid_agent": 400,
-    "prefix_taken": 409,
-    "provider_is_shared": 422,
-    "unknown_provider": 422,
-    "unknown_server": 422,
-    "unknown_toolset": 422,
-}
-
-
-def refused(error: ToolsetRefused) -> HttpProblem:
-    """The problem of a request that would have registered or allowed what cannot be."""
-    return HttpProblem(_STATUS[error.code], error.code, str(error), param=error.param)
 
 
 def _allowlist_response(agent: str, allowed: Allowlist) -> Response:
@@ -86,32 +72,21 @@ async def show_allowlist(request: HostRequest) -> Response:
 @route("PUT", _ALLOWLIST, ADMIN, "Replace the toolsets that an agent may use", AllowlistBody)
 @answers(AllowlistAnswer, errors=(422,))
 async def put_allowlist(request: HostRequest) -> Response:
-    """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
-    state = request.state
+    """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem` and `ToolsetRefused`."""
     agent = request.path_params["id"]
     body = await read_json(request, AllowlistBody)
-    try:
-        allowed = await state["host"].toolsets.allow(
-            agent, tuple(body.toolsets), by=state["principal"], request_id=state["request_id"]
-        )
-    except ToolsetRefused as error:
-        raise refused(error) from None
+    allowed = await request.state["host"].toolsets.allow(agent, tuple(body.toolsets), **acting(request))
     return _allowlist_response(agent, allowed)
 
 
 @route("PUT", _BINDING, ADMIN, "Bind a toolset to a provider", BindingBody)
 @answers(BindingAnswer, errors=(409, 422))
 async def put_binding(request: HostRequest) -> Response:
-    """Bind a toolset for the caller's tenant. Raises `HttpProblem`; then nothing has changed."""
-    state = request.state
+    """Bind a toolset for the caller's tenant. Raises `HttpProblem` and `ToolsetRefused`; then nothing has changed."""
     body = await read_json(request, BindingBody)
     binding = Binding(body.prefix, body.source, body.scope)
     try:
-        bound = await state["host"].toolsets.bind(
-            request.path_params["id"], binding, by=state["principal"], request_id=state["request_id"]
-        )
-    except ToolsetRefused as error:
-        raise refused(error) from None
+        bound = await request.state["host"].toolsets.bind(request.path_params["id"], binding, **acting(request))
     except InvalidDefinition as error:
         raise HttpProblem(422, "invalid_toolset", str(error), param=error.at) from None
     answer = {"id": bound.id, "prefix": bound.prefix, "from": bound.shown, "scope": binding.scope}

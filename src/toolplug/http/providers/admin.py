@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from toolplug.catalog.text import counted
-from toolplug.errors import ConfigError, NoSuchProvider
+from toolplug.errors import ConfigError
 from toolplug.host.gates import Verdict
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.json_body import OrjsonResponse
-from toolplug.http.requests import HostRequest, query_fields, requested_session
+from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
 from toolplug.http.routing import ADMIN, READ, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderState
@@ -93,13 +93,10 @@ async def list_providers(request: HostRequest) -> Response:
 @route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")
 @answers(ProviderAnswer, errors=(404, 422))
 async def enable_provider(request: HostRequest) -> Response:
-    """Start a provider until the next start or reload. Raises `HttpProblem`."""
-    state = request.state
+    """Start a provider until the next start or reload. Raises `HttpProblem` and `NoSuchProvider`."""
     key = request.path_params["key"]
     try:
-        await state["host"].enable(key, by=state["principal"], request_id=state["request_id"])
-    except NoSuchProvider as error:
-        raise _unknown_provider(error) from None
+        await request.state["host"].enable(key, **acting(request))
     except ConfigError as error:
         raise _config_invalid(error) from None
     return _record_response(request, key)
@@ -108,13 +105,9 @@ async def enable_provider(request: HostRequest) -> Response:
 @route("POST", "/v1/providers/{key}/disable", ADMIN, "Stop a provider")
 @answers(ProviderAnswer, errors=(404,))
 async def disable_provider(request: HostRequest) -> Response:
-    """Stop a provider until the next start or reload; what runs ends. Raises `HttpProblem`."""
-    state = request.state
+    """Stop a provider until the next start or reload; what runs ends. Raises `NoSuchProvider`."""
     key = request.path_params["key"]
-    try:
-        await state["host"].disable(key, by=state["principal"], request_id=state["request_id"])
-    except NoSuchProvider as error:
-        raise _unknown_provider(error) from None
+    await request.state["host"].disable(key, **acting(request))
     return _record_response(request, key)
 
 
@@ -122,9 +115,8 @@ async def disable_provider(request: HostRequest) -> Response:
 @answers(ReloadAnswer, errors=(422,))
 async def reload(request: HostRequest) -> Response:
     """Read the configuration again. Raises `HttpProblem` with every problem in it; then nothing has changed."""
-    state = request.state
     try:
-        done = await state["host"].reload(by=state["principal"], request_id=state["request_id"])
+        done = await request.state["host"].reload(**acting(request))
     except ConfigError as error:
         raise _config_invalid(error) from None
     return OrjsonResponse(done._asdict())
@@ -133,10 +125,6 @@ async def reload(request: HostRequest) -> Response:
 def _record_response(request: HostRequest, key: str) -> Response:
     record = next(record for record in request.state["host"].records() if record.key == key)
     return OrjsonResponse(asdict(record))
-
-
-def _unknown_provider(error: NoSuchProvider) -> HttpProblem:
-    return HttpProblem(404, "provider_not_found", str(error), param="key")
 
 
 def _config_invalid(error: ConfigError) -> HttpProblem:

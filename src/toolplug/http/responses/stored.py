@@ -54,9 +54,8 @@ async def read_response(request: HostRequest) -> Response:
 @answers(DeletedAnswer, errors=(404, 503))
 async def delete_response(request: HostRequest) -> Response:
     """Forget the response. Raises `ResponseRefused` and `StoreError`."""
-    state = request.state
     wanted = request.path_params["id"]
-    await service_of(request).delete(state["principal"].tenant, wanted)
+    await service_of(request).delete(request.state["principal"].tenant, wanted)
     return OrjsonResponse({"id": wanted, "object": "response", "deleted": True})
 
 
@@ -64,8 +63,7 @@ async def delete_response(request: HostRequest) -> Response:
 @answers(ResponseAnswer, errors=(404, 409, 503))
 async def cancel_response(request: HostRequest) -> Response:
     """Stop a response that is made in the background. Raises `ResponseRefused` and `StoreError`."""
-    state = request.state
-    ended = await service_of(request).cancel(state["principal"].tenant, request.path_params["id"])
+    ended = await service_of(request).cancel(request.state["principal"].tenant, request.path_params["id"])
     return OrjsonResponse(ended)
 
 
@@ -76,9 +74,8 @@ async def list_input_items(request: HostRequest) -> Response:
 
     Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
     """
-    state = request.state
     query = query_fields(request)
-    kept = await service_of(request).stored.read(state["principal"].tenant, request.path_params["id"])
+    kept = await service_of(request).stored.read(request.state["principal"].tenant, request.path_params["id"])
     order = query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise invalid_request(f"order: {order!r} is no order; asc and desc are", "order")
