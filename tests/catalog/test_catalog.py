@@ -15,7 +15,7 @@ from toolplug.catalog.access import PolicyGate, ScopeGate, TenantsGate
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, Conflict, merged
 from toolplug.catalog.definition import Note, ToolHints
-from toolplug.catalog.layers import layered
+from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import Tool
 from toolplug.errors import InvalidDefinition
 

@@ -14,7 +14,7 @@ from toolplug.catalog.access import PolicyGate, TenantsGate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, merged
 from toolplug.catalog.definition import Note
-from toolplug.catalog.layers import layered
+from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import Gate, Tool
 from toolplug.catalog.render import Dialect
 from toolplug.catalog.wire_names import wire_name

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolplug.catalog.references import MAX_EXPANDED_REFERENCES
 from toolplug.catalog.schema import MAX_REPORTED, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, Schema
+from toolplug.catalog.schema_references import MAX_EXPANDED_REFERENCES
 from toolplug.errors import InvalidDefinition
 
 Json = Mapping[str, object]

@@ -19,7 +19,7 @@ from toolplug.discovery.sanitise import sanitised
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import BadAnswer, ServerConnection, ServerRefused
 from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.server import ClientCredentials, Endpoint
+from toolplug.mcp.server_config import ClientCredentials, Endpoint
 
 EXAMPLES: Mapping[str, object] = {
     "number": 5,

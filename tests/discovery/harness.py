@@ -18,7 +18,7 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import EPOCH, VirtualLoop
 
 from toolplug.discovery.record import NEVER, KnownServer, ListingFailed, ServerName
-from toolplug.discovery.records import record_key
+from toolplug.discovery.record_store import record_key
 from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreError
 from toolplug.stores.memory import MemoryStore

@@ -10,7 +10,7 @@ from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
 from toolplug.discovery.record import NEVER, ServerName
-from toolplug.discovery.records import record_key
+from toolplug.discovery.record_store import record_key
 from toolplug.discovery.service import Discovery
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from tests.project.sources import sources
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.errors import GoneState
-from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
+from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
 from toolplug.host.file.settings import HostSettings
 from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE
 

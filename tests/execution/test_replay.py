@@ -11,8 +11,8 @@ from tests.execution.harness import Harness, at_rest, cancelled, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import ToolError
+from toolplug.execution.idempotency import KEPT_S, Replays
 from toolplug.execution.limits import ConcurrencyLimit
-from toolplug.execution.replay import KEPT_S, Replays
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.store_fixtures import ManualClock
 

@@ -16,8 +16,8 @@ from tests.execution.test_task_runner_manners import MANNERS, target
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.plan import Plan, Retry
+from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits import ConcurrencyLimit
-from toolplug.execution.replay import Replays
 from toolplug.execution.run import run
 from toolplug.stores.memory import MemoryStore
 

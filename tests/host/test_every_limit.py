@@ -20,7 +20,7 @@ from toolplug.execution.threads import DaemonThreads
 from toolplug.mcp.connection_strategies import SwitchedConnection
 from toolplug.mcp.plans import Labels
 from toolplug.mcp.plans import Planner as ServerPlanner
-from toolplug.mcp.server import Command, Server
+from toolplug.mcp.server_config import Command, Server
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
 from toolplug.sessions.plans import Planner as SessionPlanner

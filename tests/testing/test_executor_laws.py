@@ -28,7 +28,7 @@ from toolplug import (
 )
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.catalog.definition import Note
-from toolplug.catalog.layers import layered
+from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import Tool
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, merged_executor

@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol, cast
 import jsonschema_rs
 import orjson
 
-from toolplug.catalog.references import References
+from toolplug.catalog.schema_references import References
 from toolplug.errors import InvalidDefinition
 
 MAX_SCHEMA_BYTES = 64 * 1024

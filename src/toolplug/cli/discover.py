@@ -11,7 +11,7 @@ import typer
 
 from toolplug.catalog.call import Principal
 from toolplug.cli.event_loop import async_command, entered
-from toolplug.cli.importing.plan import import_fields, plan_import, print_import
+from toolplug.cli.importing.import_plan import import_fields, plan_import, print_import
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem

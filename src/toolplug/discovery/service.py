@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, accepted
-from toolplug.discovery.records import Records
+from toolplug.discovery.record_store import Records
 from toolplug.discovery.watched_server import DiscoveryServices, FairSemaphore, Watched
 from toolplug.execution.live import Unsubscribe
 from toolplug.stores.change_log import PAUSE_S

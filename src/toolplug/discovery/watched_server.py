@@ -28,7 +28,7 @@ from toolplug.discovery.record import (
     succeeded,
     with_newer_tools,
 )
-from toolplug.discovery.records import Records
+from toolplug.discovery.record_store import Records
 
 FIRST_S = 30.0
 LONGEST_S = 3600.0

@@ -9,7 +9,7 @@ from weakref import ref
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
-from toolplug.catalog.layers import layered
+from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import CallCounters, Plan, Tool
 from toolplug.execution.run import run, unknown_tool
 

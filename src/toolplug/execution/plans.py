@@ -1,4 +1,4 @@
-"""Plans of tools: an operator's rule for a tool, the services that every call needs, and the builder of plans from both."""
+"""Plans of tools: the rule that an operator sets for a tool, the services of every call, and the builder of plans."""
 
 from __future__ import annotations
 

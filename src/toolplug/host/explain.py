@@ -14,9 +14,16 @@ from toolplug.discovery.sanitise import KIND as OF_SERVER
 from toolplug.errors import AccessError
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
+from toolplug.host.explain_gates import (
+    GateVerdict,
+    agent_path,
+    limit_gates,
+    server_gates,
+    verdict,
+    where_a_server_has_it,
+)
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import only_installed
-from toolplug.host.gates import GateVerdict, agent_path, limit_gates, server_gates, verdict, where_a_server_has_it
 from toolplug.host.parts import Saved
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.views import CREDENTIAL, acting_agent

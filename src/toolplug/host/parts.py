@@ -16,17 +16,17 @@ from toolplug.catalog.plan import Tool
 from toolplug.discovery.service import Discovery
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
+from toolplug.execution.idempotency import Replays
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
-from toolplug.execution.replay import Replays
 from toolplug.execution.resolved_limits import LimitLevel
+from toolplug.host.explain_gates import EquippedGate
 from toolplug.host.file.configuration import Configuration
-from toolplug.host.gates import EquippedGate
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.servers.running import McpRegistration, RunningServers, ServerMetrics
-from toolplug.host.servers.sdk import Connections, mcp_speaker
+from toolplug.host.servers.sdk_loader import Connections, mcp_speaker
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import Views
@@ -42,7 +42,7 @@ from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.equipment import EquippedToolsets
+from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import Caller, ToolsetOwner
 from toolplug.toolsets.saved.service import CatalogOf, SavedToolsets
 

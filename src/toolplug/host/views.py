@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.access import ScopeGate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
-from toolplug.catalog.layers import layered
+from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
@@ -21,7 +21,7 @@ from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.first_use import LazyExecutor
-from toolplug.toolsets.saved.equipment import EquippedToolsets
+from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
 
 # The toolsets that a request asks for, among those of its agent: the rest is not listed, and each call of it refused.

@@ -20,8 +20,8 @@ from starlette.responses import Response
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.render import Dialect
 from toolplug.errors import SessionRefused
+from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.replay import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.results import Reports
 from toolplug.http.errors import HttpProblem, invalid_request, session_refused, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse

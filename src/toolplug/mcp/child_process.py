@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 from toolplug.config.masking import looks_secret, masked, secrets_in
 from toolplug.mcp.child_output import BoundedLines, RateLimitedLog, StderrTail
 from toolplug.mcp.connection import ConnectionFailed
-from toolplug.mcp.server import Command
+from toolplug.mcp.server_config import Command
 
 _PROC = Path("/proc")
 _PARENT, _STARTED = 1, 19

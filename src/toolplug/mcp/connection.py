@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from toolplug.catalog.call import Report
-from toolplug.mcp.server import Transport
+from toolplug.mcp.server_config import Transport
 
 MAX_PAGES = 100
 """A listing that goes on past it is refused."""

@@ -22,7 +22,7 @@ from toolplug.catalog.text import counted
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, ServerConnection
-from toolplug.mcp.server import Server
+from toolplug.mcp.server_config import Server
 
 
 class ServerDown(SourceAway):

@@ -22,7 +22,7 @@ from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.mcp.server import Server
+from toolplug.mcp.server_config import Server
 
 UNFIT = "structured content that does not fit the tool's output schema"
 

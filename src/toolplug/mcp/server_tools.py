@@ -25,7 +25,7 @@ from toolplug.mcp.connection_strategies import (
 )
 from toolplug.mcp.listing import Heard, OwnListing, Pause
 from toolplug.mcp.plans import Labels, Planner, over
-from toolplug.mcp.server import Server
+from toolplug.mcp.server_config import Server
 
 # A server's tools for one session, over a connection that nobody else has.
 #

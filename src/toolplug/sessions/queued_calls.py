@@ -13,8 +13,8 @@ import orjson
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.text import counted
 from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
+from toolplug.execution.idempotency import KeptResult, kept_result, result_again
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.replay import KeptResult, kept_result, result_again
 from toolplug.execution.results import unavailable
 from toolplug.sessions.relay import is_request_id
 from toolplug.sessions.session import Session

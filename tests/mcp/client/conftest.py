@@ -13,7 +13,7 @@ from tests.mcp.client import hostile
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import Connect, ServerConnection
 from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.server import Command
+from toolplug.mcp.server_config import Command
 
 Opened = Callable[..., AbstractAsyncContextManager[ServerConnection]]
 

@@ -13,7 +13,7 @@ from tests.mcp.client import good
 from tests.mcp.client.conftest import nobody
 
 from toolplug.mcp.connection import Answer, Connect, ServerConnection
-from toolplug.mcp.server import Command, Endpoint
+from toolplug.mcp.server_config import Command, Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

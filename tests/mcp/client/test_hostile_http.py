@@ -13,7 +13,7 @@ from tests.mcp.client.hostile_http import FRAME, HostileHttp
 from tests.mcp.client.serving import dying, serving
 
 from toolplug.mcp.connection import Answer, BadAnswer, Connect, ConnectionFailed, ServerRefused
-from toolplug.mcp.server import Endpoint
+from toolplug.mcp.server_config import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -10,7 +10,7 @@ from tests.mcp.client.news_server import Era, Fate, NewsServer
 from tests.mcp.client.serving import serving
 
 from toolplug.mcp.connection import Connect
-from toolplug.mcp.server import Endpoint
+from toolplug.mcp.server_config import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

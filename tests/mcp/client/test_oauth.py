@@ -18,7 +18,7 @@ from tests.mcp.client.serving import serving
 from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import ConnectionFailed
 from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.server import ClientCredentials, Endpoint
+from toolplug.mcp.server_config import ClientCredentials, Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

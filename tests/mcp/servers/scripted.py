@@ -20,7 +20,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange
-from toolplug.mcp.server import Command, Server, Transport
+from toolplug.mcp.server_config import Command, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.memory import MemoryStore
 

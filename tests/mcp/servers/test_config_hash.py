@@ -10,7 +10,7 @@ import pytest
 from toolplug.discovery.record import ServerName
 from toolplug.execution.plans import ToolRule
 from toolplug.execution.resolved_limits import Limits
-from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Server, config_hash
+from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, config_hash
 
 KEY = b"k" * 32
 COMMAND = Command(command="uvx", args=("time", "-v"), env={"A": "1", "B": "2"}, cwd=Path("/srv"))

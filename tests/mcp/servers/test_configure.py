@@ -13,7 +13,7 @@ from toolplug.catalog.catalog import CatalogDiff
 from toolplug.execution.plans import ToolRule
 from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.run import run as run_plan
-from toolplug.mcp.server import Command
+from toolplug.mcp.server_config import Command
 
 pytestmark = pytest.mark.anyio
 

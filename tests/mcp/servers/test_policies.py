@@ -12,7 +12,7 @@ from toolplug import Principal
 from toolplug.discovery.record import ServerName
 from toolplug.execution.plans import ToolRule, limited
 from toolplug.execution.resolved_limits import LimitLevel, Limits
-from toolplug.mcp.server import Server
+from toolplug.mcp.server_config import Server
 from toolplug.mcp.server_tools import ServerTools
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from tests.mcp.servers.scripted import TIME, Harness, record, run
 
 from toolplug.execution.egress import Egress
 from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.server import Command, Endpoint, Transport
+from toolplug.mcp.server_config import Command, Endpoint, Transport
 from toolplug.mcp.server_tools import ServerTools
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]

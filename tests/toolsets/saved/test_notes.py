@@ -13,7 +13,7 @@ from toolplug.catalog.definition import Note, ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.errors import SavedToolsetRefused
 from toolplug.toolsets.saved.document import NotePart, ToolRefPart
-from toolplug.toolsets.saved.equipment import chosen_only, equipped
+from toolplug.toolsets.saved.equipped import chosen_only, equipped
 from toolplug.toolsets.saved.notes import MAX_NOTES, MAX_NOTES_BYTES, NotesAdded, note_text, with_notes, without_notes
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
 

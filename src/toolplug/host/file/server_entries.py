@@ -24,7 +24,7 @@ from toolplug.errors import ConfigError, Problem
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
 from toolplug.host.file.settings import Part, acting, of_one_tool, rule
-from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Server, Transport
+from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, Transport
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")

@@ -34,7 +34,7 @@ from toolplug.host.servers.records import (
 )
 from toolplug.host.servers.running import RunningServers
 from toolplug.host.servers.view import ServerView, server_view
-from toolplug.mcp.server import Server
+from toolplug.mcp.server_config import Server
 from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import Source

@@ -24,7 +24,7 @@ from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import SERVER_RULE, is_header, is_server_id
 from toolplug.host.file.settings import Part, rule
-from toolplug.mcp.server import Endpoint, Server
+from toolplug.mcp.server_config import Endpoint, Server
 from toolplug.stores.store import Store
 
 CHANGES = "mcp-server-changes"

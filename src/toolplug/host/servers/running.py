@@ -26,7 +26,7 @@ from toolplug.host.file.configuration import document_of
 from toolplug.host.file.server_entries import SECTION, ServerEntries
 from toolplug.host.file.settings import MCP, Scope
 from toolplug.mcp.connection import Connect
-from toolplug.mcp.server import Server, config_hash
+from toolplug.mcp.server_config import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.toolsets.toolset import Made, OnDemand, PerSession, SessionExecutor, SharedSource, Source, Toolset
 

@@ -10,7 +10,7 @@ from toolplug.catalog.text import counted
 from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.plans import Policy
-from toolplug.mcp.server import Command, Transport
+from toolplug.mcp.server_config import Command, Transport
 from toolplug.mcp.server_tools import ServerTools
 
 Source = Literal["file", "api"]

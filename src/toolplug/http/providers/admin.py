@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError
-from toolplug.host.gates import Verdict
+from toolplug.host.explain_gates import Verdict
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.json_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session

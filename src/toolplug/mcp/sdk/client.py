@@ -44,7 +44,7 @@ from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut
 from toolplug.mcp.sdk.messages import FAILED, is_closed
 from toolplug.mcp.sdk.oauth import KeptToken, WithToken
 from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, CheckedNetwork, PinnedTransport
-from toolplug.mcp.server import ClientCredentials, Command, Endpoint, Transport
+from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Transport
 
 
 class Authorized(httpx2.AsyncBaseTransport):

@@ -11,7 +11,7 @@ from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuth
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from toolplug.mcp.server import ClientCredentials
+from toolplug.mcp.server_config import ClientCredentials
 
 _HEADER, _BODY = "client_secret_basic", "client_secret_post"
 

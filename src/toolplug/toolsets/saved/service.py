@@ -17,7 +17,7 @@ from toolplug.execution.accounting import audit
 from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.document import Document, document_fields, imported
-from toolplug.toolsets.saved.equipment import EquippedToolsets, chosen_only, equipped
+from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equipped
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
 from toolplug.toolsets.saved.saved_records import CHANGES, SavedRecords, StoredRecord, owner_bytes, read_owner
 from toolplug.toolsets.saved.saved_toolset import (

@@ -17,7 +17,7 @@ from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.servers.view import ServerView
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.saved.equipment import Stays
+from toolplug.toolsets.saved.equipped import Stays
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
 from toolplug.toolsets.toolset import PerSession, Toolset
 

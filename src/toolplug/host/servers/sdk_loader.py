@@ -12,7 +12,7 @@ from typing import cast
 from toolplug.execution.egress import Egress
 from toolplug.host.file.configuration import Configuration
 from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
-from toolplug.mcp.server import Transport
+from toolplug.mcp.server_config import Transport
 from toolplug.mcp.server_endpoint import McpServerEndpoint
 
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
