@@ -39,6 +39,7 @@ from toolplug.providers.planning import KIND
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import Sessions
+from toolplug.sessions.session import Session
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.service import SavedToolsets
@@ -263,7 +264,7 @@ class Host:
         """
         opened = self._entered()
         chosen = frozenset(toolsets) if toolsets else None
-        return opened.views.executor_for(principal, agent, opened.session(session, principal), chosen, within)
+        return opened.views.executor_for(principal, agent, _session(opened, session, principal), chosen, within)
 
     def catalog_page(self, principal: Principal, *, session: str | None = None) -> CatalogPage:
         """Every tool that there is, for people who configure, also those that nobody can call; asks and starts nothing.
@@ -271,7 +272,7 @@ class Host:
         Raises `InvalidSessionCode`, `SessionNotFound` and `SessionGone`.
         """
         opened = self._entered()
-        return opened.infos.page(principal, opened.session(session, principal))
+        return opened.infos.page(principal, _session(opened, session, principal))
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:
@@ -294,7 +295,7 @@ class Host:
         explainer = Explainer(
             opened.registry, opened.toolsets.tools, opened.servers, opened.saved, opened.configuration
         )
-        return explainer.explain(tool, principal, agent, opened.session(session, principal))
+        return explainer.explain(tool, principal, agent, _session(opened, session, principal))
 
     def stop(self) -> None:
         """End the streams of all who wait for news; calls go on until the host is left."""
@@ -386,3 +387,8 @@ def _say_wrong_servers(configuration: Configuration) -> None:
 
 def _because(record: ProviderRecord) -> str:
     return f" ({record.reason})" if record.reason else ""
+
+
+def _session(opened: Parts, code: str | None, principal: Principal) -> Session | None:
+    """The principal's session of this code, None for none. Raises `AccessError`."""
+    return None if code is None else opened.sessions.known(code, principal.tenant)

@@ -25,8 +25,7 @@ from toolplug.host.file.configuration import Configuration
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.servers.running import McpRegistration, RunningServers, ServerMetrics
-from toolplug.host.servers.sdk_loader import Connections, mcp_speaker
+from toolplug.host.servers.running import Connections, McpRegistration, RunningServers, ServerMetrics, mcp_speaker
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import Views
@@ -37,7 +36,6 @@ from toolplug.providers.site import Services
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
-from toolplug.sessions.session import Session
 from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
@@ -140,7 +138,7 @@ class HostReservedNames:
 
 
 @asynccontextmanager
-async def server_desk(
+async def server_toolset_service(
     configuration: Configuration,
     services: CallServices,
     store: Store,
@@ -259,10 +257,10 @@ class Parts:
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             servers = await life.enter_async_context(
-                server_desk(configuration, services, store, coded_mcp, serving=serves.servers)
+                server_toolset_service(configuration, services, store, coded_mcp, serving=serves.servers)
             )
             toolsets = await life.enter_async_context(
-                _desk(configuration, services, registry, servers, store, coded, coded_mcp)
+                _toolset_service(configuration, services, registry, servers, store, coded, coded_mcp)
             )
             views = Views(registry, toolsets.tools, own.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
@@ -330,13 +328,9 @@ class Parts:
             self.servers.register(item.server)
         self.toolsets.register_mcp(item)
 
-    def session(self, code: str | None, principal: Principal) -> Session | None:
-        """The session of this code, None for none. Raises `AccessError`."""
-        return None if code is None else self.sessions.known(code, principal.tenant)
-
     def in_session(self, principal: Principal, agent: str | None, code: str) -> ToolExecutor:
         """The principal's tools, through an agent where there is one, with those of a session. Raises `AccessError`."""
-        return self.views.executor_for(principal, agent, self.session(code, principal), None)
+        return self.views.executor_for(principal, agent, self.sessions.known(code, principal.tenant), None)
 
     async def unchosen(self, caller: Caller) -> Catalog:
         """What the caller could call if nothing were equipped. Raises `AccessError` and `StoreError`."""
@@ -356,7 +350,7 @@ async def listed(executor: ToolExecutor) -> Catalog:
     return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
 
 
-def _desk(
+def _toolset_service(
     configuration: Configuration,
     services: CallServices,
     registry: FunctionRegistry,

@@ -15,8 +15,8 @@ from toolplug.discovery.record import FoundTool, Status
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
+from toolplug.host.servers.mcp_servers import ServerSource, ServerView
 from toolplug.host.servers.records import NewServer, ServerChange
-from toolplug.host.servers.view import ServerView, Source
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.json_body import (
     CamelAnswer,
@@ -109,7 +109,7 @@ class ServerAnswer(CamelAnswer):
     """A server, and what was found when its tools were listed last."""
 
     id: str
-    source: Source
+    source: ServerSource
     enabled: bool
     policy: Policy
     pin: Annotated[bool, Field(description="is a tool quarantined when its definition changes")]

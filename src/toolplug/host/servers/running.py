@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, get_args
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Protocol, cast, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -19,16 +22,69 @@ from toolplug.catalog.plan import CallCounters
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, Status
 from toolplug.discovery.service import Discovery
 from toolplug.errors import ConfigError, StoreError
+from toolplug.execution.egress import Egress
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS
-from toolplug.host.file.configuration import document_of
+from toolplug.host.file.configuration import Configuration, document_of
 from toolplug.host.file.server_entries import SECTION, ServerEntries
 from toolplug.host.file.settings import MCP, Scope
-from toolplug.mcp.connection import Connect
-from toolplug.mcp.server_config import Server, config_hash
+from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
+from toolplug.mcp.server_config import Server, Transport, config_hash
+from toolplug.mcp.server_endpoint import McpServerEndpoint
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.toolsets.toolset import Made, OnDemand, PerSession, SessionExecutor, SharedSource, Source, Toolset
+
+MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
+
+_SDK = "mcp"
+_ANSWERING = "toolplug.mcp.sdk.answering"
+_CONNECTING = "toolplug.mcp.sdk.client"
+
+
+def mcp_speaker() -> McpServerEndpoint:
+    """What speaks the protocol with clients. Raises `ModuleNotFoundError` without the extra `mcp`."""
+    return cast(
+        "McpServerEndpoint", _imported(_ANSWERING).SdkSpeaker()
+    )  # a module that is imported by name has no types
+
+
+class Connections:
+    """Connects to servers; the SDK is imported when the first connection is made.
+
+    `configured()` gives the configuration that holds now: where requests may go can change while a host runs.
+    """
+
+    def __init__(self, configured: Callable[[], Configuration]) -> None:
+        self._configured = configured
+        self._made: tuple[Egress, Connect] | None = None
+
+    @asynccontextmanager
+    async def connect(self, transport: Transport, on_change: OnChange) -> AsyncGenerator[ServerConnection]:
+        """Open a connection (`toolplug.mcp.connection.Connect`)."""
+        async with (await self._connector())(transport, on_change) as connection:
+            yield connection
+
+    async def _connector(self) -> Connect:
+        """The SDK's way; the same while `egress` does not change, since it keeps tokens."""
+        configuration = self._configured()
+        egress = Egress(configuration.settings.egress.allow)
+        if self._made is None or self._made[0] != egress:
+            try:
+                sdk = await asyncio.to_thread(_imported, _CONNECTING)
+            except ModuleNotFoundError:
+                raise ConnectionFailed(MISSING) from None
+            self._made = egress, cast("Connect", sdk.connector(egress, configuration.folder))  # as above: no types
+        return self._made[1]
+
+
+def _imported(name: str) -> ModuleType:
+    """A module of ours that uses the SDK, with the SDK as a whole before it.
+
+    Two threads that begin in different parts of it would each wait for the other, and one be given half a module.
+    """
+    import_module(_SDK)
+    return import_module(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
