@@ -37,7 +37,6 @@ from toolplug.http.routing import HostRoute, HostRouter, PathRoute
 
 _LOG = logging.getLogger("toolplug.http")
 
-_ALIVE = "/healthz"
 POLICY_VIOLATION = 1008
 
 
@@ -121,8 +120,9 @@ class _HostApp:
 
     async def _serve(self, path: str, scope: Scope, receive: Receive, sent: SentResponse) -> None:
         if not self._host.entered:
-            if path != _ALIVE:
-                raise _not_started()
+            if path != healthz.path:
+                message = "the host has not been started; enter it with host.lifespan or `async with host`"
+                raise HttpProblem(503, "not_started", message)
             response = await healthz.endpoint(Request(scope, receive, sent))
             await response(scope, receive, sent)
             return
@@ -194,8 +194,3 @@ class _HostApp:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"
                 _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)
         return checks
-
-
-def _not_started() -> HttpProblem:
-    message = "the host has not been started; enter it with host.lifespan or `async with host`"
-    return HttpProblem(503, "not_started", message)

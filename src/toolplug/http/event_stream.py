@@ -126,7 +126,7 @@ class EventStreamResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `write`, and send what it returns, or the end of the stream."""
         if self._detached:
-            response = await self._written(EventStream(self, send, _nothing))
+            response = await self._written(EventStream(self, send, lambda: None))  # nothing to cancel
         else:
             response = None
             with ClientWatch(receive) as watch:
@@ -139,7 +139,3 @@ class EventStreamResponse(Response):
         if response is None:
             await stream.end()
         return response
-
-
-def _nothing() -> None:
-    """A detached stream has nothing to cancel."""

@@ -92,10 +92,6 @@ def too_large(limit: int) -> HttpProblem:
 
 M = TypeVar("M", bound=BaseModel)
 
-_UNKNOWN = "extra_forbidden"
-_MISSING = "missing"
-_ARGUMENTS = "arguments"
-
 
 async def read_body(request: HostRequest) -> bytes:
     """The whole body. Raises `HttpProblem` at the first byte over the limit, `ClientDisconnect` where it breaks off.
@@ -152,14 +148,14 @@ def _problem(error: ValidationError, model: type[BaseModel]) -> HttpProblem:
     first = error.errors(include_url=False, include_input=False, include_context=True)[0]
     where = first["loc"]
     field = _path(where)
-    if first["type"] == _UNKNOWN:
+    if first["type"] == "extra_forbidden":
         shown = field[:100]
         near = name_hint(str(where[-1]), _known(model, where[:-1]))
         return invalid_request(f"the body has no field {shown!r} ({near})", shown)
-    if first["type"] == _MISSING:
+    if first["type"] == "missing":
         return invalid_request(f"the body lacks {field!r}", field)
-    if where[:1] == (_ARGUMENTS,):
-        return invalid_request("'arguments' should be an object, or the JSON text of one", _ARGUMENTS)
+    if where[:1] == ("arguments",):
+        return invalid_request("'arguments' should be an object, or the JSON text of one", "arguments")
     right = right_shape(first)
     if not field:
         return invalid_request(own_text(first))

@@ -39,7 +39,8 @@ def check_host(scope: Scope, headers: Mapping[bytes, bytes], allowed: Collection
     proxies change it.
     """
     found = headers.get(b"host")
-    if found is None or (len(headers) < len(scope["headers"]) and _is_duplicate(scope)):
+    raw: RawHeaders = scope["headers"]
+    if found is None or (len(headers) < len(raw) and sum(name == b"host" for name, _ in raw) > 1):
         raise _misdirected("the request must have exactly one Host header")
     name = host_name(found.decode("latin-1"))
     if name is None:
@@ -54,10 +55,6 @@ def host_name(header: str) -> str | None:
     """The host in lower case, without port and brackets; None where it is invalid."""
     match = _HOST.fullmatch(header)
     return match[1].strip("[]").lower() if match else None
-
-
-def _is_duplicate(scope: Scope) -> bool:
-    return sum(name == b"host" for name, _ in scope["headers"]) > 1
 
 
 def _misdirected(what: str) -> HttpProblem:

@@ -182,7 +182,7 @@ def wanted_wait_s(request: HostRequest) -> float:
 PRIVATE = {"cache-control": "private, no-cache"}
 
 
-def _server_response(request: HostRequest, view: ServerView, *, status: int) -> Response:
+def _server_response(request: HostRequest, view: ServerView, *, status: int = 200) -> Response:
     """One server as this caller may see it."""
     shown = server_fields(view, transport=request.state["principal"].has_scope(ADMIN))
     return OrjsonResponse(shown, status, PRIVATE)
@@ -231,19 +231,15 @@ async def read_server(request: HostRequest, model: type[M]) -> M:
     """The body. Raises `HttpProblem`, and first of all for one that names a command."""
     check_is_json(request)
     body = await read_body(request)
-    _refuse_commands(body)
-    return read_model(body, model)
-
-
-def _refuse_commands(body: bytes) -> None:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return
+        fields = None
     named = [name for name in _OF_COMMANDS if isinstance(fields, dict) and name in fields]
     if named:
         message = "a server that is started by a command is taken from the operator's file only; add one by its url"
         raise HttpProblem(403, "stdio_from_http", message, param=named[0])
+    return read_model(body, model)
 
 
 @route("GET", _ALL, READ, "The MCP servers")
@@ -285,7 +281,7 @@ async def show_server(request: HostRequest) -> Response:
     """Answer one server. Raises `McpServerRefused`."""
     state = request.state
     view = state["host"].servers.server(state["principal"].tenant, request.path_params["id"])
-    return _server_response(request, view, status=200)
+    return _server_response(request, view)
 
 
 @route("PATCH", _ONE, ADMIN, "Change an MCP server", ChangeServerBody)
@@ -303,7 +299,7 @@ async def change_server(request: HostRequest) -> Response:
         discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
     )
     view = await request.state["host"].servers.change(request.path_params["id"], change, **acting(request))
-    return _server_response(request, view, status=200)
+    return _server_response(request, view)
 
 
 @route("DELETE", _ONE, ADMIN, "Remove an MCP server")
@@ -329,7 +325,7 @@ async def accept_tools(request: HostRequest) -> Response:
     """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
     body = await read_json(request, AcceptBody, empty=b"{}")
     view = await request.state["host"].servers.accept(request.path_params["id"], body.tools, **acting(request))
-    return _server_response(request, view, status=200)
+    return _server_response(request, view)
 
 
 @route("GET", "/api/catalog", READ, "Every tool that there is, for people who choose", parameters=(_SESSION,))
