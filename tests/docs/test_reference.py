@@ -55,13 +55,14 @@ def _first_cells(name: str) -> list[str]:
 
 
 def _codes_in_the_code() -> Iterator[tuple[str, int]]:
-    """Each `HttpProblem(status, code, …)` whose status and code stand there, and each row of a `_STATUS` table."""
+    """Each `HttpProblem(status, code, …)` whose status and code stand there, and each code of the `_CODES` table."""
     for source in sources("src/toolplug/http/**/*.py"):
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "HttpProblem":
                 status, code = node.args[0], ast.unparse(node.args[1])
                 if isinstance(status, ast.Constant) and isinstance(status.value, int):
                     yield from ((name, status.value) for name in _NAMED.get(code) or [ast.literal_eval(code)])
-            elif isinstance(node, ast.Assign | ast.AnnAssign) and ast.unparse(node).startswith("_STATUS"):
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and ast.unparse(node).startswith("_CODES"):
                 assert node.value is not None
-                yield from ast.literal_eval(node.value).items()
+                table: dict[int, str] = ast.literal_eval(node.value)
+                yield from ((code, status) for status, codes in table.items() for code in codes.split())

@@ -23,7 +23,7 @@ from tests.http.conftest import ALICE, BOB, ROOT, as_holder, client_of, settings
 from toolplug import Host, Principal, open_host
 from toolplug.errors import ConfigError
 from toolplug.http import create_app
-from toolplug.http.auth import chain
+from toolplug.http.auth import authentication
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +91,7 @@ async def test_credentials_in_a_url_are_none(client: AsyncClient) -> None:
 
 @pytest.mark.requirement("C-5-auth-constant")
 async def test_every_key_is_compared_whichever_fits(client: AsyncClient) -> None:
-    source = inspect.getsource(chain)
+    source = inspect.getsource(authentication)
     assert "compare_digest(known, digest)" in source
     assert 'sha256(key.encode("latin-1")).digest()' in source
     assert {(await who(client, headers))["subject"] for headers in (ALICE, BOB, ROOT)} == {"alice", "bob", "root"}

@@ -138,7 +138,7 @@ OLD_NAMES = frozenset(
 )
 """The left column of the glossary's table of renamed identifiers."""
 
-PUBLISHED = {"src/toolplug/http/mcp/routes.py: Refused": "the name of a schema in /openapi.json"}
+PUBLISHED = {"src/toolplug/http/mcp/endpoint.py: Refused": "the name of a schema in /openapi.json"}
 """Old names that the outside has seen: file and name → where."""
 
 OLD_TEST_NAMES = frozenset(

@@ -1,6 +1,5 @@
 """HTTP: the other face of the same host."""
 
-from toolplug.http.app import create_app
-from toolplug.http.providers.app import provider_routes
+from toolplug.http.app import create_app, provider_routes
 
 __all__ = ["create_app", "provider_routes"]

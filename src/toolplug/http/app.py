@@ -1,4 +1,4 @@
-"""The ASGI application of a host, on Starlette's routes, requests and responses.
+"""The ASGI application of a host, and that of the providers' routes alone, on Starlette's routes and requests.
 
     started? → request checks → route → method → caller → scope → handler
 
@@ -11,18 +11,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Sequence
 
+from starlette.authentication import AuthenticationBackend
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import Principal
 from toolplug.host.host import Host
-from toolplug.http.auth.chain import Authentication, AuthFunction, as_auth_function, insufficient_scope
-from toolplug.http.auth.plugin_tokens import PLUGIN, CallersOnly, plugin_token, session_of_token
+from toolplug.http.auth.authentication import (
+    PLUGIN,
+    ApiKeys,
+    Authentication,
+    AuthFunction,
+    CallersOnly,
+    Chain,
+    as_auth_function,
+    insufficient_scope,
+    plugin_token,
+    session_of_token,
+)
 from toolplug.http.errors import HttpProblem, internal, log_fault, problem_of
-from toolplug.http.json_body import check_declared
+from toolplug.http.json_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
-from toolplug.http.request_checks import RequestChecks, is_preflight, preflight_response
+from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (
     HostRequest,
     HostState,
@@ -34,6 +45,7 @@ from toolplug.http.requests import (
 )
 from toolplug.http.routes import all_routes
 from toolplug.http.routing import HostRoute, HostRouter, PathRoute
+from toolplug.providers.registry import FunctionRegistry
 
 _LOG = logging.getLogger("toolplug.http")
 
@@ -194,3 +206,39 @@ class _HostApp:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"
                 _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)
         return checks
+
+
+def provider_routes(
+    registry: FunctionRegistry, *, auth: Authentication | Sequence[Authentication], max_body: int = DEFAULT_MAX_BODY
+) -> ASGIApp:
+    """An ASGI application with every route of the registry's active providers, as they are at each request.
+
+    `auth` authenticates every request and has no default: an `async (connection) -> Principal | None`, a Starlette
+    `AuthenticationBackend`, or several of them, called in order. Hosts, origins and `/metrics` are the surrounding
+    application's. `max_body`: bytes.
+    """
+    given = (auth,) if callable(auth) or isinstance(auth, AuthenticationBackend) else auth
+    return _ProviderApp(registry, Chain(ApiKeys(()), [as_auth_function(item) for item in given]), max_body)
+
+
+class _ProviderApp:
+    def __init__(self, registry: FunctionRegistry, chain: Chain, max_body: int) -> None:
+        self._registry = registry
+        self._chain = chain
+        self._max_body = max_body
+        self._routes = ProviderRoutes()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await serve_other_protocol(scope, receive, send)
+            return
+        state, registry = initial_state(scope), self._registry
+        sent = SentResponse(scope, send, state["request_id"])
+        try:
+            raw = scope["headers"]
+            check_headers(raw, dict(raw))
+            await self._routes.serve(registry, scope, receive, sent, self._chain, self._max_body)
+        except HttpProblem as problem:
+            note_refusal(registry.accounting, state, problem, f"{scope['method']} {state['template']}")
+            await problem.response(state["request_id"])(scope, receive, sent)

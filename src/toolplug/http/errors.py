@@ -184,68 +184,29 @@ def _code(status: int) -> str:
         return "error"
 
 
-_STATUS: Mapping[str, int] = {
-    "address_refused": 422,
-    "already_answered": 409,
-    "approval_decided": 409,
-    "approval_not_found": 404,
-    "backend_broke_off": 502,
-    "backend_error": 502,
-    "backend_garbage": 502,
-    "backend_refused": 502,
-    "backend_timeout": 502,
-    "backend_unreachable": 502,
-    "duplicate_note": 422,
-    "duplicate_tool": 422,
-    "in_file": 409,
-    "invalid_agent": 400,
-    "invalid_capability": 422,
-    "invalid_environment": 422,
-    "invalid_header": 422,
-    "invalid_name": 422,
-    "invalid_note": 422,
-    "invalid_request": 400,
-    "invalid_server_id": 422,
-    "invalid_tool": 422,
-    "invalid_url": 422,
-    "item_not_found": 404,
-    "missing_tool_output": 400,
-    "no_toolset_equipped": 404,
-    "not_background": 409,
-    "not_registered": 409,
-    "note_not_found": 404,
-    "prefix_taken": 409,
-    "previous_response_not_found": 404,
-    "provider_is_shared": 422,
-    "rate_limit_exceeded": 429,
-    "registration_failed": 422,
-    "request_not_found": 404,
-    "response_not_found": 404,
-    "revision_mismatch": 412,
-    "server_disabled": 409,
-    "server_exists": 409,
-    "server_not_found": 404,
-    "too_late": 410,
-    "too_many_notes": 422,
-    "too_many_servers": 422,
-    "too_many_sessions": 429,
-    "too_many_tools": 422,
-    "too_many_toolsets": 422,
-    "too_many_updates": 429,
-    "too_many_waiting_calls": 429,
-    "tool_exists": 409,
-    "tool_not_found": 409,
-    "tool_not_in_toolset": 422,
-    "tool_not_quarantined": 409,
-    "tool_reference_mismatch": 422,
-    "toolset_exists": 409,
-    "toolset_not_found": 404,
-    "unknown_call_id": 400,
-    "unknown_provider": 422,
-    "unknown_server": 422,
-    "unknown_toolset": 422,
-    "unmatched_stub": 400,
+_CODES: Mapping[int, str] = {
+    400: "invalid_agent invalid_request missing_tool_output unknown_call_id unmatched_stub",
+    404: """
+        approval_not_found item_not_found no_toolset_equipped note_not_found previous_response_not_found
+        request_not_found response_not_found server_not_found toolset_not_found
+    """,
+    409: """
+        already_answered approval_decided in_file not_background not_registered prefix_taken server_disabled
+        server_exists tool_exists tool_not_found tool_not_quarantined toolset_exists
+    """,
+    410: "too_late",
+    412: "revision_mismatch",
+    422: """
+        address_refused duplicate_note duplicate_tool invalid_capability invalid_environment invalid_header
+        invalid_name invalid_note invalid_server_id invalid_tool invalid_url provider_is_shared
+        registration_failed too_many_notes too_many_servers too_many_tools too_many_toolsets
+        tool_not_in_toolset tool_reference_mismatch unknown_provider unknown_server unknown_toolset
+    """,
+    429: "rate_limit_exceeded too_many_sessions too_many_updates too_many_waiting_calls",
+    502: "backend_broke_off backend_error backend_garbage backend_refused backend_timeout backend_unreachable",
 }
+"""The codes of errors of the layers below, by status."""
+_STATUS: Mapping[str, int] = {code: status for status, codes in _CODES.items() for code in codes.split()}
 _SHORTEST_WAIT_S = 1
 
 
@@ -256,7 +217,8 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
     if isinstance(error, SessionRefused):
         return session_refused(error)
     if isinstance(error, BackendFailed):
-        return _no_answer(error)
+        headers = _retry_after(error.retry_after_s) if _STATUS[error.code] == 429 else NO_HEADERS
+        return HttpProblem(_STATUS[error.code], error.code, str(error), headers=headers)
     if isinstance(error, AccessError):
         return _no_access(error, session_at)
     if isinstance(error, StoreUnavailable):
@@ -282,12 +244,6 @@ def session_refused(error: SessionRefused) -> HttpProblem:
         headers=_retry_after(error.retry_after_s) if status == 429 else NO_HEADERS,
         extra={"failedTools": failed} if error.code == "registration_failed" else NOTHING,
     )
-
-
-def _no_answer(error: BackendFailed) -> HttpProblem:
-    status = _STATUS[error.code]
-    headers = _retry_after(error.retry_after_s) if status == 429 else NO_HEADERS
-    return HttpProblem(status, error.code, str(error), headers=headers)
 
 
 def _retry_after(seconds: float | None) -> Headers:

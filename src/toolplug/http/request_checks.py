@@ -19,8 +19,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from toolplug.host.file.settings import HostSettings
-from toolplug.http.auth.chain import AuthFunction
-from toolplug.http.auth.plugin_tokens import CallersOnly, configured_authenticator
+from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import SentResponse
 from toolplug.sessions.service import Sessions

@@ -17,6 +17,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.execution.accounting import CallAccounting, audit
 from toolplug.execution.live import ToolExecutor
 from toolplug.host.host import Host
+from toolplug.host.parts import listed
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.sessions.session import Session
 
@@ -223,6 +224,4 @@ async def catalog_of(
     within: Hashable = None,
 ) -> Catalog:
     """What the caller's executor lists, once every toolset that it needs is open. Raises like `executor_of`."""
-    if session is not None:
-        await host.sessions.find(session, principal.tenant)
-    return await host.catalog_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)
+    return await listed(await executor_of(host, principal, agent, session, toolsets, within))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolplug.http import approvals, pages, saved, servers, tools, toolsets
-from toolplug.http.mcp.routes import MCP_ROUTES
+from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin
 from toolplug.http.responses import create, stored

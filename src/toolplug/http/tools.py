@@ -139,8 +139,6 @@ REPLAYED = "idempotent_replayed"
 STORE_UNAVAILABLE = "store_unavailable"
 TOO_MANY_WAITING = "too_many_waiting_calls"
 
-_SUCCESS = ToolStatus.SUCCESS
-
 
 def call_answer(result: ToolResult) -> bytes:
     """The answer's body; what is not there (`structured`, `retry_after_s`) is left out."""
@@ -148,7 +146,7 @@ def call_answer(result: ToolResult) -> bytes:
         {
             "call_id": result.call_id,
             "output": result.output,
-            "is_error": result.status is not _SUCCESS,
+            "is_error": result.status is not ToolStatus.SUCCESS,
             "status": result.status,
         }
     )
@@ -167,11 +165,6 @@ def _metadata(result: ToolResult) -> bytes:
     if not metadata:
         return b"{}"
     return (encoded({name: value for name, value in metadata.items() if name != REPLAYED}) or "{}").encode()
-
-
-def is_replay(result: ToolResult) -> bool:
-    """Is it the first result of an earlier call under the same key."""
-    return result.metadata.get(REPLAYED) is True
 
 
 def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | None:
@@ -193,8 +186,7 @@ def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | No
 def too_many_waiting(result: ToolResult, context: CallContext) -> HttpProblem | None:
     """The error of a request to a session of which as many calls wait as may."""
     if result.status is ToolStatus.LIMITED and result.metadata.get("code") == TOO_MANY_WAITING:
-        refused = SessionRefused(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s)
-        return session_refused(refused)
+        return session_refused(SessionRefused(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s))
     return replay_problem(result, context)
 
 
@@ -244,7 +236,7 @@ async def call_response(
     with ClientWatch(request.receive):
         result = await executor.execute(call, context)
         _check(problem(result, context))
-        return OrjsonResponse(call_answer(result), headers=_REPLAYED if is_replay(result) else None)
+        return OrjsonResponse(call_answer(result), headers=_REPLAYED if result.metadata.get(REPLAYED) is True else None)
     raise ClientDisconnect
 
 
@@ -262,7 +254,7 @@ async def _stream_call(
     result = await reports.during(lambda: executor.execute(call, context._replace(report=report)))
     if not stream.started:
         _check(problem(result, context))
-        if is_replay(result):
+        if result.metadata.get(REPLAYED) is True:
             stream.set_headers(_REPLAYED)
     await stream.send(frame("result", call_answer(result)))
 

@@ -20,7 +20,7 @@ from starlette.requests import HTTPConnection
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.execution.threads import in_own_thread
 from toolplug.host.file.settings import DEFAULT_SCOPES, Jwt
-from toolplug.http.auth.chain import bearer
+from toolplug.http.auth.authentication import bearer
 
 FETCH_S = 5.0
 KEPT_S = 300.0

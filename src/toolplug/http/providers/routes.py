@@ -22,7 +22,7 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope
 
 from toolplug.errors import StoreUnavailable
-from toolplug.http.auth.chain import Authenticator, insufficient_scope
+from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,

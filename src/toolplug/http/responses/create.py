@@ -8,9 +8,10 @@ from contextlib import aclosing, suppress
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Annotated, Literal, Self
 
 import orjson
+from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -21,14 +22,52 @@ from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.json_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
-from toolplug.http.responses.models import ResponseAnswer
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
-from toolplug.responses.builder import Event
+from toolplug.responses.builder import Event, Status
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 from toolplug.sessions.events import frame
 from toolplug.toolsets.first_use import LazyExecutor
+
+Json = dict[str, object]
+
+
+class ResponseAnswer(BaseModel, extra="allow"):
+    """A response; the fields that are not named here say what was asked for."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Status
+    incomplete_details: Json | None
+    error: Json | None
+    model: str
+    previous_response_id: str | None
+    output: list[Json]
+    tools: Annotated[list[Json], Field(description="as the client sent them")]
+    usage: Json | None
+    metadata: dict[str, str]
+
+
+class DeletedAnswer(BaseModel):
+    """A response that is there no more."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class ItemList(BaseModel):
+    """A page of items."""
+
+    object: Literal["list"]
+    data: list[Json]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
 
 STUCK_S = 300.0
 """The longest time that a connection may take nothing."""

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from toolplug.http.errors import invalid_request
 from toolplug.http.json_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
-from toolplug.http.responses.create import response_events, service_of
-from toolplug.http.responses.models import DeletedAnswer, ItemList, ResponseAnswer
+from toolplug.http.responses.create import DeletedAnswer, ItemList, ResponseAnswer, response_events, service_of
 from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.input_items import Item
 from toolplug.responses.stored import as_listed

@@ -68,9 +68,8 @@ async def call_in_session(request: HostRequest) -> Response:
         raise invalid_request(message, "Idempotency-Key")
     if context.deadline is None:
         context = context._replace(deadline=asyncio.get_running_loop().time() + DEADLINE_S)
-    taken = await state["host"].queued.start(
-        session, call, context, most=state["host"].sessions.limits.max_waiting_calls
-    )
+    most = state["host"].sessions.limits.max_waiting_calls
+    taken = await state["host"].queued.start(session, call, context, most=most)
     return OrjsonResponse({"id": taken, "status": "queued"}, 202)
 
 

@@ -1,21 +1,26 @@
-"""The chain of authenticators: the first that knows the caller decides (CONTRACT.md section 5, *Auth*)."""
+"""Authentication: API keys, JSON Web Tokens, functions of the application, plugin tokens (CONTRACT.md section 5)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 from hmac import compare_digest
+from importlib import import_module
 from typing import Any, Protocol, cast
 
-from starlette.authentication import AuthenticationBackend, AuthenticationError, BaseUser
+from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import Principal
-from toolplug.host.file.settings import ApiKey
+from toolplug.errors import SessionGone, SessionNotFound
+from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.errors import HttpProblem
 from toolplug.http.routing import EVERY_SCOPE
+from toolplug.sessions.record import check_code, code_of_token, is_plugin_token
+from toolplug.sessions.service import Sessions
+from toolplug.sessions.session import Session
 
 _SCHEME = "bearer "
 
@@ -44,8 +49,15 @@ Authentication = AuthFunction | AuthenticationBackend
 
 
 def as_auth_function(given: Authentication) -> AuthFunction:
-    """The function itself, or one that calls the backend."""
+    """The function itself, or one that calls the backend.
+
+    Of a backend's user, `identity` is the subject; `tenant` and `agents` count where the user has them.
+    """
     return _from_backend(given) if isinstance(given, AuthenticationBackend) else given
+
+
+def _principal(subject: str, tenant: str, scopes: Iterable[str], agents: Iterable[str] | None) -> Principal:
+    return Principal(subject, tenant, frozenset(scopes), None if agents is None else frozenset(agents))
 
 
 def _from_backend(backend: AuthenticationBackend) -> AuthFunction:
@@ -54,27 +66,19 @@ def _from_backend(backend: AuthenticationBackend) -> AuthFunction:
         if found is None:
             return None
         credentials, user = found
-        return _user_principal(user, credentials.scopes) if user.is_authenticated else None
+        if not user.is_authenticated:
+            return None
+        tenant, agents = getattr(user, "tenant", "default"), cast("Iterable[str] | None", getattr(user, "agents", None))
+        return _principal(user.identity, tenant, credentials.scopes, agents)
 
     return authenticate
-
-
-def _user_principal(user: BaseUser, scopes: Iterable[str]) -> Principal:
-    """The backend's user: `identity` is the subject; `tenant` and `agents` count where the user has them."""
-    agents = cast("Iterable[str] | None", getattr(user, "agents", None))
-    return Principal(
-        subject=user.identity,
-        tenant=getattr(user, "tenant", "default"),
-        scopes=frozenset(scopes),
-        agents=None if agents is None else frozenset(agents),
-    )
 
 
 class ApiKeys:
     """The keys of the configuration and their holders."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
-        self._holders = tuple((key.digest, _key_principal(key)) for key in keys)
+        self._holders = tuple((key.digest, _principal(key.subject, key.tenant, key.scopes, key.agents)) for key in keys)
 
     def holder(self, headers: Headers) -> Principal | None:
         """The holder of the key that the request carries; None for no key and for an unknown one."""
@@ -90,15 +94,6 @@ class ApiKeys:
             if compare_digest(known, digest):
                 found = principal
         return found
-
-
-def _key_principal(key: ApiKey) -> Principal:
-    return Principal(
-        subject=key.subject,
-        tenant=key.tenant,
-        scopes=frozenset(key.scopes),
-        agents=None if key.agents is None else frozenset(key.agents),
-    )
 
 
 _LOG = logging.getLogger("toolplug.http")
@@ -176,3 +171,94 @@ def insufficient_scope(scope: str) -> HttpProblem:
     """The caller is known, and may not do this."""
     message = f"the credential lacks the scope {scope!r}; use one that has it, or have it added"
     return HttpProblem(403, "insufficient_scope", message, param=scope)
+
+
+_TOKENS = "toolplug.http.auth.jwt"
+
+
+def configured_authenticator(auth: Auth | None, given: Sequence[AuthFunction]) -> Authenticator:
+    """API keys, then tokens, then the functions given to `create_app`; without any of them, everyone is allowed.
+
+    PyJWT is imported only where the section configures tokens. Where their key cannot be read, everyone is denied.
+    """
+    if auth is None:
+        return Chain(ApiKeys(()), given) if given else AllowAll()
+    try:
+        tokens: tuple[AuthFunction, ...] = ()
+        if auth.jwt is not None:  # PyJWT is an extra, so its module is looked up by name
+            tokens = (cast("Callable[[Jwt], AuthFunction]", import_module(_TOKENS).Tokens)(auth.jwt),)
+    except ValueError as error:
+        _LOG.error("%s; nobody is let in", error)
+        return DenyAll()
+    return Chain(ApiKeys(auth.api_keys), (*tokens, *given))
+
+
+PLUGIN = "plugin"
+"""Who acts where a plugin does."""
+
+
+def plugin_token(headers: Headers) -> str | None:
+    """The plugin token that the request carries, valid or not."""
+    token = credential(headers)
+    return token if token is not None and is_plugin_token(token) else None
+
+
+async def session_of_token(sessions: Sessions, token: str, code: str) -> Session:
+    """The session of this code, which the token opens.
+
+    Raises 401 for every token but its own, whether there is such a session or not, `InvalidSessionCode` for a text
+    that no session could have, `SessionGone` for one that is over, and `StoreError`.
+    """
+    own = code_of_token(token)
+    if own is None:
+        raise authentication_required()
+    if own != code:
+        await _opened(sessions, own, token)
+        check_code(code)
+        raise authentication_required()
+    try:
+        session = await sessions.with_token(code, token)
+    except SessionNotFound:
+        session = None
+    if session is None:
+        raise authentication_required()
+    return session
+
+
+class CallersOnly:
+    """Refuses plugin tokens on routes that are for callers; everybody else is authenticated as configured."""
+
+    def __init__(self, authenticator: Authenticator, sessions: Callable[[], Sessions]) -> None:
+        self._authenticator = authenticator
+        self._sessions = sessions
+
+    async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
+        """The caller. Raises `HttpProblem`: 403 for the token of a live session, 401 for any other."""
+        token = plugin_token(connection.headers)
+        if token is None:
+            return await self._authenticator.authenticate(connection)
+        await _opened(self._sessions(), code_of_token(token), token)
+        raise _wrong_audience(
+            "a plugin's token opens the routes of its own session only; use a key or token of a caller"
+        )
+
+    async def refused_as_plugin(self, connection: HTTPConnection[Any]) -> HttpProblem:
+        """Why a request without a plugin's token may not do what only a plugin may."""
+        principal = await self._authenticator.authenticate(connection)
+        if principal is ANYBODY and credential(connection.headers) is None:
+            return authentication_required()
+        return _wrong_audience("this route is for the session's plugin; send the token that creating the session gave")
+
+
+async def _opened(sessions: Sessions, code: str | None, token: str) -> None:
+    """Raise 401 unless the token opens a live session."""
+    try:
+        session = None if code is None else await sessions.with_token(code, token)
+    except (SessionNotFound, SessionGone):
+        session = None
+    if session is None:
+        raise authentication_required()
+
+
+def _wrong_audience(message: str) -> HttpProblem:
+    return HttpProblem(403, "wrong_audience", message, param="Authorization")
