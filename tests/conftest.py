@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -30,17 +31,19 @@ def pytest_configure(config: pytest.Config) -> None:
     leaks.pytest_configure(config)
     # A busy machine is no failure: no property is judged by the clock.
     settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("toolplug")
+    # The loop of a minute takes a sample; `make test` tries the usual hundred examples of each property.
+    settings.register_profile("unit", parent=settings.get_profile("toolplug"), max_examples=20)
+    settings.load_profile("unit" if config.option.markexpr == "unit" else "toolplug")
     # A shell's job in the background ignores an interrupt, and so would every process that a test starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Runs single files, and what must show its output (`-s`), in one process; else a worker for each core."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Runs single files, and what must show its output (`-s`), in one process; else a worker more than cores, as some wait."""
     single = all(Path(argument.split("::")[0]).is_file() for argument in config.args)
-    return 0 if single or config.option.capture == "no" else None
+    return 0 if single or config.option.capture == "no" else (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(wrapper=True)

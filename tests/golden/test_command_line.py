@@ -12,6 +12,8 @@ import pytest
 from tests.golden.conftest import DESK, KEYS, Golden
 from tests.golden.transcript import Transcript, shown
 
+pytestmark = pytest.mark.process
+
 COMMANDS = (
     "init",
     "serve",
@@ -221,7 +223,6 @@ def test_what_commands_write(terminal: Terminal, golden: Golden) -> None:
     golden("command_files", terminal.transcript.text())
 
 
-@pytest.mark.process
 def test_the_schema_of_the_configuration(terminal: Terminal, golden: Golden) -> None:
     terminal.write(GOOD)
     terminal.run("schema", "-o", "-")
