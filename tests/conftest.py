@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Runs single files, and what must show its output (`-s`), in one process; else a worker more than cores, as some wait."""
+    """Runs single files, and what must show its output (`-s`), in one process; else one worker more than cores."""
     single = all(Path(argument.split("::")[0]).is_file() for argument in config.args)
     return 0 if single or config.option.capture == "no" else (os.cpu_count() or 1) + 1
 
