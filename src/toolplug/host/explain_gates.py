@@ -49,18 +49,18 @@ def verdict(gate: str, refusal: str | None, origin: str, otherwise: str) -> Gate
 _DISCOVERY = "GET /api/mcp-servers/{id}"
 
 
-def server_gates(desk: McpServers, tenant: str, tool: Tool) -> Iterator[GateVerdict]:
+def server_gates(servers: McpServers, tenant: str, tool: Tool) -> Iterator[GateVerdict]:
     """The state of the server that a tool is of, as discovery left it."""
-    view = next((item for item in desk.servers(tenant) if item.id == tool.definition.ref.source), None)
+    view = next((item for item in servers.servers(tenant) if item.id == tool.definition.ref.source), None)
     if view is not None:
         yield verdict("server", None, view.origin, f"MCP server {view.id!r} is on")
         yield verdict("discovery", _refusal(view.record, tool), _DISCOVERY.format(id=view.id), _state(view.record))
 
 
-def where_a_server_has_it(desk: McpServers, tenant: str, name: str) -> Iterator[GateVerdict]:
+def where_a_server_has_it(servers: McpServers, tenant: str, name: str) -> Iterator[GateVerdict]:
     """Servers that have a tool of this name, which is theirs or `server/tool`, and why nobody can call it so."""
     server, slash, own = name.partition("/")
-    for view in desk.servers(tenant):
+    for view in servers.servers(tenant):
         wanted = own if slash and server == view.id else name.rpartition(".")[2]
         found = next((tool for tool in view.record.tools if tool.name == wanted), None)
         if found is None:

@@ -152,10 +152,12 @@ async def server_toolset_service(
     """
     described = {item.server.name.id: item.server for item in coded if item.server is not None}
     async with Discovery(store) as discovery:
-        running = RunningServers(services, discovery, Connections(lambda: desk.configuration).connect, serving=serving)
-        desk = McpServers(configuration, store, running, described)
-        async with desk:
-            yield desk
+        running = RunningServers(
+            services, discovery, Connections(lambda: mcp_servers.configuration).connect, serving=serving
+        )
+        mcp_servers = McpServers(configuration, store, running, described)
+        async with mcp_servers:
+            yield mcp_servers
 
 
 def session_planner(configuration: Configuration, services: CallServices) -> Planner:
@@ -360,12 +362,12 @@ def _toolset_service(
     coded_mcp: Sequence[McpRegistration],
 ) -> ToolsetService:
     """The toolsets of the configuration and of code; entered, also the store's. Raises `ConfigError`."""
-    desk = ToolsetService(configuration, registry, servers, store, services)
-    desk.configure(configuration)
+    toolsets = ToolsetService(configuration, registry, servers, store, services)
+    toolsets.configure(configuration)
     of_servers = {item.id: item for item in coded_mcp}
     for toolset in coded.coded.values():
         if toolset.id in of_servers:
-            desk.register_mcp(of_servers[toolset.id])
+            toolsets.register_mcp(of_servers[toolset.id])
         else:
-            desk.register(toolset)
-    return desk
+            toolsets.register(toolset)
+    return toolsets

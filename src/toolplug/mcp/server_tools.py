@@ -1,7 +1,7 @@
 """The tools of one MCP server as executors: shared, for each session, and for callers without a session.
 
-DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── Link: one connection for everybody
-                                     ├─ `lone` ── LoneLine: one for each call
+DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── PersistentConnection: one for everybody
+                                     ├─ `lone` ── PerCallConnection: one for each call
                                      └─ `per_session()` ── SessionTools: one for each session
 """
 

@@ -1,1 +1,1 @@
-"""Model Context Protocol over Streamable HTTP, behind the doors of every other route."""
+"""Model Context Protocol over Streamable HTTP, behind the request checks of every other route."""

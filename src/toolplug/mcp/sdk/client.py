@@ -1,6 +1,6 @@
 """Connecting to MCP servers with the SDK's client: each connection is a task of its own, over a child process or HTTP.
 
-Connector → Life (a task) → Wire → JSONRPCDispatcher → RawListing → ClientSession → SdkConnection
+Connector → ConnectionTask → Streams → JSONRPCDispatcher → RawListing → ClientSession → SdkConnection
 """
 
 from __future__ import annotations
