@@ -200,7 +200,7 @@ async def test_a_session_that_expires(opened: Opened) -> None:
 
 
 async def test_the_streams_of_a_session(opened: Opened) -> None:
-    async with opened("session_streams", KEYS + DESK + "sessions: {grace: 50ms}\n") as wire:
+    async with opened("session_streams", KEYS + DESK + "sessions: {grace: 3050ms}\n") as wire:
         wire.title("A client and the application")
         session = await session_of(wire, tool("add"), tool("slow"))
         place = f"{session.place}/stream"
