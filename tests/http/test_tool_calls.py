@@ -13,7 +13,7 @@ from tests.http.conftest import ALICE, ROOT, as_holder, client_of, settings
 from toolplug import Host, open_host
 from toolplug.http import create_app
 from toolplug.http.errors import HttpProblem
-from toolplug.http.json_body import read_model
+from toolplug.http.request_body import read_model
 from toolplug.http.tools import CallBody
 
 pytestmark = pytest.mark.anyio

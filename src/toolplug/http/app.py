@@ -30,9 +30,9 @@ from toolplug.http.auth.authentication import (
     session_of_token,
 )
 from toolplug.http.errors import HttpProblem, internal, log_fault, problem_of
-from toolplug.http.json_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
+from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (
     HostRequest,

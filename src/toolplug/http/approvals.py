@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from toolplug.execution.approvals import Decision, TicketState
-from toolplug.http.json_body import OrjsonResponse, read_json
+from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import APPROVALS, answers, route
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from toolplug.http.errors import ErrorAnswer
-from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import CALL, Audience, HostRoute, Parameter, answers, route
 from toolplug.providers.route_table import MountedRoute

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
 from toolplug.execution.threads import in_own_thread
-from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, has_version
 from toolplug.http.routing import NOT_MODIFIED, answers, route
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from toolplug.errors import ConfigError, SavedToolsetRefused
 from toolplug.http.errors import invalid_request
-from toolplug.http.json_body import JSON, CamelAnswer, CamelBody, OrjsonResponse, read_body, read_json, read_model
+from toolplug.http.request_body import JSON, CamelAnswer, CamelBody, OrjsonResponse, read_body, read_json, read_model
 from toolplug.http.requests import HostRequest, query_fields, requested_session
 from toolplug.http.routing import CALL, READ, Parameter, answers, route
 from toolplug.toolsets.saved.document import (

@@ -18,7 +18,7 @@ from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.mcp_servers import ServerSource, ServerView
 from toolplug.host.servers.records import NewServer, ServerChange
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.json_body import (
+from toolplug.http.request_body import (
     CamelAnswer,
     CamelBody,
     OrjsonResponse,

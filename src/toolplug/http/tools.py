@@ -25,7 +25,7 @@ from toolplug.execution.live import ToolExecutor
 from toolplug.execution.results import Reports
 from toolplug.http.errors import HttpProblem, invalid_request, session_refused, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
-from toolplug.http.json_body import OrjsonResponse, absent, read_json
+from toolplug.http.request_body import OrjsonResponse, absent, read_json
 from toolplug.http.requests import HostRequest, catalog_of, executor_of, has_version, query_fields
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, answers, route
 from toolplug.sessions.events import frame

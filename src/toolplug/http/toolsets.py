@@ -11,7 +11,7 @@ from toolplug.errors import InvalidDefinition
 from toolplug.host.file.settings import Scope
 from toolplug.host.toolsets.records import Binding
 from toolplug.http.errors import HttpProblem
-from toolplug.http.json_body import OrjsonResponse, read_json
+from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, acting
 from toolplug.http.routing import ADMIN, answers, route
 from toolplug.http.tools import MAX_TOOLSETS

@@ -21,8 +21,8 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.errors import AccessError, StoreError
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStream, EventStreamResponse
-from toolplug.http.json_body import OrjsonResponse, check_is_json, read_body
 from toolplug.http.mcp.response_sender import ResponseSender
+from toolplug.http.request_body import OrjsonResponse, check_is_json, read_body
 from toolplug.http.requests import HostRequest, catalog_of, executor_of, query_fields
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.mcp.list_changed import Watch

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from toolplug.http.event_stream import EventStream
-from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.request_body import OrjsonResponse
 from toolplug.mcp.server_endpoint import Reply
 from toolplug.sessions.events import frame
 

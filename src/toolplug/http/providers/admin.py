@@ -12,7 +12,7 @@ from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError
 from toolplug.host.explain_gates import Verdict
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.json_body import OrjsonResponse
+from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
 from toolplug.http.routing import ADMIN, READ, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION

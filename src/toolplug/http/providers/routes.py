@@ -32,7 +32,7 @@ from toolplug.http.errors import (
     route_not_found,
     store_unavailable,
 )
-from toolplug.http.json_body import MAX_FILE_BODY, bounded, check_declared
+from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant, note_refusal
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry

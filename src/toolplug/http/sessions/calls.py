@@ -10,7 +10,7 @@ from starlette.responses import Response
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import invalid_request
-from toolplug.http.json_body import OrjsonResponse, read_json
+from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
 from toolplug.http.sessions import models

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from toolplug.errors import SessionRefused
 from toolplug.execution.accounting import audit, timestamp
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.json_body import OrjsonResponse, read_json
+from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answers, route
 from toolplug.http.sessions import models

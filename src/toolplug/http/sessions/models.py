@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from toolplug.http.errors import Error
-from toolplug.http.json_body import CamelAnswer, CamelBody, absent
+from toolplug.http.request_body import CamelAnswer, CamelBody, absent
 from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer
 from toolplug.sessions.queued_calls import QueuedStatus
 from toolplug.sessions.session_tool import CapabilityLevel, CapabilityType, PluginStatus

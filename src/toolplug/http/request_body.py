@@ -1,4 +1,4 @@
-"""JSON bodies: of requests, read into models within a limit, and of responses."""
+"""Request bodies: refused over their limit, by the declared length or while they are read, and validated as JSON."""
 
 from __future__ import annotations
 
