@@ -81,7 +81,7 @@ async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) ->
     """
     state = request.state
     if route.audience != "callers":
-        token = plugin_token(request.headers)
+        token = plugin_token(state["headers"])
         if token is not None:
             session = await session_of_token(state["host"].sessions, token, request.path_params["code"])
             state["session"] = session
@@ -157,7 +157,7 @@ class _HostApp:
         route = matched.route_for(scope["method"])
         checks = self._current_checks()
         limit = state["max_body"] = max(checks.max_body, route.max_body)
-        check_declared(scope, limit)
+        check_declared(state["headers"], limit)
         request: HostRequest = Request(scope, receive, send)
         if route.is_open:
             response = await route.endpoint(request)
@@ -236,8 +236,7 @@ class _ProviderApp:
         state, registry = initial_state(scope), self._registry
         sent = SentResponse(scope, send, state["request_id"])
         try:
-            raw = scope["headers"]
-            check_headers(raw, dict(raw))
+            check_headers(scope["headers"], state["headers"])
             await self._routes.serve(registry, scope, receive, sent, self._chain, self._max_body)
         except HttpProblem as problem:
             note_refusal(registry.accounting, state, problem, f"{scope['method']} {state['template']}")

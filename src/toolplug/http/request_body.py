@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import orjson
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope
+from starlette.types import Message, Receive
 
 from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
@@ -52,12 +52,9 @@ class OrjsonResponse(Response):
         return content if isinstance(content, bytes) else orjson.dumps(content)
 
 
-def check_declared(scope: Scope, limit: int) -> None:
+def check_declared(headers: Mapping[bytes, bytes], limit: int) -> None:
     """Raise `HttpProblem` where the declared length is not a number, or over the limit in bytes."""
-    declared: bytes | None = None
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            declared = value
+    declared = headers.get(b"content-length")
     if declared is None:
         return
     if not declared.isdigit():

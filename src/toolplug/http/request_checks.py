@@ -21,7 +21,7 @@ from starlette.types import Scope
 from toolplug.host.file.settings import HostSettings
 from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.requests import SentResponse
+from toolplug.http.requests import HostState, SentResponse
 from toolplug.sessions.service import Sessions
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -184,7 +184,7 @@ def is_preflight(scope: Scope, path: str) -> bool:
     """Whether a browser asks what its page may send to a shared path."""
     if scope["method"] != "OPTIONS" or not path.startswith(SHARED):
         return False
-    headers = dict(scope["headers"])
+    headers = scope["state"]["headers"]
     return b"access-control-request-method" in headers and b"origin" in headers
 
 
@@ -220,9 +220,13 @@ class RequestChecks:
         self._loopback_only = self.open and not insecure_no_auth
 
     def check(self, scope: Scope, path: str, sent: SentResponse) -> None:
-        """Raise `HttpProblem` where a check fails; `path` is without the mount prefix. `sent` gets the CORS headers."""
+        """Raise `HttpProblem` where a check fails; `path` is without the mount prefix. `sent` gets the CORS headers.
+
+        `scope["state"]` is as `initial_state` made it.
+        """
         raw: RawHeaders = scope["headers"]
-        headers = dict(raw)
+        state: HostState = scope["state"]
+        headers = state["headers"]
         named = headers.get(b"host"), scope.get("server")
         if named != self._accepted or len(headers) < len(raw):  # clients do not change the name that they use
             check_host(scope, headers, self._hosts)

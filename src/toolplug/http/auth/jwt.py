@@ -88,8 +88,8 @@ class Tokens:
 
     async def __call__(self, connection: HTTPConnection) -> Principal | None:
         """The token's principal. Raises `AuthenticationError` for a bad token, `KeySetDown` without keys."""
-        token = bearer(connection.headers)
-        if token is None or token.count(".") != _DOTS:
+        token = bearer(dict(connection.scope["headers"]))
+        if token is None or token.count(b".") != _DOTS:
             return None
         try:
             key = await self._key(token)
@@ -105,7 +105,7 @@ class Tokens:
             raise AuthenticationError("the token is not valid") from None
         return self._principal(claims)
 
-    async def _key(self, token: str) -> Any:
+    async def _key(self, token: bytes) -> Any:
         if self._keys is None:
             return self._public_key
         return await self._keys.key(jwt.get_unverified_header(token).get("kid"))

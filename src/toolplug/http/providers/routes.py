@@ -148,7 +148,7 @@ class ProviderRoutes:
             if route is None:
                 raise method_not_allowed(allowed)
             limit = _limit(scope["method"], place.template, max_body)
-            check_declared(scope, limit)
+            check_declared(state["headers"], limit)
             request = Request(scope, bounded(receive, limit), sent)
             if not route.public:
                 principal = state["principal"] = await authenticator.authenticate(request)
