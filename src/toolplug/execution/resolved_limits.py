@@ -43,12 +43,14 @@ class MostSpecific(NamedTuple):
 class EveryLevel(NamedTuple):
     """A counter of each level that sets it; a call asks those of the lowest `order` first.
 
-    `limiter` gives the counter that a level has under its limits, `text` what `explain` shows.
+    `limiter` gives the counter that a level has under its limits, `text` what `explain` shows. `of_failures`: it counts
+    what goes wrong, so that one tenant's applications and servers must not act on the others'.
     """
 
     order: int
     limiter: Callable[[CallAccounting, LevelKey, Limits], Limiter]
     text: Callable[[Any], str]
+    of_failures: bool = False
 
 
 class PartOf(NamedTuple):
@@ -123,7 +125,7 @@ class Limits(BaseModel):
         Field(ge=0, le=10, description="further attempts, where they are safe"),
         MostSpecific(0, str, repeatable=True),
     ] = None
-    breaker: Annotated[BreakerLimit | None, EveryLevel(0, _breaker, _breaker_text)] = None
+    breaker: Annotated[BreakerLimit | None, EveryLevel(0, _breaker, _breaker_text, of_failures=True)] = None
     drain: Annotated[
         Duration | None,
         Field(description="how long running calls may take to end"),
@@ -162,11 +164,11 @@ class LimitLevel(NamedTuple):
     limits: Limits = NO_LIMITS
     origin: Callable[[str], str] = default_origin
 
-    def counter_settings(self) -> Iterator[Setting]:
-        """Yield what `explain` shows of the counters of this level."""
+    def counter_settings(self, *, failures: bool) -> Iterator[Setting]:
+        """Yield what `explain` shows of the counters of this level; without those of failures where they do not act."""
         for knob, rule in _EVERY_LEVEL:
             value = getattr(self.limits, knob)
-            if value is None:
+            if value is None or (rule.of_failures and not failures):
                 continue
             yield Setting(knob, rule.text(value), self.origin(knob))
             for part, of in _PARTS:
@@ -182,13 +184,16 @@ class LimitSources(NamedTuple):
 
     `levels` are those of every tool and of its provider, then, where there are any, of a toolset and of the tool.
     `author_timeout_s` is the tool author's own: it comes between the provider's setting and that for every tool.
-    `blocking` tools have 16 places a provider where nothing else is set; retries need a `repeatable` tool.
+    `blocking` tools have 16 places a provider where nothing else is set; retries need a `repeatable` tool. Failures of
+    a tool `of_one_tenant`, whose source is a session's application or a server that the tenant added, count in the
+    breakers of its own source only: the tools of other tenants share the rest.
     """
 
     levels: tuple[LimitLevel, ...]
     author_timeout_s: float | None = None
     blocking: bool = False
     repeatable: bool = False
+    of_one_tenant: bool = False
 
     def within(self, level: LimitLevel) -> LimitSources:
         """Return them with one level more: narrower than the provider's, wider than the tool's own."""
@@ -202,7 +207,7 @@ class LimitSources(NamedTuple):
             value, origin = self._value(knob, rule)
             values[knob] = value
             settings.append(Setting(knob, rule.text(value), origin))
-        settings += [setting for level in reversed(self.levels) for setting in level.counter_settings()]
+        settings += [setting for level in reversed(self.levels) for setting in self._counter_settings(level)]
         limiters = list(self._limiters(accounting))
         if self.blocking and self.levels[1].limits.max_concurrency is None:
             key, limits, _ = self.levels[1]
@@ -232,8 +237,16 @@ class LimitSources(NamedTuple):
         """
         for knob, rule in _EVERY_LEVEL:
             for level in reversed(self.levels):
-                if getattr(level.limits, knob) is not None:
+                if getattr(level.limits, knob) is not None and (not rule.of_failures or self._breaks(level)):
                     yield rule.limiter(accounting, level.key, level.limits)
+
+    def _counter_settings(self, level: LimitLevel) -> Iterator[Setting]:
+        return level.counter_settings(failures=self._breaks(level))
+
+    def _breaks(self, level: LimitLevel) -> bool:
+        """Whether the tool's failures count at a level."""
+        own = self.levels[1].key
+        return not self.of_one_tenant or level.key[: len(own)] == own
 
 
 class ResolvedLimits(NamedTuple):
