@@ -164,18 +164,21 @@ async def test_an_impatient_caller_opens_no_breaker_for_another(ledger: dict[str
 
 
 @pytest.mark.requirement("C-3-shared-breaker")
-async def test_no_answer_of_an_application_counts_in_the_breaker_of_every_tool(ledger: dict[str, object]) -> None:
-    async with sessions_host(providers=ledger, limits={**BREAKER, "rate": "60/minute"}) as served:
+async def test_an_application_that_does_not_answer_opens_no_breaker_for_another(ledger: dict[str, object]) -> None:
+    async with sessions_host(providers=ledger, limits={"breaker": {"failures": 1, "open_for": "30s"}}) as served:
         mine = await new_plugin(served.client, tool("add_rows"))
         me = Principal(subject="alice", tenant="t1", scopes=frozenset({"tools:call"}))
         catalog = served.host.executor_for(me, session=mine.code).catalog
+        (of_session,), (of_provider,) = catalog["add_rows"].plan.limiters, catalog["twice"].plan.limiters
 
-        def knobs(name: str) -> list[str]:
-            return [limiter.knob for limiter in catalog[name].plan.limiters]
+        assert await of_session.admit(0.0) is None
+        of_session.answered("timeout")
+        of_session.ended()
+        assert of_provider.refusal() is None
 
-        assert knobs("twice") == ["breaker", "rate"]
-        assert knobs("add_rows") == ["rate"]
-        assert "breaker" not in [setting.knob for setting in catalog["add_rows"].plan.settings]
+        await of_provider.admit(0.0)
+        of_provider.answered("panic")
+        assert await of_session.admit(0.0) is not None  # each level must admit
 
 
 @pytest.mark.requirement("C-3-duplicate-keys")

@@ -134,8 +134,8 @@ class PlanBuilder:
     """Builds the plans of the tools of one source: a provider, an MCP server, a toolset, or all sessions.
 
     `level` is the source's own; `host` the level of every tool, by default that of the services now. The host-wide
-    hooks are asked at each call if `hooked`; else the registry puts them in. Failures of a source `of_one_tenant` do not
-    count in the breakers of others. Tools without limits of their own share one resolved value.
+    hooks are asked at each call if `hooked`; else the registry puts them in. Failures of a source `of_one_tenant` do
+    not count in the breakers of others. Tools without limits of their own share one resolved value.
     """
 
     def __init__(

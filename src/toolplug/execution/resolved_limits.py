@@ -16,6 +16,7 @@ from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import counted
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.accounting import CallAccounting, LevelKey
+from toolplug.execution.limits import Uncounted
 
 T = TypeVar("T")
 
@@ -164,11 +165,11 @@ class LimitLevel(NamedTuple):
     limits: Limits = NO_LIMITS
     origin: Callable[[str], str] = default_origin
 
-    def counter_settings(self, *, failures: bool) -> Iterator[Setting]:
-        """Yield what `explain` shows of the counters of this level; without those of failures where they do not act."""
+    def counter_settings(self) -> Iterator[Setting]:
+        """Yield what `explain` shows of the counters of this level."""
         for knob, rule in _EVERY_LEVEL:
             value = getattr(self.limits, knob)
-            if value is None or (rule.of_failures and not failures):
+            if value is None:
                 continue
             yield Setting(knob, rule.text(value), self.origin(knob))
             for part, of in _PARTS:
@@ -186,7 +187,7 @@ class LimitSources(NamedTuple):
     `author_timeout_s` is the tool author's own: it comes between the provider's setting and that for every tool.
     `blocking` tools have 16 places a provider where nothing else is set; retries need a `repeatable` tool. Failures of
     a tool `of_one_tenant`, whose source is a session's application or a server that the tenant added, count in the
-    breakers of its own source only: the tools of other tenants share the rest.
+    breakers of its own source only: the tools of other tenants share the rest, which may only refuse its calls.
     """
 
     levels: tuple[LimitLevel, ...]
@@ -207,7 +208,7 @@ class LimitSources(NamedTuple):
             value, origin = self._value(knob, rule)
             values[knob] = value
             settings.append(Setting(knob, rule.text(value), origin))
-        settings += [setting for level in reversed(self.levels) for setting in self._counter_settings(level)]
+        settings += [setting for level in reversed(self.levels) for setting in level.counter_settings()]
         limiters = list(self._limiters(accounting))
         if self.blocking and self.levels[1].limits.max_concurrency is None:
             key, limits, _ = self.levels[1]
@@ -237,16 +238,14 @@ class LimitSources(NamedTuple):
         """
         for knob, rule in _EVERY_LEVEL:
             for level in reversed(self.levels):
-                if getattr(level.limits, knob) is not None and (not rule.of_failures or self._breaks(level)):
-                    yield rule.limiter(accounting, level.key, level.limits)
+                if getattr(level.limits, knob) is not None:
+                    limiter = rule.limiter(accounting, level.key, level.limits)
+                    yield Uncounted(limiter) if rule.of_failures and self._shares(level) else limiter
 
-    def _counter_settings(self, level: LimitLevel) -> Iterator[Setting]:
-        return level.counter_settings(failures=self._breaks(level))
-
-    def _breaks(self, level: LimitLevel) -> bool:
-        """Whether the tool's failures count at a level."""
+    def _shares(self, level: LimitLevel) -> bool:
+        """Whether the tool is one tenant's, and the level has tools of others."""
         own = self.levels[1].key
-        return not self.of_one_tenant or level.key[: len(own)] == own
+        return self.of_one_tenant and level.key[: len(own)] != own
 
 
 class ResolvedLimits(NamedTuple):

@@ -130,8 +130,9 @@ def read_model(body: bytes, model: type[M]) -> M:
     try:
         value = load_json(body)
     except InvalidJson as error:
-        what = f"has the {error}; give it once" if error.duplicate_key else f"is not JSON: {error}"
-        raise HttpProblem(400, "invalid_json", f"the body {what}") from None
+        if error.duplicate_key:
+            raise HttpProblem(400, "invalid_json", f"the body has the {error}; give it once") from None
+        raise invalid_request(f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         needed = ", ".join(
             f'"{field.alias or key}": …' for key, field in model.model_fields.items() if field.is_required()
