@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import orjson
 import typer
 
 from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.exact_json import load_json
 from toolplug.cli.arguments import ArgumentWords, arguments_from
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.output import print_progress, print_result
+from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
 from toolplug.host.host import open_host
 from toolplug.http.tools import call_answer
@@ -46,7 +46,7 @@ async def call(
         context = CallContext(principal=caller, approval=approval, report=print_progress)
         result = await executor.execute(ToolCall(id="cli", name=name, arguments=given), context)
         if as_json:
-            typer.echo(orjson.dumps(orjson.loads(call_answer(result)), option=orjson.OPT_INDENT_2).decode())
+            print_json(load_json(call_answer(result)))
         else:
             unknown = result.is_error and executor.catalog.find(result.name) is None
             hint = name_hint(result.name, executor.catalog) if unknown else ""

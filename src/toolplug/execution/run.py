@@ -38,7 +38,7 @@ from toolplug.execution.retries import (
     finished,
     run_with_retries,
 )
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import check_integers, decoded
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
@@ -165,7 +165,11 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
 def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
     """The call under the tool's own name, with its arguments decoded, validated and converted."""
     given = call.arguments
-    arguments = decoded(given) if plan.copies or type(given) is not dict else cast("dict[str, object]", given)
+    if plan.copies or type(given) is not dict:
+        arguments = decoded(given)
+    else:
+        arguments = cast("dict[str, object]", given)
+        check_integers(arguments)
     try:
         valid = compiled(plan.schema.text).is_valid(arguments)
     except (TypeError, ValueError):
