@@ -26,6 +26,7 @@ from toolplug.catalog.plan import (
     Switch,
     Target,
 )
+from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.resolved_limits import (
     DEFAULT_ORIGIN,
@@ -134,15 +135,22 @@ class PlanBuilder:
     """Builds the plans of the tools of one source: a provider, an MCP server, a toolset, or all sessions.
 
     `level` is the source's own; `host` the level of every tool, by default that of the services now. The host-wide
-    hooks are asked at each call if `hooked`; else the registry puts them in. Tools without limits of their own share
-    one resolved value.
+    hooks are asked at each call if `hooked`; else the registry puts them in. `owner` is whose code the tools are.
+    Tools without limits of their own share one resolved value.
     """
 
     def __init__(
-        self, services: CallServices, level: LimitLevel, *, host: LimitLevel | None = None, hooked: bool = True
+        self,
+        services: CallServices,
+        level: LimitLevel,
+        *,
+        host: LimitLevel | None = None,
+        hooked: bool = True,
+        owner: CodeOwner | None = None,
     ) -> None:
         self._services = services
         self._levels = (services.limits() if host is None else host, level)
+        self._owner = owner
         self._observers = (_CurrentHooks(services.hooks),) if hooked else ()
         self._resolved: dict[tuple[float | None, bool, bool], ResolvedLimits] = {}
 
@@ -203,6 +211,7 @@ class PlanBuilder:
             replay=services.replay,
             observers=self._observers,
             settings=settings,
+            owner=self._owner,
             **fields,
         )
 

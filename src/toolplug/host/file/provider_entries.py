@@ -198,6 +198,7 @@ class ProviderEntries:
             tools=rules.tools,
             distribution=found.distribution,
             version=found.version,
+            package=found.entry_point.module.partition(".")[0],
             place=lambda path: self._place((*root, *path)),
             host_place=lambda path: self._place(tuple(path)),
             masked=partial(_masked, section.withheld),
