@@ -47,7 +47,8 @@ def serve(
     if agent is not None and not stdio:
         raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
     file = config_file(config)
-    log_service(terminal=sys.stderr.isatty() and not as_json)
+    terminal = sys.stderr.isatty() and not as_json
+    log_service(config, terminal=terminal, traces=reload and terminal)
     if stdio:
         raise typer.Exit(import_module(_STDIO).serve_stdio(file, agent))
     try:

@@ -16,6 +16,7 @@ from typing import Protocol
 import uvicorn
 from starlette.types import ASGIApp
 
+from toolplug.cli.crashes import left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.serving.reload import Reloading, Watched, can_restart, changes, provider_packages, replace_process
 from toolplug.cli.serving.stop_signals import signals
@@ -77,6 +78,7 @@ class Service:
             listening = life.enter_context(bind(address, port))
             port = port_of(listening)
             self._note_drain()
+            life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(self._owners))
             async with asyncio.TaskGroup() as beside:
