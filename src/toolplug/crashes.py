@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from traceback import TracebackException, walk_tb
 from types import FrameType, TracebackType
 from typing import NamedTuple, cast
@@ -23,7 +23,7 @@ MAX_TRACE = 64 * 1024
 
 _LOG = logging.getLogger("toolplug.crashes")
 _LIBRARIES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OWN = "toolplug"
+OURS = "toolplug"
 
 
 def unmasked(text: str) -> str:
@@ -122,12 +122,20 @@ def described(error: BaseException, package: str = "") -> str:
 
 
 def blamed(error: BaseException, package: str = "") -> FramePlace | None:
-    """The line whose author can act: the innermost of the package, else outside of libraries, else not of toolplug."""
-    frames = [(_module(frame), _place(frame, line)) for frame, line in walk_tb(error.__traceback__)]
-    own = [place for module, place in frames if package and module == package]
-    foreign = [place for module, place in frames if module not in (_OWN, "importlib")]
+    """The line that an exception came through whose author can act, as `blamed_place` finds it."""
+    return blamed_place(walk_tb(error.__traceback__), package)
+
+
+def blamed_place(frames: Iterable[tuple[FrameType, int]], package: str = "") -> FramePlace | None:
+    """The line whose author can act: the innermost of the package, else outside of libraries, else not of toolplug.
+
+    `frames` come with their lines, the innermost last. None where there are none.
+    """
+    places = [(_module(frame), _place(frame, line)) for frame, line in frames]
+    own = [place for module, place in places if package and module == package]
+    foreign = [place for module, place in places if module not in (OURS, "importlib")]
     written = [place for place in foreign if not place.file.startswith((*_LIBRARIES, "<"))]
-    found = own or written or foreign or [place for _, place in frames]
+    found = own or written or foreign or [place for _, place in places]
     return found[-1] if found else None
 
 

@@ -108,3 +108,8 @@ def code_owners(host: Host) -> Mapping[str, CodeOwner]:
     """The owner of each package whose provider runs."""
     running = host.registry.running().values() if host.entered else ()
     return {generation.entry.package: generation.entry.owner for generation in running}
+
+
+def code_keys(host: Host) -> Mapping[str, str]:
+    """The provider of each package, for the watchdog."""
+    return {package: owner.key for package, owner in code_owners(host).items()}

@@ -10,13 +10,14 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from toolplug.cli.crashes import left_running
+from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.serving.reload import Reloading, Watched, can_restart, changes, provider_packages, replace_process
 from toolplug.cli.serving.stop_signals import signals
@@ -80,7 +81,7 @@ class Service:
             self._note_drain()
             life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
-            await life.enter_async_context(Watchdog(self._owners))
+            await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
             async with asyncio.TaskGroup() as beside:
                 tasks = [beside.create_task(self._reloading.run(self._note_drain))]
                 if watch:
@@ -121,10 +122,6 @@ class Service:
 
     def _longest_end_s(self) -> float:
         return self._drain_s + CLOSE_S + SLACK_S
-
-    def _owners(self) -> dict[str, str]:
-        """The provider of each package, for the watchdog's warnings about a blocked loop."""
-        return {package: key for key, package in provider_packages(self._host.registry).items()}
 
     async def _watch(self) -> None:
         """Watch the file and the code: reload a changed file, restart the process for changed code."""
