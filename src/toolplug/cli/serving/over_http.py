@@ -21,6 +21,7 @@ from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.serving.reload import Reloading, Watched, can_restart, changes, provider_packages, replace_process
 from toolplug.cli.serving.stop_signals import signals
+from toolplug.cli.serving.terminal import log_call, start_screen
 from toolplug.errors import ConfigError, Problem
 from toolplug.execution.watchdog import Watchdog
 from toolplug.host.file.configuration import ConfigFiles
@@ -45,11 +46,16 @@ meanwhile: for 0.1 s with a thousand sessions. Our own objects are freed without
 _LOG = logging.getLogger("toolplug.cli.serve")
 
 
-def serve(files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_no_auth: bool) -> int:
-    """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens."""
-    host = open_host(files)
+def serve(
+    files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_no_auth: bool, shows: bool = False
+) -> int:
+    """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens.
+
+    Where it `shows`, a person at the terminal sees what runs and each call.
+    """
+    host = open_host(files, on_call=log_call if shows else None)
     config = _uvicorn_config(create_app(host, insecure_no_auth=insecure_no_auth))
-    service = Service(host, files.file.resolve(), config)
+    service = Service(host, files.file.resolve(), config, shows=shows)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
     return run_to_end(running, loop_factory=config.get_loop_factory())
 
@@ -57,8 +63,9 @@ def serve(files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_
 class Service:
     """One host behind one socket; `run` is called once."""
 
-    def __init__(self, host: Host, file: Path, config: uvicorn.Config) -> None:
+    def __init__(self, host: Host, file: Path, config: uvicorn.Config, *, shows: bool = False) -> None:
         self._host = host
+        self._shows = shows
         self._file = file
         self._server = _Server(config)
         self._reloading = Reloading(host)
@@ -79,6 +86,8 @@ class Service:
             listening = life.enter_context(bind(address, port))
             port = port_of(listening)
             self._note_drain()
+            if self._shows:
+                self._server.screen = start_screen(self._host, url_of(listening))
             life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
@@ -135,9 +144,10 @@ class Service:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers; prints the address where it listens."""
+    """uvicorn without its own signal handlers; prints the address where it listens, then the `screen`."""
 
     take_signals_back: Callable[[], None]
+    screen = ""
 
     async def on_tick(self, counter: int) -> bool:
         """Take the signals back ten times a second: a library that a provider loads may take them at any time."""
@@ -153,7 +163,7 @@ class _Server(uvicorn.Server):
         """Listen, then print where."""
         await super().startup(sockets)
         for listening in sockets or ():
-            sys.stderr.write(f"toolplug listening on {url_of(listening)}\n")
+            sys.stderr.write(f"toolplug listening on {url_of(listening)}\n{self.screen}")
         sys.stderr.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
