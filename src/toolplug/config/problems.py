@@ -195,6 +195,19 @@ def _secret_texts(value: Value, path: KeyPath, shapes: Shapes) -> Iterator[str]:
         yield value
 
 
+def without_faults(value: Value, error: ValidationError, *, by_entry: Collection[str] = ()) -> dict[str, Value]:
+    """Return the mapping without the keys at fault; of the keys in `by_entry`, without the entries at fault."""
+    kept = dict(value) if isinstance(value, dict) else {}
+    for fault in error.errors(include_url=False):
+        name, *below = fault["loc"]
+        part = kept.get(str(name))
+        if name in by_entry and isinstance(part, dict) and below:
+            kept[str(name)] = {key: entry for key, entry in part.items() if key != below[0]}
+        else:
+            kept.pop(str(name), None)
+    return kept
+
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 

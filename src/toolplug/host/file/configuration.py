@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from toolplug.config.document import Document, Section, parse_document, read_document
 from toolplug.config.environment import expand
-from toolplug.config.problems import problems_of
+from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ConfigError, Problem
@@ -156,20 +156,7 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
         return HostSettings.model_validate(section.value)
     except ValidationError as error:
         problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers", SERVERS]))
-        return HostSettings.model_validate(_sound(section.value, error))
-
-
-def _sound(value: Value, error: ValidationError) -> dict[str, Value]:
-    """The sections without those at fault; of toolsets and agents, without the entries at fault."""
-    sections = dict(value) if isinstance(value, dict) else {}
-    for fault in error.errors(include_url=False):
-        name, *below = fault["loc"]
-        section = sections.get(str(name))
-        if name in _BY_ENTRY and isinstance(section, dict) and below:
-            sections[str(name)] = {key: entry for key, entry in section.items() if key != below[0]}
-        else:
-            sections.pop(str(name), None)
-    return sections
+        return HostSettings.model_validate(without_faults(section.value, error, by_entry=_BY_ENTRY))
 
 
 def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:
