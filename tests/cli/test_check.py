@@ -61,7 +61,20 @@ def test_problems_as_json_have_their_seven_fields_on_stdout(tmp_path: Path, run:
 
 
 @pytest.mark.requirement("C-10-json-problems", "C-10-exit-codes", "C-10-stderr")
-@pytest.mark.parametrize("command", [("call", "hello"), ("tools",), ("diff", "providers.yaml"), ("serve",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("call", "hello"),
+        ("tools",),
+        ("diff", "providers.yaml"),
+        ("serve",),
+        ("sessions", "list"),
+        ("approvals", "list"),
+        ("agents", "list"),
+        ("toolsets", "list"),
+        ("notes", "list"),
+    ],
+)
 def test_every_command_refuses_a_wrong_file_with_exit_1_and_without_a_traceback(
     tmp_path: Path, run: Run, command: tuple[str, ...]
 ) -> None:
@@ -275,3 +288,22 @@ def test_a_package_that_may_fail_is_a_warning(run: Run, write: Callable[..., Pat
     started = run("check", "--start", "--json")
     warned = [warning["code"] for warning in started.json["warnings"]]
     assert (started.code, warned) == (0, ["config_invalid", "import_failed", "start_failed"])
+
+
+@pytest.mark.requirement("H-configuration-bombs")
+@pytest.mark.parametrize(
+    ("section", "entry"),
+    [
+        ("providers", "unknown{}: &anchor{}"),
+        ("auth", "key{}: {}"),
+        ("mcp_servers", "server{}: {{comand: x{}}}"),
+        ("toolsets", "set{}: {{prefix: p{}}}"),
+    ],
+)
+def test_a_file_of_thousands_of_faults_is_left_at_a_hundred(
+    run: Run, write: Callable[..., Path], section: str, entry: str
+) -> None:
+    lines = [f"  {entry.format(index, index)}" for index in range(5_000)]
+    write("\n".join([f"{section}:", *lines]))
+    done = run("check")
+    assert (done.code, done.err, len(problems(done))) == (1, "check stopped at 100 problems\n", 100)

@@ -12,6 +12,7 @@ from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import print_json, print_problems, problem_fields
+from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
 from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures
@@ -43,13 +44,15 @@ async def check(
     try:
         configuration = read_configuration(file, os.environ, installed())
         if configuration.servers.problems:
-            raise ConfigError(configuration.servers.problems)
+            raise ConfigError(configuration.servers.problems[:MAX_PROBLEMS])
         if start:
             warnings = await _start(file, configuration)
         else:
             warnings = tolerated_failures(configuration)
     except ConfigError as error:
         print_problems(error.problems, as_json=as_json, answer=True)
+        if len(error.problems) == MAX_PROBLEMS:
+            typer.echo(f"check stopped at {MAX_PROBLEMS} problems", err=True)
         return 1
     _print_valid(file, configuration, [*warnings, *await _long_notes(configuration)], started=start, as_json=as_json)
     return 0

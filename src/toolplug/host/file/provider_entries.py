@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
+from itertools import islice
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section
 from toolplug.config.environment import expand
 from toolplug.config.masking import masked
@@ -89,6 +91,8 @@ class ProviderEntries:
         )
         wanted: dict[str, DesiredProvider] = {}
         for key in node.entries if node is not None else ():
+            if len(problems) >= MAX_PROBLEMS:
+                break
             try:
                 types[key], enabled = reader._named(key)
                 fix = f"set providers.{key}.enabled to true"
@@ -263,7 +267,7 @@ class ProviderEntries:
         beside = sorted(RESERVED_KEYS) if own.path == (SECTION, entry.key) else []
         if model is None:
             problems.extend(own.problems)
-            problems.extend(_wrong_without_model(own, loaded, beside))
+            problems.extend(islice(_wrong_without_model(own, loaded, beside), MAX_PROBLEMS))
             return replace(entry, settings=_mapping(own.value))
         own = read_secret_files(own, model)
         secrets = own.withheld
