@@ -108,9 +108,9 @@ class CallRunner(Protocol):
 
 
 class Observer(Protocol):
-    """Host-wide hooks around every call. `before` may veto with a reason; neither fails a call by raising."""
+    """Host-wide hooks around every call. `before` may veto with a reason, within seconds; neither raises."""
 
-    async def before(self, call: ToolCall, context: CallContext) -> str | None: ...
+    async def before(self, call: ToolCall, context: CallContext, within_s: float, /) -> str | None: ...
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -84,9 +85,10 @@ class _CurrentHooks:
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
 
-    async def before(self, call: ToolCall, context: CallContext) -> str | None:
+    async def before(self, call: ToolCall, context: CallContext, within_s: float) -> str | None:
+        until = perf_counter() + within_s
         for hook in self._hooks():
-            reason = await hook.before(call, context)
+            reason = await hook.before(call, context, until - perf_counter())
             if reason is not None:
                 return reason
         return None

@@ -61,7 +61,9 @@ async def run_pipeline(it: PipelineCall) -> ToolResult:
 
 async def _vetoed(it: PipelineCall) -> ToolResult | None:
     for observer in it.plan.observers:
-        reason = await observer.before(it.inner, it.context)
+        reason = await observer.before(it.inner, it.context, it.left_s)
+        if it.left_s <= 0:
+            return timed_out(it.call, it.seconds)
         if reason is not None:
             return denied(it.call, "hook", reason)
     return None
