@@ -100,6 +100,7 @@ def _of_session(session: Session) -> list[str]:
 
 
 _ASK = "ask: a person must approve each call"
+_ASK_CALLER = "ask: a person must approve each call, the caller's own client may ask"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +259,8 @@ def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdic
     default = Setting("policy", "allow", DEFAULT_ORIGIN)
     policy = next((item for item in plan.settings if item.knob == "policy"), default)
     if plan.approval is not None:
-        return GateVerdict(gate="policy", verdict="ask", detail=_ASK, origin=policy.origin)
+        detail = _ASK_CALLER if plan.caller_approves else _ASK
+        return GateVerdict(gate="policy", verdict="ask", detail=detail, origin=policy.origin)
     return _said("policy", denies, principal, policy.value, policy.origin)
 
 

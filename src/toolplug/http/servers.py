@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
-from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.plans import Policy, PolicyWord, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.mcp_servers import ServerSource, ServerView
@@ -142,7 +142,7 @@ class ToolInfo(CamelAnswer):
     server: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     toolset: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     callable: bool
-    configured_policy: Policy
+    configured_policy: PolicyWord
     discovery_status: Annotated[Status | None, Field(description="of its server")]
     last_discovered: str | None
     stale: Annotated[bool, Field(description="the server has not said so lately")]
