@@ -27,8 +27,8 @@ class KnownServer(NamedTuple):
 
     `config_hash` is equal for configurations that start the same server. `listing()` starts or reaches it, gives the
     tools of every page as it sent them (JSON values, which may be anything), and leaves nothing behind; it raises
-    `ListingFailed`. `timeout_s` bounds it from outside. With `pin` a tool whose definition has changed is quarantined
-    until somebody accepts it.
+    `ListingFailed`. `timeout_s` bounds it from outside. With `pin` a tool that is new, or whose definition has
+    changed, since the server was first listed is quarantined until somebody accepts it.
     """
 
     name: ServerName
@@ -46,7 +46,7 @@ class FoundTool:
     """One tool of a server, made safe.
 
     The definition's `ref` is of kind `mcp`, its source the server's id, its name the server's own. `cut` says what was
-    removed from it, as `/path: why`. A `quarantined` one has changed since it was accepted, and is not to be called;
+    removed from it, as `/path: why`. A `quarantined` one was not accepted as it is now, and is not to be called;
     the definition is the new one.
     """
 
@@ -111,15 +111,16 @@ def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Changes:
     )
 
 
-# Which definitions of a pinned server were accepted, where they are not the ones that it lists now.
+# Which tools of a pinned server wait for somebody, and what was accepted under their names.
 #
-# A listed tool that is not among the pins was accepted as it is: a name is accepted when it is first seen. A name that
-# goes keeps its pin, so that it cannot come back as something else.
+# What a server lists first is accepted. From then on a listed tool is accepted unless its name is among the pins: with
+# the digest of its accepted definition where it has another one now, or with none where the name is new. An accepted
+# name that goes keeps its pin, so that it cannot come back as something else.
 
 MAX_PINS = 20_000
 
 Pins = Mapping[str, str]
-"""Name → digest of the accepted definition."""
+"""Name → digest of the accepted definition; empty for a name that was never accepted."""
 
 NO_PINS: Pins = MappingProxyType({})
 
@@ -135,14 +136,14 @@ def pins_after(pins: Pins, before: Iterable[FoundTool], after: Iterable[FoundToo
         return pins
     accepted = {tool.name: tool.definition.ref.digest for tool in before} | dict(pins)
     listed = {tool.name: tool.definition.ref.digest for tool in after}
-    held = {name: digest for name, digest in accepted.items() if listed.get(name) != digest}
+    held = {name: digest for name, digest in accepted.items() if digest and listed.get(name) != digest}
     if len(held) > MAX_PINS:
         raise TooManyNames(f"more than {MAX_PINS} tools of a pinned server have gone or changed; accept what it lists")
-    return MappingProxyType(held)
+    return MappingProxyType(held | {name: "" for name in listed if not accepted.get(name)})
 
 
 def quarantining(tools: Iterable[FoundTool], pins: Pins) -> tuple[FoundTool, ...]:
-    """The tools, those whose accepted definition is another one in quarantine."""
+    """The tools, those whose definition is not the accepted one in quarantine."""
     return tuple(
         tool
         if tool.quarantined == (tool.name in pins)
@@ -206,7 +207,8 @@ def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
 
 def succeeded(kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool) -> ServerState:
     """With the result of a listing. Raises `TooManyNames`."""
-    pins = pins_after(kept.pins, kept.record.tools, listing.tools) if pin else NO_PINS
+    is_first = not kept.record.tools and not kept.found_at
+    pins = NO_PINS if is_first or not pin else pins_after(kept.pins, kept.record.tools, listing.tools)
     record = DiscoveryRecord(
         status="success",
         tools=quarantining(listing.tools, pins),

@@ -75,7 +75,7 @@ class ChangeServerBody(CamelBody):
 
 
 class AcceptBody(CamelBody):
-    """The quarantined tools whose new definitions are accepted."""
+    """The quarantined tools that are accepted as they are now."""
 
     tools: list[str] | None = Field(
         None, max_length=MAX_TOOL_NAMES, description="by the server's own names; all when absent"
@@ -102,7 +102,7 @@ class FoundToolAnswer(CamelAnswer):
     output_schema: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     policy: Policy
     cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
-    quarantined: Annotated[bool, Field(description="its definition has changed, and nobody has accepted it yet")]
+    quarantined: Annotated[bool, Field(description="it is new or has changed, and nobody has accepted it yet")]
 
 
 class ServerAnswer(CamelAnswer):
@@ -112,7 +112,7 @@ class ServerAnswer(CamelAnswer):
     source: ServerSource
     enabled: bool
     policy: Policy
-    pin: Annotated[bool, Field(description="is a tool quarantined when its definition changes")]
+    pin: Annotated[bool, Field(description="is a tool quarantined that is new or whose definition changes")]
     tool_policies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
     transport: TransportAnswer | SkipJsonSchema[None] = Field(
         None, description="for admin alone", json_schema_extra=absent

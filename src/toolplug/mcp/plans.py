@@ -169,7 +169,7 @@ def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
 
 
 async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
-    raise SourceAway("its definition has changed and waits for somebody to accept it", code="quarantined")
+    raise SourceAway("it is new or has changed, and waits for somebody to accept it", code="quarantined")
 
 
 def _level(name: ServerName) -> LevelKey:

@@ -96,9 +96,9 @@ class McpServerSettings(Part):
         Duration, Field(gt=0, le=LONGEST_DISCOVERY_S, description="how long listing its tools may take")
     ] = 30.0
     policy: Annotated[Policy, Field(description="of the tools that tools says nothing of")] = "allow"
-    pin: Annotated[bool, Field(description="quarantine a tool whose definition has changed until it is accepted")] = (
-        False
-    )
+    pin: Annotated[
+        bool, Field(description="quarantine a tool that is new, or whose definition has changed, until it is accepted")
+    ] = False
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     tools: Annotated[
         dict[
