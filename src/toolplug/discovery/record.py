@@ -22,20 +22,28 @@ class ListingFailed(Exception):
     """A server could not be asked, or gave no list of tools; the text is for the operator and holds no secret."""
 
 
+def _unknown() -> bool | None:
+    return None
+
+
 class KnownServer(NamedTuple):
     """One server as it is configured now.
 
-    `config_hash` is equal for configurations that start the same server. `listing()` starts or reaches it, gives the
-    tools of every page as it sent them (JSON values, which may be anything), and leaves nothing behind; it raises
-    `ListingFailed`. `timeout_s` bounds it from outside. With `pin` a tool that is new, or whose definition has
+    `config_hash` is equal for configurations that start the same server. `listing(fresh)` starts or reaches it, gives
+    the tools of every page as it sent them (JSON values, which may be anything), and leaves nothing behind; it raises
+    `ListingFailed`. Where it is `fresh`, a process that runs already is not asked. `announces()` is whether the server
+    announces changes of its list, None while that is not known. `timeout_s` bounds a listing from outside, and a list
+    that is `rediscover_s` old is read again. With `pin` a tool that is new, or whose definition has
     changed, since the server was first listed is quarantined until somebody accepts it.
     """
 
     name: ServerName
     config_hash: str
-    listing: Callable[[], Awaitable[Sequence[object]]]
+    listing: Callable[[bool], Awaitable[Sequence[object]]]
     timeout_s: float = 30.0
     pin: bool = False
+    rediscover_s: float | None = None
+    announces: Callable[[], bool | None] = _unknown
 
 
 Status = Literal["never", "discovering", "success", "failed"]
@@ -67,7 +75,7 @@ class DiscoveryRecord:
     `last_discovery` is when the last discovery ended, well or not, and `next_retry` when a failed one is tried again:
     RFC 3339 in UTC. `stale`: the tools are the last good ones, and what the server lists now is not known; so are those
     that were found with another configuration than the one of `config_hash`. `left_out` says which of the listed tools
-    are not among them, and why.
+    are not among them, and why. `announces_changes`: does the server say when its list changes; None: not known.
     """
 
     status: Status = "never"
@@ -78,6 +86,7 @@ class DiscoveryRecord:
     stale: bool = False
     next_retry: str | None = None
     left_out: tuple[str, ...] = ()
+    announces_changes: bool | None = None
 
 
 NEVER = DiscoveryRecord()
@@ -205,7 +214,9 @@ def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
     )
 
 
-def succeeded(kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool) -> ServerState:
+def succeeded(
+    kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool, announces: bool | None = None
+) -> ServerState:
     """With the result of a listing. Raises `TooManyNames`."""
     is_first = not kept.record.tools and not kept.found_at
     pins = NO_PINS if is_first or not pin else pins_after(kept.pins, kept.record.tools, listing.tools)
@@ -215,6 +226,7 @@ def succeeded(kept: ServerState, config_hash: str, listing: Listing, *, at: floa
         last_discovery=timestamp(at),
         config_hash=config_hash,
         left_out=listing.left_out,
+        announces_changes=announces,
     )
     return ServerState(record=record, body=listing.body, found_at=at, pins=pins)
 

@@ -125,6 +125,9 @@ class ServerAnswer(CamelAnswer):
     stale: Annotated[bool, Field(description="the tools are those of an earlier discovery")]
     next_retry: str | None
     left_out: Annotated[list[str], Field(description="listed tools that are not among these, and why")]
+    announces_changes: Annotated[
+        bool | None, Field(description="false: a change is found only by the next discovery; null: not known")
+    ]
 
 
 class ServerList(CamelAnswer):
@@ -207,6 +210,7 @@ def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
         "stale": record.stale,
         "nextRetry": record.next_retry,
         "leftOut": list(record.left_out),
+        "announcesChanges": record.announces_changes,
     }
 
 

@@ -193,7 +193,9 @@ async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message:
     reply, client = await speaker.initialize(message, await caller_of(request))
     response = _response(reply)
     if client is not None:
-        handshake = request.state["host"].mcp.handshakes.open(_owner(request), client)
+        host, principal = request.state["host"], request.state["principal"]
+        handshake = host.mcp.handshakes.open(_owner(request), client)
+        host.toolsets.begin_session(principal, agent_of(request))
         response.headers[SESSION_HEADER] = handshake.id
     return response
 

@@ -127,19 +127,25 @@ async def over_http(
 _REFUSALS = 3
 
 
-async def follow_news(session: ClientSession, on_change: OnChange) -> None:
+async def follow_news(session: ClientSession, on_change: OnChange, announces: asyncio.Future[bool]) -> None:
     """Call `on_change` for each change, and after a gap, in which one may have been missed.
+
+    Sets `announces` once it is known whether there is such a stream; a server of the older era has said so itself.
 
     Returns where the server has no such stream: it is of the older era, or does not honour the subscription, or refuses
     it again and again. One that cannot answer, or whose streams do not last, is asked ever more rarely.
     """
     if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        capabilities = session.server_capabilities
+        tools = None if capabilities is None else capabilities.tools
+        _settle(announces, tools is not None and tools.list_changed is True)
         return
     restarts, refused, heard = Restarts(), 0, False
     while refused < _REFUSALS:
         since: float | None = None
         try:
             async with listen(session, tools_list_changed=True) as subscription:
+                _settle(announces, subscription.honored.tools_list_changed is True)
                 if not subscription.honored.tools_list_changed:
                     return
                 since = monotonic()
@@ -151,12 +157,20 @@ async def follow_news(session: ClientSession, on_change: OnChange) -> None:
         except SubscriptionLost:
             pass
         except MCPError as error:
-            refused += not (heard or error.code == FAILED or is_closed(error))
+            is_refusal = not (heard or error.code == FAILED or is_closed(error))
+            refused += is_refusal
+            if is_refusal:
+                _settle(announces, False)
         if since is None:
             restarts.failed()
         else:
             restarts.lasted(monotonic() - since)
         await asyncio.sleep(restarts.pause_s())
+
+
+def _settle(announces: asyncio.Future[bool], value: bool) -> None:
+    if not announces.done():
+        announces.set_result(value)
 
 
 class ProbeUnanswered(Exception):
@@ -239,6 +253,7 @@ class ConnectionTask:
         self._probes = probes
         self._secrets = secrets
         self._opened: asyncio.Future[ServerConnection] = asyncio.get_running_loop().create_future()
+        self._announces: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self._agreed = False
         self._running = False
@@ -306,8 +321,9 @@ class ConnectionTask:
         if not self._running:
             self._lost.set()
         if not self._opened.done():
-            self._opened.set_result(SdkConnection(session, listing, self._lost, why))
-        news = asyncio.create_task(follow_news(session, self._on_change), name="toolplug-mcp-news")
+            self._opened.set_result(SdkConnection(session, listing, self._lost, why, self._announces))
+        following = follow_news(session, self._on_change, self._announces)
+        news = asyncio.create_task(following, name="toolplug-mcp-news")
         try:
             await self._lost.wait()
         finally:
