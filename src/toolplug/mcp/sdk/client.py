@@ -40,7 +40,7 @@ from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerC
 from toolplug.mcp.connection_strategies import Restarts
 from toolplug.mcp.sdk.connection import RawListing, SdkConnection
 from toolplug.mcp.sdk.fault_isolation import FaultIsolatingTransport
-from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut
+from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
 from toolplug.mcp.sdk.messages import FAILED, is_closed
 from toolplug.mcp.sdk.oauth import KeptToken, WithToken
 from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, CheckedNetwork, PinnedTransport
@@ -81,12 +81,13 @@ async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Streams]:
     environment = {**get_default_environment(), **command.env}
     child = await Child.start(command, environment=environment, folder=folder)
     try:
-        read = MessagesIn(child)
+        waiting: Waiting = {}
+        read = MessagesIn(child, waiting)
 
         async def why() -> str:
             return read.ended_because or await child.exit_reason()
 
-        yield Streams(read, MessagesOut(child), why)
+        yield Streams(read, MessagesOut(child, waiting), why)
     finally:
         await child.aclose()
 
