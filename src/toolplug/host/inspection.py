@@ -155,7 +155,7 @@ def _failed_servers(host: Host) -> Iterator[Problem]:
             yield Problem(code="unmatched_rule", message=message, path=f"{path}.tools", hint=hint)
         for tool in record.tools:
             if tool.quarantined:
-                message = f"its tool {tool.name!r} has changed, and is in quarantine"
+                message = f"its tool {tool.name!r} is new or has changed, and is in quarantine"
                 hint = f"look at it, then: toolplug discover {view.id} --accept {tool.name}"
                 yield Problem(code="quarantined", message=message, path=path, hint=hint)
 

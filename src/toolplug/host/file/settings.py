@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -102,7 +102,9 @@ class AgentSettings(Part):
 
 def rule(value: object) -> object:
     """A bare policy as the rule that it is short for."""
-    return {"policy": value} if isinstance(value, str) else value
+    if isinstance(value, str) or (isinstance(value, dict) and "ask" in value):
+        return {"policy": cast("object", value)}
+    return cast("object", value)
 
 
 def acting(limits: Limits) -> Limits:
