@@ -140,10 +140,12 @@ class UnmatchedStub(ToolplugError):
 class ProviderError(ToolplugError):
     """A provider package that cannot be loaded, built or started; names distribution and version.
 
-    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole.
+    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole. `summary` says the
+    same without the text of an exception, which may hold anything, for readers who are not operators.
     """
 
-    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = (), summary: str = "") -> None:
+        self.summary = summary or message
         self.state = state
         self.fix = fix
         self.at = at

@@ -34,9 +34,9 @@ _LOGGER = logging.getLogger("toolplug.audit")
 
 
 def audit(event: str, outcome: str, principal: Principal, target: str, request_id: str) -> None:
-    """Write one line: `ts` (seconds since the epoch), event, outcome, principal, tenant, target, request id."""
+    """Write one line: `ts` (ISO 8601, UTC), event, outcome, principal, tenant, target, request id."""
     line = {
-        "ts": round(time(), 3),
+        "ts": datetime.fromtimestamp(time(), UTC).isoformat(timespec="milliseconds"),
         "event": event,
         "outcome": outcome,
         "principal": principal.subject,

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iter
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -20,6 +20,7 @@ from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
+from toolplug.execution.task_runner import check_event_loop
 from toolplug.execution.threads import in_own_thread
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
@@ -68,6 +69,13 @@ def open_host(
     return Host(config, environ, read_configuration, serving=serving, sessions=sessions)
 
 
+class PartDown(NamedTuple):
+    """A part of the host without which calls cannot be served. `reason` is for operators: it may name paths."""
+
+    part: str
+    reason: str
+
+
 class Host:
     """Runs the providers of one configuration while it is entered; may be entered again after it was left.
 
@@ -88,12 +96,14 @@ class Host:
         self._reader = read
         self._serves = Serves(servers=serving, sessions=serving and sessions)
         self._open: Parts | None = None
+        self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
         self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
         self._changing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        check_event_loop()
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
@@ -302,15 +312,19 @@ class Host:
         self.sessions.stop()
         self.mcp.stop()
 
-    async def ready(self) -> tuple[str, ...]:
-        """Why calls cannot be served now; empty when they can."""
+    async def ready(self) -> tuple[PartDown, ...]:
+        """The parts without which calls cannot be served now; empty when they can. The log says why, once."""
+        down: tuple[PartDown, ...] = ()
         if self._open is None:
-            return ("the host has not been started",)
+            return (PartDown("host", "it has not been started"),)
         try:
             await self._open.store.commit("readyz", b"", ttl_s=_READY_KEPT_S)  # a full disk can still be read
         except StoreError as error:
-            return (f"store: {error}",)
-        return ()
+            down = (PartDown("store", str(error)),)
+        for part in down if down != self._down else ():
+            _LOG.error("not ready: %s: %s", part.part, part.reason)
+        self._down = down
+        return down
 
     async def enable(self, key: str, *, by: Principal, request_id: str = "") -> None:
         """Run the provider of this key until the next start or reload. Raises `NoSuchProvider` and `ConfigError`."""

@@ -67,7 +67,7 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *problems,
         *host.wrong_servers,
         *(_failure(record) for record in host.records() if record.state in _WRONG and not _is_said(record, said)),
-        *(Problem(code="not_ready", message=reason) for reason in await host.ready()),
+        *(Problem(code="not_ready", message=f"{part}: {reason}") for part, reason in await host.ready()),
     ]
     doubtful = [
         *installed.problems,

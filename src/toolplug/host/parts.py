@@ -342,6 +342,7 @@ class Parts:
 
     def session_over(self, code: str) -> None:
         """Close and forget what was kept for a session."""
+        self.views.end(code)
         self.toolsets.tools.end(code)
         self.saved.toolsets.end(code)
         self.mcp.announcer.end(code)

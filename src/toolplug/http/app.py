@@ -111,6 +111,8 @@ class _HostApp:
                 self._current_checks()  # so that the log warns of missing auth before the first request
             await serve_other_protocol(scope, receive, send)
             return
+        if scope.get("root_path", "").endswith("/"):
+            scope["root_path"] = scope["root_path"].rstrip("/")  # some frameworks mount under `/tools/`
         state = initial_state(scope)
         state["host"] = self._host
         state["readmit"] = self._readmits
@@ -140,8 +142,13 @@ class _HostApp:
             return
         checks = self._current_checks()
         checks.check(scope, path, sent)
-        if path == "/" and scope["path"] == scope.get("root_path", ""):
-            scope["path"] += "/"  # Starlette's router sees no path at all in the mount point without a slash
+        if path[-1] == "/":
+            if path == "/":
+                if scope["path"] == scope.get("root_path", ""):
+                    scope["path"] += "/"  # Starlette's router sees no path at all in the mount point without a slash
+            elif not scope.get("raw_path", b"/").endswith(b"/"):  # Litestar ends the path of a mount with a slash
+                scope["path"] = scope["path"][:-1]
+                path = scope["state"]["path"] = path[:-1]
         router = self._router.router_for(path)
         if router is None:
             await self._provided.serve(self._host.registry, scope, receive, sent, checks.callers, checks.max_body)

@@ -46,6 +46,11 @@ def log_fault(what: str, error: BaseException, request_id: str) -> None:
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = MappingProxyType({})
 
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+_NO_STORE = (b"cache-control", b"no-store")
+_OF_THE_CALLER = frozenset({401, 403, 404})
+"""Statuses that depend on who asks: no cache may give them to somebody else."""
+
 _TYPES: Mapping[int, str] = {
     403: "forbidden",
     404: "not_found",
@@ -120,7 +125,11 @@ class HttpProblem(Exception):
 
     def response(self, request_id: str) -> Response:
         """The response that reports this error."""
-        return Response(self.body(request_id), self.status, self.headers, "application/json")
+        response = Response(self.body(request_id), self.status, self.headers, "application/json")
+        response.raw_headers.append(NOSNIFF)
+        if self.status in _OF_THE_CALLER and "cache-control" not in response.headers:
+            response.raw_headers.append(_NO_STORE)
+        return response
 
     def body(self, request_id: str) -> bytes:
         """The JSON of the response."""
