@@ -261,6 +261,10 @@ class Jwt(Part):
     issuer: Annotated[str, Field(min_length=1)]
     audience: Annotated[str, Field(min_length=1)]
     tenant_claim: str = "tenant"
+    require_tenant: Annotated[
+        bool | None,
+        Field(description="refuse a token without a tenant; when absent, true where tenant_claim is set"),
+    ] = None
     scopes_claim: str = "scope"
     agents_claim: str = "agents"
 
@@ -270,9 +274,14 @@ class Jwt(Part):
             raise PydanticCustomError("one_source", "must have exactly one of jwks_url and public_key_file")
         if self.public_key is not None and _PEM not in self.public_key.get_secret_value():
             raise PydanticCustomError("no_pem", "public_key_file must hold a public key as PEM text")
-        if find_spec("jwt") is None:
+        if find_spec("jwt") is None or find_spec("httpx2") is None:
             raise PydanticCustomError("no_pyjwt", "jwt needs the extra: pip install 'toolplug[auth]'")
         return self
+
+    @property
+    def tenant_is_required(self) -> bool:
+        """Whether a token without a tenant is refused."""
+        return "tenant_claim" in self.model_fields_set if self.require_tenant is None else self.require_tenant
 
 
 class Auth(Part):
