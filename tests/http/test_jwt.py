@@ -118,8 +118,8 @@ async def test_a_token_that_is_not_as_configured_is_401(sample_package: None) ->
         "agents are no names": token(agents=[1, 2]),
         "dots": "..",
     }
-    async with served() as client:
-        for name, text in bad.items():
+    for name, text in bad.items():
+        async with served() as client:  # each with its own count of wrong credentials
             answer = await client.get("/v1/tools", headers=bearing(text))
             assert (answer.status_code, answer.json()["error"]["code"]) == (401, "authentication_required"), name
 

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import Principal
+from toolplug.execution.accounting import audit_origin
 from toolplug.host.host import Host
 from toolplug.http.auth.authentication import (
     PLUGIN,
@@ -29,9 +30,11 @@ from toolplug.http.auth.authentication import (
     plugin_token,
     session_of_token,
 )
+from toolplug.http.auth.protected_resource import challenged
 from toolplug.http.errors import HttpProblem, internal, log_fault, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
+from toolplug.http.refusals import CredentialBrake, RequestOrigin, braked, note_refusal
 from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (
@@ -41,7 +44,6 @@ from toolplug.http.requests import (
     enter_tenant,
     initial_state,
     leave_tenant,
-    note_refusal,
 )
 from toolplug.http.routes import all_routes
 from toolplug.http.routing import HostRoute, HostRouter, PathRoute
@@ -100,7 +102,8 @@ class _HostApp:
         self._insecure_no_auth = insecure_no_auth
         self._authenticators = authenticators
         self._router = HostRouter(all_routes(), self._serve_route, default=self._serve_provider)
-        self._provided = ProviderRoutes()
+        self._brake = CredentialBrake()
+        self._provided = ProviderRoutes(self._brake)
         self._checks: RequestChecks | None = None
         self._readmits = self._readmit
 
@@ -127,7 +130,7 @@ class _HostApp:
             if known is None:
                 log_fault(f"{scope['method']} {state['template']}", error, state["request_id"])
             else:
-                self._note(state, known, scope["method"])
+                known = self._refused(scope, state, known)
             problem = known or internal()
         if not sent.started:  # else the response ends too early, and the server closes the connection
             await problem.response(state["request_id"])(scope, receive, sent)
@@ -171,11 +174,12 @@ class _HostApp:
             await response(scope, receive, send)
             return
         await admit(route, request, checks.callers)
-        token = enter_tenant(state["principal"])
+        token, origin = enter_tenant(state["principal"]), audit_origin.set(RequestOrigin(scope))
         try:
             response = await route.endpoint(request)
             await response(scope, receive, send)
         finally:
+            audit_origin.reset(origin)
             leave_tenant(token)
 
     def _serve_provider(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -191,12 +195,20 @@ class _HostApp:
         try:
             await admit(matched.route_for(request.method), request, self._current_checks().callers)
         except HttpProblem as problem:
-            self._note(request.state, problem, request.method)
+            self._note(request.scope, request.state, problem)
             raise
 
-    def _note(self, state: HostState, problem: HttpProblem, method: str) -> None:
+    def _refused(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
+        """The problem as the client is told, audited and counted."""
         if self._host.entered:
-            note_refusal(self._host.registry.accounting, state, problem, f"{method} {state['template']}")
+            problem = braked(self._brake, scope, challenged(problem, Request(scope)))
+            self._note(scope, state, problem)
+        return problem
+
+    def _note(self, scope: Scope, state: HostState, problem: HttpProblem) -> None:
+        if self._host.entered:
+            accounting = self._host.registry.accounting
+            note_refusal(accounting, scope, state, problem, f"{scope['method']} {state['template']}")
 
     def _current_checks(self) -> RequestChecks:
         """The checks for the configuration as it is now."""
@@ -233,7 +245,7 @@ class _ProviderApp:
         self._registry = registry
         self._chain = chain
         self._max_body = max_body
-        self._routes = ProviderRoutes()
+        self._routes = ProviderRoutes(CredentialBrake())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -246,5 +258,5 @@ class _ProviderApp:
             check_headers(scope["headers"], state["headers"])
             await self._routes.serve(registry, scope, receive, sent, self._chain, self._max_body)
         except HttpProblem as problem:
-            note_refusal(registry.accounting, state, problem, f"{scope['method']} {state['template']}")
+            note_refusal(registry.accounting, scope, state, problem, f"{scope['method']} {state['template']}")
             await problem.response(state["request_id"])(scope, receive, sent)

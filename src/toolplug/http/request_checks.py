@@ -142,7 +142,7 @@ def _is_foreign(address: str) -> bool:
     return not is_loopback(address)
 
 
-SHARED = ("/api/sessions", "/mcp", "/toolplug.js")
+SHARED = ("/api/sessions", "/mcp", "/.well-known/oauth-protected-resource", "/toolplug.js")
 """The paths that are meant for pages, with everything below them."""
 
 ALLOWED_HEADERS = (
@@ -161,7 +161,7 @@ ALLOWED_HEADERS = (
     "Mcp-Method",
     "Mcp-Name",
 )
-EXPOSED_HEADERS = ("ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
+EXPOSED_HEADERS = ("ETag", "Retry-After", "WWW-Authenticate", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
 MAX_AGE_S = 600
 """How long a browser may keep a preflight response: a change of the configuration applies then at the latest."""
 

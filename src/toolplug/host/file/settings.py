@@ -189,6 +189,7 @@ class ResponsesSettings(Part):
 
 _HOST = re.compile(r"[0-9A-Fa-f:]+|(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@]+)(:[0-9]{1,5})?")
 _ORIGIN = re.compile(r"null|[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?/?")
+_PUBLIC_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?(/[^\s?#]*)?")
 
 
 def _host_name(text: str) -> str:
@@ -204,6 +205,13 @@ def _origin(text: str) -> str:
     return text
 
 
+def _public_url(url: str) -> str:
+    """Without the slash at its end. Refuse what is no base of other URLs."""
+    if not _PUBLIC_URL.fullmatch(url):
+        raise shape_error("an http or https URL without query and fragment, such as https://tools.example.org/plug")
+    return url.rstrip("/")
+
+
 class Http(Part):
     """What the HTTP face lets in."""
 
@@ -216,6 +224,11 @@ class Http(Part):
         Field(strict=False, description="browser origins that may call"),
     ] = ()
     max_body: Annotated[Size, Field(ge=1)] = 1024 * 1024
+    public_url: Annotated[
+        str | None,
+        AfterValidator(_public_url),
+        Field(description="the URL that clients know this host by; when absent, that of each request"),
+    ] = None
 
 
 DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")

@@ -32,8 +32,9 @@ from toolplug.http.errors import (
     route_not_found,
     store_unavailable,
 )
+from toolplug.http.refusals import CredentialBrake, braked, note_refusal
 from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
-from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant, note_refusal
+from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.route_table import MountedRoute
@@ -115,9 +116,10 @@ _FILES = "/files"
 
 
 class ProviderRoutes:
-    """Serves the routes that a registry has now."""
+    """Serves the routes that a registry has now. `brake`: that of the application."""
 
-    def __init__(self) -> None:
+    def __init__(self, brake: CredentialBrake) -> None:
+        self._brake = brake
         self._seen: tuple[MountedRoute, ...] = ()
         self._index = RouteIndex(())
 
@@ -158,7 +160,8 @@ class ProviderRoutes:
             _prepare(scope, found, state)
             await _handled(route, state, request, sent)
         except HttpProblem as problem:
-            note_refusal(registry.accounting, state, problem, f"{method} {place.template}")
+            problem = braked(self._brake, scope, problem)
+            note_refusal(registry.accounting, scope, state, problem, f"{method} {place.template}")
             if not sent.started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
