@@ -34,7 +34,7 @@ from toolplug.http.auth.protected_resource import challenged
 from toolplug.http.errors import HttpProblem, internal, log_fault, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
-from toolplug.http.refusals import CredentialBrake, RequestOrigin, braked, note_refusal
+from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (
@@ -102,8 +102,8 @@ class _HostApp:
         self._insecure_no_auth = insecure_no_auth
         self._authenticators = authenticators
         self._router = HostRouter(all_routes(), self._serve_route, default=self._serve_provider)
-        self._brake = CredentialBrake()
-        self._provided = ProviderRoutes(self._brake)
+        self._refusals = Refusals()
+        self._provided = ProviderRoutes(self._refusals)
         self._checks: RequestChecks | None = None
         self._readmits = self._readmit
 
@@ -174,7 +174,7 @@ class _HostApp:
             await response(scope, receive, send)
             return
         await admit(route, request, checks.callers)
-        token, origin = enter_tenant(state["principal"]), audit_origin.set(RequestOrigin(scope))
+        token, origin = enter_tenant(state["principal"]), audit_origin.set(self._refusals.origin(scope))
         try:
             response = await route.endpoint(request)
             await response(scope, receive, send)
@@ -201,14 +201,14 @@ class _HostApp:
     def _refused(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
         """The problem as the client is told, audited and counted."""
         if self._host.entered:
-            problem = braked(self._brake, scope, challenged(problem, Request(scope)))
+            problem = self._refusals.braked(scope, challenged(problem, Request(scope)))
             self._note(scope, state, problem)
         return problem
 
     def _note(self, scope: Scope, state: HostState, problem: HttpProblem) -> None:
         if self._host.entered:
             accounting = self._host.registry.accounting
-            note_refusal(accounting, scope, state, problem, f"{scope['method']} {state['template']}")
+            self._refusals.note(accounting, scope, state, problem, f"{scope['method']} {state['template']}")
 
     def _current_checks(self) -> RequestChecks:
         """The checks for the configuration as it is now."""
@@ -221,6 +221,7 @@ class _HostApp:
                 insecure_no_auth=self._insecure_no_auth,
                 authenticators=self._authenticators,
             )
+            self._refusals.proxies = checks.proxies
             if checks.open and not was_open:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"
                 _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)
@@ -245,7 +246,8 @@ class _ProviderApp:
         self._registry = registry
         self._chain = chain
         self._max_body = max_body
-        self._routes = ProviderRoutes(CredentialBrake())
+        self._refusals = Refusals()
+        self._routes = ProviderRoutes(self._refusals)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -258,5 +260,6 @@ class _ProviderApp:
             check_headers(scope["headers"], state["headers"])
             await self._routes.serve(registry, scope, receive, sent, self._chain, self._max_body)
         except HttpProblem as problem:
-            note_refusal(registry.accounting, scope, state, problem, f"{scope['method']} {state['template']}")
+            target = f"{scope['method']} {state['template']}"
+            self._refusals.note(registry.accounting, scope, state, problem, target)
             await problem.response(state["request_id"])(scope, receive, sent)

@@ -14,8 +14,9 @@ from time import monotonic
 from starlette.types import Scope
 
 from toolplug.execution.accounting import CallAccounting, audit
-from toolplug.http.auth.authentication import credential
+from toolplug.http.auth.authentication import AUTHENTICATION_REQUIRED, credential
 from toolplug.http.errors import HttpProblem
+from toolplug.http.peer import TrustedProxies, peer_of
 from toolplug.http.requests import HostState
 
 MAX_FAILURES = 10
@@ -33,27 +34,22 @@ _FINGERPRINT = 16
 class RequestOrigin:
     """Where a request came from, as audit lines show it; computed only when one is written."""
 
-    __slots__ = ("_scope",)
+    __slots__ = ("_proxies", "_scope")
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, proxies: TrustedProxies) -> None:
         self._scope = scope
+        self._proxies = proxies
 
     @property
     def peer(self) -> str:
-        """The address of the peer; empty where the server does not name it."""
-        return peer_of(self._scope)
+        """The address of the peer."""
+        return peer_of(self._scope, self._proxies)
 
     @property
     def credential(self) -> str:
         """The first 16 hex digits of the credential's SHA-256, as `toolplug keys new` shows it; empty without one."""
         found = credential(dict(self._scope["headers"]))
         return "" if found is None else sha256(found).hexdigest()[:_FINGERPRINT]
-
-
-def peer_of(scope: Scope) -> str:
-    """The address of the peer; empty where the server does not name it, as on a Unix socket."""
-    client = scope.get("client")
-    return "" if client is None else client[0]
 
 
 class CredentialBrake:
@@ -85,22 +81,34 @@ class CredentialBrake:
         return None
 
 
-def note_refusal(accounting: CallAccounting, scope: Scope, state: HostState, problem: HttpProblem, target: str) -> None:
-    """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
-    if problem.status in _REFUSED or problem.code in _REFUSED_CODES:
-        accounting.refused(problem.code)
-        audit("http.request", problem.code, state["principal"], target, state["request_id"], RequestOrigin(scope))
+class Refusals:
+    """The refusals of one application. `proxies` are those of the configuration as it is now."""
 
+    def __init__(self) -> None:
+        self.proxies: TrustedProxies = TrustedProxies()
+        self._brake = CredentialBrake()
 
-def braked(brake: CredentialBrake, scope: Scope, problem: HttpProblem) -> HttpProblem:
-    """The problem as the client is told: 429 in place of 401 for a peer that sent too many wrong credentials.
+    def origin(self, scope: Scope) -> RequestOrigin:
+        """Where the request came from."""
+        return RequestOrigin(scope, self.proxies)
 
-    A missing credential is none: it is answered with 401 always, which says what to send.
-    """
-    if problem.code != "authentication_required" or credential(dict(scope["headers"])) is None:
-        return problem
-    wait_s = brake.failed(peer_of(scope))
-    if wait_s is None:
-        return problem
-    message = f"{MAX_FAILURES} wrong credentials came from this address; a valid one is accepted at any time"
-    return HttpProblem(429, "too_many_failures", message, headers={"Retry-After": str(math.ceil(wait_s))})
+    def braked(self, scope: Scope, problem: HttpProblem) -> HttpProblem:
+        """The problem as the client is told: 429 in place of 401 for a peer that sent too many wrong credentials.
+
+        A missing credential is none: it is answered with 401 always, which says what to send.
+        """
+        if problem.code != AUTHENTICATION_REQUIRED or credential(dict(scope["headers"])) is None:
+            return problem
+        wait_s = self._brake.failed(peer_of(scope, self.proxies))
+        if wait_s is None:
+            return problem
+        message = f"{MAX_FAILURES} wrong credentials came from this address; a valid one is accepted at any time"
+        return HttpProblem(429, "too_many_failures", message, headers={"Retry-After": str(math.ceil(wait_s))})
+
+    def note(
+        self, accounting: CallAccounting, scope: Scope, state: HostState, problem: HttpProblem, target: str
+    ) -> None:
+        """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
+        if problem.status in _REFUSED or problem.code in _REFUSED_CODES:
+            accounting.refused(problem.code)
+            audit("http.request", problem.code, state["principal"], target, state["request_id"], self.origin(scope))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from importlib.util import find_spec
+from ipaddress import ip_network
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
@@ -212,6 +213,30 @@ def _public_url(url: str) -> str:
     return url.rstrip("/")
 
 
+class EdgeSettings(Part):
+    """Limits on connections and on requests that have not been read whole."""
+
+    head_bytes: Annotated[Size, Field(ge=1, description="of a request line with its headers; more is 431")] = 32 * 1024
+    head_s: Annotated[
+        Duration, Field(gt=0, description="to send a request's head, from the first byte or the connection's start")
+    ] = 10.0
+    body_bytes_per_s: Annotated[
+        Size, Field(description="the least rate of a request's body over any 10 s; 0: none")
+    ] = 1024
+    idle_s: Annotated[Duration, Field(gt=0, description="how long a connection is kept open between requests")] = 75.0
+    connections: Annotated[int, Field(ge=1, description="open at once; a further one is closed")] = 10_000
+    connections_per_peer: Annotated[int, Field(ge=1, description="open at once from one address")] = 1024
+    streams_per_key: Annotated[int, Field(ge=1, description="event streams open at once of one credential")] = 1024
+
+
+def _proxy(text: str) -> str:
+    try:
+        ip_network(text)
+    except ValueError:
+        raise shape_error("an address or a network, such as 10.0.0.5 or 10.1.0.0/16") from None
+    return text
+
+
 class Http(Part):
     """What the HTTP face lets in."""
 
@@ -229,6 +254,11 @@ class Http(Part):
         AfterValidator(_public_url),
         Field(description="the URL that clients know this host by; when absent, that of each request"),
     ] = None
+    edge: EdgeSettings = EdgeSettings()
+    trusted_proxies: Annotated[
+        tuple[Annotated[str, AfterValidator(_proxy)], ...],
+        Field(strict=False, description="addresses and networks whose X-Forwarded-For names the peer"),
+    ] = ()
 
 
 DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")

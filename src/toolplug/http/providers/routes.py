@@ -32,7 +32,7 @@ from toolplug.http.errors import (
     route_not_found,
     store_unavailable,
 )
-from toolplug.http.refusals import CredentialBrake, braked, note_refusal
+from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL
@@ -116,10 +116,10 @@ _FILES = "/files"
 
 
 class ProviderRoutes:
-    """Serves the routes that a registry has now. `brake`: that of the application."""
+    """Serves the routes that a registry has now."""
 
-    def __init__(self, brake: CredentialBrake) -> None:
-        self._brake = brake
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
         self._seen: tuple[MountedRoute, ...] = ()
         self._index = RouteIndex(())
 
@@ -160,8 +160,8 @@ class ProviderRoutes:
             _prepare(scope, found, state)
             await _handled(route, state, request, sent)
         except HttpProblem as problem:
-            problem = braked(self._brake, scope, problem)
-            note_refusal(registry.accounting, scope, state, problem, f"{method} {place.template}")
+            problem = self._refusals.braked(scope, problem)
+            self._refusals.note(registry.accounting, scope, state, problem, f"{method} {place.template}")
             if not sent.started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
