@@ -238,11 +238,12 @@ class AccessError(ToolplugError):
 
 
 class AgentRequired(AccessError):
-    """The credential names several agents, so the request must name one of `agents`."""
+    """The credential names several agents, so the request must name one of `agents`; or it has an empty list."""
 
     def __init__(self, agents: Sequence[str]) -> None:
         self.agents: tuple[str, ...] = tuple(agents)
-        super().__init__(f"this credential acts as one of several agents; name one of {', '.join(self.agents)}")
+        named = f"one of several agents; name one of {', '.join(self.agents)}" if agents else "no agent"
+        super().__init__(f"this credential acts as {named}")
 
 
 class AgentNotAllowed(AccessError):

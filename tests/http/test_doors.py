@@ -229,7 +229,7 @@ async def test_the_operator_sets_how_large_a_body_may_be(sample_package: None) -
         assert (await client.post("/v1/samples", headers=ALICE, content=b"x" * 65)).status_code == 413
 
 
-@pytest.mark.requirement("C-5-no-auth-loopback")
+@pytest.mark.requirement("C-5-loopback-only")
 async def test_without_auth_whoever_comes_through_a_trusted_proxy_is_the_peer(sample_package: None) -> None:
     given = settings(auth=None, http={"trusted_proxies": ["127.0.0.1"]})
     async with open_host(given, environ={}) as host, client_of(create_app(host)) as client:

@@ -22,6 +22,7 @@ from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.task_runner import check_event_loop
 from toolplug.execution.threads import in_own_thread
+from toolplug.host.agent_reach import AgentReach, reach_of
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
@@ -276,13 +277,19 @@ class Host:
         chosen = frozenset(toolsets) if toolsets else None
         return opened.views.executor_for(principal, agent, _session(opened, session, principal), chosen, within)
 
-    def catalog_page(self, principal: Principal, *, session: str | None = None) -> CatalogPage:
+    def catalog_page(
+        self, principal: Principal, *, agent: str | None = None, session: str | None = None
+    ) -> CatalogPage:
         """Every tool that there is, for people who configure, also those that nobody can call; asks and starts nothing.
 
-        Raises `InvalidSessionCode`, `SessionNotFound` and `SessionGone`.
+        With an agent, or for a credential of one: what that agent can reach. Raises like `executor_for`.
         """
         opened = self._entered()
-        return opened.infos.page(principal, _session(opened, session, principal))
+        return opened.infos.page(principal, agent, _session(opened, session, principal))
+
+    def reach(self, principal: Principal) -> AgentReach | None:
+        """What the agents of this principal can reach; None for one that is limited to no agents."""
+        return reach_of(self._entered().toolsets.tools, principal)
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:

@@ -17,6 +17,7 @@ from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
 from toolplug.execution.plans import CALL_SCOPE, UNKNOWN
+from toolplug.host.agent_reach import acts_as_nobody
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
@@ -128,6 +129,7 @@ class Views:
         self._order = WithReadResultLast(tail)
         self._equipment = equipment
         self._recent = RecentViews()
+        self._nothing = merged_executor(self._unknown())
 
     def executor_for(
         self,
@@ -142,6 +144,8 @@ class Views:
         `only`: those of these toolsets, and what the session has of its own. `within`: for what toolsets are opened
         where there is no session; None: for each call.
         """
+        if acts_as_nobody(principal, agent):
+            return self._nothing
         code = None if session is None else session.code
         owner = ToolsetOwner(principal.tenant, principal.subject, code)
 
@@ -159,6 +163,8 @@ class Views:
 
     def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
         """The tools of this caller, whatever is equipped. Raises like `executor_for`."""
+        if acts_as_nobody(principal, agent):
+            return self._nothing
         code = None if session is None else session.code
         return self._composed(
             principal, agent, session, None, lambda parts: merged_executor(self._unknown(), *parts, session=code)

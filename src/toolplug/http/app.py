@@ -9,7 +9,7 @@ routes and the checks change while the application runs, and `ExceptionMiddlewar
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 from starlette.authentication import AuthenticationBackend
 from starlette.requests import ClientDisconnect, Request
@@ -103,7 +103,7 @@ class _HostApp:
         self._authenticators = authenticators
         self._router = HostRouter(all_routes(), self._serve_route, default=self._serve_provider)
         self._refusals = Refusals()
-        self._provided = ProviderRoutes(self._refusals)
+        self._provided = ProviderRoutes(self._refusals, self._reached)
         self._checks: RequestChecks | None = None
         self._readmits = self._readmit
 
@@ -205,6 +205,11 @@ class _HostApp:
             self._note(scope, state, problem)
         return problem
 
+    def _reached(self, principal: Principal) -> Collection[str]:
+        """The keys of the providers that the agents of the principal can reach."""
+        reach = self._host.reach(principal)
+        return () if reach is None else reach.providers
+
     def _note(self, scope: Scope, state: HostState, problem: HttpProblem) -> None:
         if self._host.entered:
             accounting = self._host.registry.accounting
@@ -247,7 +252,7 @@ class _ProviderApp:
         self._chain = chain
         self._max_body = max_body
         self._refusals = Refusals()
-        self._routes = ProviderRoutes(self._refusals)
+        self._routes = ProviderRoutes(self._refusals, lambda _: ())  # it has no toolsets, so no agent reaches anything
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -88,10 +88,16 @@ _TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 async def list_providers(request: HostRequest) -> Response:
     """Answer every provider with its state, the reason, and what to do about it.
 
-    The text of an exception is for `admin` only.
+    The text of an exception is for `admin` only. A credential of agents is shown those that they can reach.
     """
-    records, operates = request.state["host"].records(), request.state["principal"].has_scope(ADMIN)
-    return OrjsonResponse({"providers": [_fields(record, operates=operates) for record in records]})
+    host, principal = request.state["host"], request.state["principal"]
+    reach, operates = host.reach(principal), principal.has_scope(ADMIN)
+    shown = [
+        _fields(record, operates=operates)
+        for record in host.records()
+        if reach is None or record.key in reach.providers
+    ]
+    return OrjsonResponse({"providers": shown})
 
 
 @route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")

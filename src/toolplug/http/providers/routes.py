@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope
 
+from toolplug.catalog.call import Principal
 from toolplug.errors import StoreUnavailable
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.errors import (
@@ -115,11 +116,16 @@ OTHER_METHOD = "_other"
 _FILES = "/files"
 
 
+Reached = Callable[[Principal], Collection[str]]
+"""The keys of the providers that the agents of a principal can reach; asked only for one that has agents."""
+
+
 class ProviderRoutes:
     """Serves the routes that a registry has now."""
 
-    def __init__(self, refusals: Refusals) -> None:
+    def __init__(self, refusals: Refusals, reached: Reached) -> None:
         self._refusals = refusals
+        self._reached = reached
         self._seen: tuple[MountedRoute, ...] = ()
         self._index = RouteIndex(())
 
@@ -157,6 +163,8 @@ class ProviderRoutes:
                 needed = route.route.scope or CALL
                 if not principal.has_scope(needed):
                     raise insufficient_scope(needed)
+                if principal.agents is not None and route.key not in self._reached(principal):
+                    raise _out_of_reach(route.key)
             _prepare(scope, found, state)
             await _handled(route, state, request, sent)
         except HttpProblem as problem:
@@ -169,6 +177,11 @@ class ProviderRoutes:
             accounting.route(place.key if route is None else route.key, method, place.template).record(
                 str(sent.status), perf_counter() - began
             )
+
+
+def _out_of_reach(key: str) -> HttpProblem:
+    message = f"the agents of this credential have no toolset of provider {key!r}; have one added"
+    return HttpProblem(403, "agent_not_allowed", message, param="agent")
 
 
 def _limit(method: str, template: str, max_body: int) -> int:
