@@ -12,6 +12,7 @@ from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.responses.backend import Backend
 from toolplug.responses.background import Background, ResponseWriter
 from toolplug.responses.builder import FINAL, Event, ResponseBuilder
+from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.input_items import checked_items
 from toolplug.responses.loop import MAX_TURNS, Loop
 from toolplug.responses.offer import ToolCaller
@@ -36,10 +37,12 @@ class Responses:
         self._background = Background(store, self.stored)
         self._load = load
         self._max_turns = MAX_TURNS
+        self._style: ItemStyle = "mcp_call"
 
-    def configure(self, *, max_turns: int, ttl_s: float) -> None:
+    def configure(self, *, max_turns: int, style: ItemStyle, ttl_s: float) -> None:
         """Hold to these from the next response on; `ttl_s`: how long each is kept."""
         self._max_turns = max_turns
+        self._style: ItemStyle = style
         self.stored.ttl_s = ttl_s
 
     async def events(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> AsyncGenerator[Event]:
@@ -54,7 +57,7 @@ class Responses:
         conversation = chain[-1].conversation if chain else token_hex(16)
         request = await self._with_references(request, tenant)
         asker = await asker_for(conversation)
-        loop = Loop(await self._load(), asker, request, max_turns=self._max_turns)
+        loop = Loop(await self._load(), asker, request, max_turns=self._max_turns, style=self._style)
         draft = loop.draft
         keeping = ResponseWriter(self.stored, tenant, draft, loop.sent, conversation)
         try:

@@ -14,7 +14,7 @@ from toolplug.catalog.definition import HostedItem
 from toolplug.errors import ResponseRefused, StoreConflict
 from toolplug.responses.builder import FINAL, response_id
 from toolplug.responses.hosted import shown
-from toolplug.responses.input_items import Item, parts_of
+from toolplug.responses.input_items import Item, parts_of, response_key_of
 from toolplug.signatures.values import as_object
 from toolplug.stores.store import Store
 
@@ -24,7 +24,6 @@ LOOK_S = 5.0
 """So often who waits for the events of a response looks whether its process still lives."""
 
 _ID = re.compile(r"resp_[0-9a-f]{32}")
-_ITEM_ID = re.compile(r"[a-z0-9_]+_([0-9a-f]{32})(i?[0-9a-f]{3,})")
 
 _NOTHING = b"[]"
 _NEWS = (b"-",)
@@ -135,8 +134,8 @@ class StoredResponses:
 
     async def item(self, tenant: str, item_id: str, at: str) -> Item:
         """The item of this id in the response that it names. Raises `ResponseRefused` where there is none."""
-        match = _ITEM_ID.fullmatch(item_id)
-        found = None if match is None else await self._find(tenant, response_id(match[1]))
+        key = response_key_of(item_id)
+        found = None if key is None else await self._find(tenant, response_id(key))
         for item in found.kept.items if found else ():
             if item.get("id") == item_id:
                 return item
@@ -174,11 +173,15 @@ class StoredResponses:
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:
-    """What a client sent, each item with an id by which it can be found again."""
-    return [
-        item if isinstance(item.get("id"), str) else {"id": f"in_{key}i{number:03x}", **item}
-        for number, item in enumerate(items)
-    ]
+    """What a client sent, each item with an id by which it can be found again.
+
+    An id of our own stays, and that of an approval request, which its approval repeats.
+    """
+    return [item if _keeps_id(item) else {**item, "id": f"in_{key}i{number:03x}"} for number, item in enumerate(items)]
+
+
+def _keeps_id(item: Item) -> bool:
+    return item.get("type") == "mcp_approval_request" or response_key_of(str(item.get("id"))) is not None
 
 
 def as_listed(item: Item) -> Item:

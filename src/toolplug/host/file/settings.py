@@ -17,6 +17,7 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
+from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S
 from toolplug.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
@@ -179,6 +180,9 @@ class ResponsesSettings(Part):
     max_turns: Annotated[int, Field(ge=1, le=100, description="of one response: the model's answer and its calls")] = (
         MAX_TURNS
     )
+    items: Annotated[
+        ItemStyle, Field(description="how calls are shown: mcp_call, which every client knows, or a type of our own")
+    ] = "mcp_call"
     ttl: Annotated[Duration, Field(ge=1, description="how long stored responses are kept")] = TTL_S
 
     @model_validator(mode="after")
