@@ -6,8 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from copy import copy
 from secrets import token_hex
+from typing import Self
 
+from toolplug.catalog.call import Principal
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.responses.backend import Backend
 from toolplug.responses.background import Background, ResponseWriter
@@ -44,6 +47,12 @@ class Responses:
         self._max_turns = max_turns
         self._style: ItemStyle = style
         self.stored.ttl_s = ttl_s
+
+    def of(self, principal: Principal) -> Self:
+        """The same for this caller, who makes the responses, and whom an agent's credential limits to its subject's."""
+        own = copy(self)
+        own.stored = self.stored.of(principal)
+        return own
 
     async def events(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> AsyncGenerator[Event]:
         """Make a response. It is kept before its last event; one that is closed early is kept as `cancelled`.
@@ -109,6 +118,7 @@ class Responses:
 
     async def delete(self, tenant: str, response: str) -> None:
         """Stop and forget a response. Raises `ResponseRefused` and `StoreError`."""
+        await self.stored.read(tenant, response)
         await self._background.stop(tenant, response)
         await self.stored.delete(tenant, response)
 

@@ -6,10 +6,12 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, cast
+from copy import copy
+from typing import NamedTuple, Self, cast
 
 import orjson
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import HostedItem
 from toolplug.errors import ResponseRefused, StoreConflict
 from toolplug.responses.builder import FINAL, response_id
@@ -32,12 +34,13 @@ _NEWS = (b"-",)
 
 class StoredResponse(NamedTuple):
     """One response as it is kept. `conversation` is the same for all that continue one another; `hidden` are whole
-    items by id, with how they are shown to those who do not ask for everything."""
+    items by id, with how they are shown to those who do not ask for everything; `subject` made it."""
 
     response: Mapping[str, object]
     sent: Sequence[Item]
     conversation: str
     hidden: Mapping[str, object]
+    subject: str = ""
 
     def included(self, include: Collection[str]) -> Mapping[str, object]:
         """The response with what is asked for."""
@@ -75,13 +78,24 @@ class StoredResponses:
 
     def __init__(self, store: Store, ttl_s: float) -> None:
         self._store = store
+        self._maker = ""
+        self._only: str | None = None
         self.ttl_s: float = ttl_s
+
+    def of(self, principal: Principal) -> Self:
+        """The same as this caller sees and makes them: one whose credential names agents has those of its subject."""
+        own = copy(self)
+        own._maker = principal.subject
+        own._only = None if principal.agents is None else principal.subject
+        return own
 
     async def keep(self, tenant: str, kept: StoredResponse, *, expected: int | None = None) -> int:
         """Write a response, in place of what it was before, and give its revision.
 
         Raises `StoreConflict` where it has another than `expected`, 0 for none.
         """
+        if not kept.subject:
+            kept = kept._replace(subject=self._maker)
         key, value = _key(tenant, str(kept.response["id"])), orjson.dumps(kept._asdict())
         return await self._store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
@@ -169,7 +183,8 @@ class StoredResponses:
         record = await self._store.read(_key(tenant, response))
         if record is None:
             return None
-        return _Found(StoredResponse(**orjson.loads(record.value)), record.revision)
+        kept = StoredResponse(**orjson.loads(record.value))
+        return _Found(kept, record.revision) if self._only in (None, kept.subject) else None
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:

@@ -225,12 +225,12 @@ async def create_response(request: HostRequest) -> Response:
 
 
 def service_of(request: HostRequest) -> Responses:
-    """The service that creates responses. Raises `HttpProblem` where no model's server is configured."""
+    """The service that makes the caller's responses. Raises `HttpProblem` where no model's server is configured."""
     service = request.state["host"].responses.service
     if service is None:
         message = "this host asks no model; its configuration has no section responses"
         raise HttpProblem(404, "not_configured", message)
-    return service
+    return service.of(request.state["principal"])
 
 
 async def _stream_events(
