@@ -3,6 +3,7 @@
     ToolplugError
     ├── ConfigError            wrong configuration: every problem at once
     ├── ToolError              a tool says "this did not work" to the model; its text is shown
+    │   └── QuotaExceeded      the tenant or the key has as much as it may (one of the store is a StoreError too)
     ├── InvalidArguments       arguments that their schema or model refuses
     ├── InvalidDefinition      a tool, route or name that cannot be listed
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
@@ -107,6 +108,14 @@ class ToolError(ToolplugError):
         self.retry_after_s = retry_after_s
         self.metadata: dict[str, object] = dict(metadata or {})
         super().__init__(message)
+
+
+class QuotaExceeded(ToolError):
+    """The tenant, or the key, has as much as it may; `quota` names what. A tool may pass it on to the model."""
+
+    def __init__(self, quota: str, message: str, retry_after_s: float) -> None:
+        self.quota = quota
+        super().__init__(message, retry_after_s=retry_after_s)
 
 
 class InvalidArguments(ToolplugError):
@@ -407,6 +416,10 @@ class StoreConflict(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store cannot answer now: busy, full, locked, read-only or closed; nothing was written."""
+
+
+class StoredBytesExceeded(QuotaExceeded, StoreError):
+    """The tenant, or the key, keeps as many bytes as it may; nothing was written."""
 
 
 class StoreRefused(StoreError):

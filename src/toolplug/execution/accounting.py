@@ -36,7 +36,12 @@ _LOGGER = logging.getLogger("toolplug.audit")
 
 
 class AuditOrigin(Protocol):
-    """Where a request came from; read only when a line is written."""
+    """Where a request came from; read only when a line is written, or something is stored that counts."""
+
+    @property
+    def principal(self) -> Principal:
+        """Its caller."""
+        ...
 
     @property
     def peer(self) -> str:

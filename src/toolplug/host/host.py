@@ -20,6 +20,7 @@ from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
+from toolplug.execution.quotas import QuotaUse
 from toolplug.execution.task_runner import check_event_loop
 from toolplug.execution.threads import in_own_thread
 from toolplug.host.agent_reach import AgentReach, reach_of
@@ -189,6 +190,11 @@ class Host:
         """Is it a tool that the model of a response is offered only where the request names it."""
         wanted = self._entered().configuration.providers.wanted.get(tool.ref.source)
         return tool.ref.kind == KIND and wanted is not None and wanted.entry.on_request
+
+    @property
+    def quotas(self) -> QuotaUse:
+        """What tenants and keys use of their quotas now."""
+        return self._entered().quotas
 
     @property
     def saved_toolsets(self) -> SavedToolsets:

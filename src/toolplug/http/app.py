@@ -227,6 +227,7 @@ class _HostApp:
                 authenticators=self._authenticators,
             )
             self._refusals.proxies = checks.proxies
+            self._refusals.counts_stored_bytes = settings.quotas.sets("stored_bytes")
             if checks.open and not was_open:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"
                 _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)

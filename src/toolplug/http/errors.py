@@ -24,6 +24,7 @@ from toolplug.errors import (
     InvalidSessionCode,
     McpServerRefused,
     NoSuchProvider,
+    QuotaExceeded,
     ResponseRefused,
     SavedToolsetRefused,
     SessionGone,
@@ -223,6 +224,8 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
     """The error of the request; None for a fault. `session_at` is where the request names its session."""
     if isinstance(error, HttpProblem):
         return error
+    if isinstance(error, QuotaExceeded):
+        return quota_problem(error)
     if isinstance(error, SessionRefused):
         return session_refused(error)
     if isinstance(error, BackendFailed):
@@ -239,6 +242,11 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
     if isinstance(error, McpServerRefused | ResponseRefused | SavedToolsetRefused | ToolsetRefused):
         return HttpProblem(_STATUS[error.code], error.code, str(error), param=error.param)
     return None
+
+
+def quota_problem(error: QuotaExceeded) -> HttpProblem:
+    """The error of a tenant or a key that has as much as it may."""
+    return HttpProblem(429, "quota_exceeded", str(error), param=error.quota, headers=_retry_after(error.retry_after_s))
 
 
 def session_refused(error: SessionRefused) -> HttpProblem:

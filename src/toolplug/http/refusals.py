@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from hashlib import sha256
 from time import monotonic
 
 from starlette.types import Scope
 
-from toolplug.execution.accounting import CallAccounting, audit
+from toolplug.catalog.call import Principal
+from toolplug.execution.accounting import CallAccounting, audit, audit_origin
 from toolplug.http.auth.authentication import AUTHENTICATION_REQUIRED, credential
 from toolplug.http.errors import HttpProblem
 from toolplug.http.peer import TrustedProxies, peer_of
@@ -39,6 +41,11 @@ class RequestOrigin:
     def __init__(self, scope: Scope, proxies: TrustedProxies) -> None:
         self._scope = scope
         self._proxies = proxies
+
+    @property
+    def principal(self) -> Principal:
+        """The caller; `ANONYMOUS` until it has been authenticated."""
+        return self._scope["state"]["principal"]
 
     @property
     def peer(self) -> str:
@@ -82,15 +89,29 @@ class CredentialBrake:
 
 
 class Refusals:
-    """The refusals of one application. `proxies` are those of the configuration as it is now."""
+    """The refusals of one application, and the origins of its requests.
+
+    `proxies` are those of the configuration as it is now; `counts_stored_bytes`: what providers' routes store counts
+    for the caller.
+    """
 
     def __init__(self) -> None:
         self.proxies: TrustedProxies = TrustedProxies()
+        self.counts_stored_bytes: bool = False
         self._brake = CredentialBrake()
 
     def origin(self, scope: Scope) -> RequestOrigin:
         """Where the request came from."""
         return RequestOrigin(scope, self.proxies)
+
+    @contextmanager
+    def within(self, scope: Scope) -> Generator[None]:
+        """What is audited and stored inside is that of this request."""
+        token = audit_origin.set(self.origin(scope))
+        try:
+            yield
+        finally:
+            audit_origin.reset(token)
 
     def braked(self, scope: Scope, problem: HttpProblem) -> HttpProblem:
         """The problem as the client is told: 429 in place of 401 for a peer that sent too many wrong credentials.

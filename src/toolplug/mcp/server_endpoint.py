@@ -45,6 +45,7 @@ CANCELLED = -32800
 
 INITIALIZE = "initialize"
 LISTEN = "subscriptions/listen"
+CALL_TOOL = "tools/call"
 CANCEL = "notifications/cancelled"
 
 Headers = Sequence[tuple[bytes, bytes]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from ipaddress import ip_network
@@ -16,6 +17,7 @@ from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.quotas import NO_QUOTAS, Quotas
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.loop import MAX_TURNS
@@ -433,6 +435,7 @@ class HostSettings(Part):
     egress: EgressSettings = EgressSettings()
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
+    quotas: Quotas = NO_QUOTAS
     responses: ResponsesSettings | None = None
     sessions: SessionSettings = SessionSettings()
     store: Annotated[
@@ -442,3 +445,8 @@ class HostSettings(Part):
         dict[str, ToolsetSettings], Field(description="tools under a prefix, by id, in the order of listings")
     ] = {}
     agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}
+
+    @property
+    def session_limits(self) -> SessionLimits:
+        """What the sessions are held to, quotas included."""
+        return replace(self.sessions.limits, quotas=self.quotas)

@@ -22,7 +22,7 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import StoreUnavailable
+from toolplug.errors import QuotaExceeded, StoreUnavailable
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.errors import (
     HttpProblem,
@@ -30,6 +30,7 @@ from toolplug.http.errors import (
     internal,
     log_fault,
     method_not_allowed,
+    quota_problem,
     route_not_found,
     store_unavailable,
 )
@@ -166,7 +167,11 @@ class ProviderRoutes:
                 if principal.agents is not None and route.key not in self._reached(principal):
                     raise _out_of_reach(route.key)
             _prepare(scope, found, state)
-            await _handled(route, state, request, sent)
+            if self._refusals.counts_stored_bytes:
+                with self._refusals.within(scope):
+                    await _handled(route, state, request, sent)
+            else:
+                await _handled(route, state, request, sent)
         except HttpProblem as problem:
             problem = self._refusals.braked(scope, problem)
             self._refusals.note(registry.accounting, scope, state, problem, f"{method} {place.template}")
@@ -216,6 +221,8 @@ async def _handled(route: MountedRoute, state: HostState, request: Request, sent
         raise
     except HTTPException as error:
         raise as_problem(error) from error
+    except QuotaExceeded as error:
+        raise quota_problem(error) from error
     except StoreUnavailable as error:
         raise store_unavailable() from error
     except ClientDisconnect:

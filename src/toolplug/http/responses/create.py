@@ -210,6 +210,7 @@ async def create_response(request: HostRequest) -> Response:
     body = await read_json(request, ResponseRequest)
     service = service_of(request)
     caller = response_caller(request, body)
+    await request.state["host"].quotas.count_call(request.state["principal"])
     tenant = request.state["principal"].tenant
     if body.background:
         return await _in_background(service, tenant, body, caller)

@@ -50,6 +50,7 @@ async def call_in_session(request: HostRequest) -> Response:
     key = idempotency_key(request)
     body = await read_json(request, models.SessionCallBody)
     session = await session_of(request)
+    await state["host"].quotas.count_call(state["principal"])
     executor = state["host"].executor_for(state["principal"], agent=body.agent, session=session.code)
     context = CallContext(
         principal=state["principal"],
