@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from httpx2 import Response
+from httpx2 import AsyncClient, Response
 from tests.http.conftest import ALICE, BOB, as_holder
 from tests.http.conversation import Conversation
 from tests.http.event_talk import EventTalk, Told, talking
@@ -387,3 +387,19 @@ async def test_a_key_of_several_agents_names_one_at_the_hosts_own_route() -> Non
         plugin = await new_plugin(client, tool("add"), headers=two)
         answer = await client.post(f"{plugin.place}/tool-calls", headers=two, json={"tool": "add"})
         assert refusal(answer) == (400, "agent_required", "agent")
+
+
+@pytest.mark.requirement("C-5-agent-limited")
+async def test_to_a_credential_of_agents_the_queued_calls_of_other_subjects_are_none(client: AsyncClient) -> None:
+    holders = {name: {"X-API-Key": f"{name}-key"} for name in ("root", "one-agent")}
+    created = await client.post("/api/sessions", headers=holders["root"])
+    path = f"/api/sessions/{created.json()['code']}/tool-calls"
+    for caller, reader, status in [
+        ("root", "one-agent", 404),
+        ("one-agent", "one-agent", 200),
+        ("one-agent", "root", 200),
+    ]:
+        queued = await client.post(path, headers=holders[caller], json={"tool": "x", "arguments": {}, "wait": False})
+        answer = await client.get(f"{path}/{queued.json()['id']}", headers=holders[reader])
+        assert answer.status_code == status, (caller, reader)
+        assert status == 200 or answer.json()["error"]["code"] == "request_not_found"

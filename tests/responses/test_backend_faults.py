@@ -119,7 +119,7 @@ async def test_a_fault_after_a_call_has_run_keeps_what_was_made(harness: Harness
         answer = await harness.create()
     assert answer.status == "failed"
     assert answer.error is not None
-    assert (answer.error.code, [item.type for item in answer.output]) == ("backend_refused", ["toolplug:tool_call"])
+    assert (answer.error.code, [item.type for item in answer.output]) == ("backend_refused", ["mcp_call"])
     assert (await harness.client.responses.retrieve(answer.id)).status == "failed"
 
 

@@ -67,7 +67,7 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *problems,
         *host.wrong_servers,
         *(failure for key, failure in failures(host) if not _is_said(key, said)),
-        *(Problem(code="not_ready", message=reason) for reason in await host.ready()),
+        *(Problem(code="not_ready", message=f"{part}: {reason}") for part, reason in await host.ready()),
     ]
     doubtful = [
         *installed.problems,

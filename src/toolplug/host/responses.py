@@ -86,7 +86,7 @@ class ResponsesService:
         """Hold to these from the next response on."""
         before, self._settings = self._settings, settings
         if settings is not None:
-            self._responses.configure(max_turns=settings.max_turns, ttl_s=settings.ttl)
+            self._responses.configure(max_turns=settings.max_turns, style=settings.items, ttl_s=settings.ttl)
         changed = before is None or settings is None or before.backend != settings.backend
         if changed and self._loading is not None:
             self._closing.append(self._loading)

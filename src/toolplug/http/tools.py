@@ -205,6 +205,7 @@ async def call_tool(request: HostRequest) -> Response:
     state = request.state
     key = idempotency_key(request)
     body = await read_json(request, CallBody)
+    await state["host"].quotas.count_call(state["principal"])
     executor = await executor_of(state["host"], state["principal"], body.agent, body.session, body.toolsets)
     context = CallContext(
         principal=state["principal"],

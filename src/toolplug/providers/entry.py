@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -33,7 +33,10 @@ class ProviderState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRecord:
-    """One provider as an operator sees it. `tools` are the names that it lists, `routes` are `METHOD /path`."""
+    """One provider as an operator sees it. `tools` are the names that it lists, `routes` are `METHOD /path`.
+
+    `summary` is the reason without the text of an exception, for readers who are not operators.
+    """
 
     key: str
     type: str
@@ -44,6 +47,7 @@ class ProviderRecord:
     routes: tuple[str, ...] = ()
     distribution: str = ""
     version: str = ""
+    summary: str = ""
 
 
 class Place(NamedTuple):
@@ -142,4 +146,4 @@ def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: 
 
 def failed_record(entry: ProviderEntry, error: ProviderError) -> ProviderRecord:
     """The record of an entry whose package or start failed."""
-    return recorded(entry, ProviderState(error.state), str(error), error.fix)
+    return replace(recorded(entry, ProviderState(error.state), str(error), error.fix), summary=error.summary)

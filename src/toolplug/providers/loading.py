@@ -17,6 +17,7 @@ from toolplug.providers.authoring import declared_routes, declared_tools
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.hooks import hook_problems
+from toolplug.providers.lifecycle import type_and_place
 from toolplug.providers.provider import FunctionProvider, built, config_model
 from toolplug.signatures.annotations import unread_signature
 
@@ -98,13 +99,15 @@ def _named(found: InstalledProvider) -> object:
     try:
         module = import_module(point.module)
     except BaseException as error:
-        raise _failed(found, f"importing {point.module} raised {_said(error)}") from error
+        raised = f"importing {point.module} raised"
+        raise _failed(found, f"{raised} {_said(error)}", f"{raised} {type_and_place(error)}") from error
     try:
         return reduce(getattr, (part for part in point.attr.split(".") if part), module)
     except BaseException as error:
         known = [name for name, value in vars(module).items() if _is_own_provider(value, module.__name__)]
         there = f"; its providers are {', '.join(known)}" if known else ""
-        raise _failed(found, f"{point.module} has no {point.attr!r} ({_said(error)}){there}") from error
+        lacks = f"{point.module} has no {point.attr!r}"
+        raise _failed(found, f"{lacks} ({_said(error)}){there}", f"{lacks}{there}") from error
 
 
 def _is_own_provider(value: object, module: str) -> bool:
@@ -152,9 +155,10 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
-def _failed(found: InstalledProvider, what: str) -> ProviderError:
+def _failed(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
     return ProviderError(
         f"{found.package} ({found.type}): {what}",
+        summary=f"{found.package} ({found.type}): {summary or what}",
         state=ProviderState.IMPORT_FAILED,
         fix=f"reinstall or update {found.distribution}, or remove its entry",
     )

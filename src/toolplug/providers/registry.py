@@ -22,6 +22,7 @@ from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
+from toolplug.execution.task_runner import check_event_loop
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.providers.entry import (
     DesiredProvider,
@@ -172,6 +173,7 @@ class FunctionRegistry(LiveCatalog):
         self._closing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
+        check_event_loop()
         async with AsyncExitStack() as life:
             await self._services.calls.runner.open()
             life.push_async_callback(self._services.calls.runner.aclose)

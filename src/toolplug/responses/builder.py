@@ -23,7 +23,10 @@ _DEFAULT_TEXT: Mapping[str, object] = {"type": "text"}
 
 
 class ResponseBuilder:
-    """One response. Items are never changed in place: whoever holds the object keeps what it was."""
+    """One response. Items are never changed in place: whoever holds the object keeps what it was.
+
+    `turn` counts the model's answers; before the first it is 0.
+    """
 
     def __init__(self, request: ResponseRequest, model: str, created_at: float) -> None:
         self.key: str = token_hex(16)
@@ -31,6 +34,7 @@ class ResponseBuilder:
         self.status: Status = "queued" if request.background else "in_progress"
         self.output: list[Item] = []
         self.hidden: dict[str, Item] = {}
+        self.turn: int = 0
         self.usage: Usage | None = None
         self.warnings: Sequence[Mapping[str, object]] = ()
         self._request = request
@@ -46,8 +50,8 @@ class ResponseBuilder:
         return response_id(self.key)
 
     def new_id(self, prefix: str) -> str:
-        """An id for the next item; it tells in which response the item is."""
-        return f"{prefix}_{self.key}{len(self.output):03x}"
+        """An id for the next item; it says which turn of which response made it."""
+        return f"{prefix}_{self.key}{len(self.output):03x}t{self.turn:x}"
 
     def event(self, kind: str, **fields: object) -> Event:
         """The next event."""

@@ -85,6 +85,7 @@ CLIENT_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
 MAX_TEXT = 10 * 1024 * 1024
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
+_ID = re.compile(r"[a-z0-9_-]+?_(?P<key>[0-9a-f]{32})i?[0-9a-f]{3,}(t(?P<turn>[0-9a-f]+))?(_[0-9a-f]+)?")
 _ROLES = frozenset({"user", "system", "developer", "assistant"})
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 
@@ -106,6 +107,18 @@ def is_hosted_call(kind: object) -> bool:
 def call_key(item: Item) -> str:
     """What a call and its answer have in common."""
     return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
+
+
+def response_key_of(item_id: str) -> str | None:
+    """The key of the response that an item's id names, None for an id of somebody else."""
+    match = _ID.fullmatch(item_id)
+    return None if match is None else match["key"]
+
+
+def turn_of(item: Item) -> str | None:
+    """Which turn of which response made an item, None where its id does not say so."""
+    match = _ID.fullmatch(str(item.get("id")))
+    return None if match is None or match["turn"] is None else f"{match['key']} {match['turn']}"
 
 
 def is_cut(item: Item) -> bool:

@@ -121,7 +121,7 @@ class _Call:
 
 
 class Turn:
-    """Reads one answer. `finish` is why the model stopped, `calls` what it asked for, in its order."""
+    """Reads one answer. `finish` is why the model stopped."""
 
     def __init__(
         self,
@@ -139,21 +139,20 @@ class Turn:
         self._citations = citations
         self._calls: list[_Call] = []
         self._at: dict[int, _Call] = {}
-        self._mixed = False
         self._item: dict[str, object] = {}
         self._index = 0
         self._done: list[Mapping[str, object]] = []
         self._part: _Part | None = None
 
     @property
-    def is_for_client(self) -> bool:
-        """Does the client go on: there is no call, or one of its own, and then none is made here."""
-        return self._mixed or not self._calls
+    def calls_client(self) -> bool:
+        """Is one of the calls the client's."""
+        return any(call.item is not None for call in self._calls)
 
     @property
-    def calls(self) -> list[ModelCall]:
-        """The calls of the turn."""
-        return [ModelCall(call.id, call.name, "".join(call.arguments)) for call in self._calls]
+    def hosted(self) -> list[ModelCall]:
+        """The calls that are made here, in the model's order."""
+        return [ModelCall(call.id, call.name, "".join(call.arguments)) for call in self._calls if call.item is None]
 
     def read(self, delta: Delta) -> Iterator[Event]:
         """Take one piece."""
@@ -238,17 +237,10 @@ class Turn:
             call = self._begin_call(part)
         call.name += part.name
         call.arguments.append(part.arguments)
-        self._mixed = self._mixed or call.name in self._own
         if call.item is not None:
             yield from self._written(call, part.arguments)
-        elif self._mixed:
-            yield from self._tell_all()
-
-    def _tell_all(self) -> Iterator[Event]:
-        """Tell of each call, in the model's order: none of the turn is made here, as one is of the client's own."""
-        for call in self._calls:
-            if call.item is None and call.name:
-                yield from self._tell(call)
+        elif call.name in self._own:
+            yield from self._tell(call)
 
     def _begin_call(self, part: CallPart) -> _Call:
         """A call of its own, also where a server gives several one place or one id."""

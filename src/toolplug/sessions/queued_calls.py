@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypedDict, cast
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import ANONYMOUS, CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.text import counted
 from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
@@ -102,10 +102,13 @@ class QueuedCalls:
         self._background.start(self._run(session, call_id, kept), "queued-call")
         return call_id
 
-    async def look(self, session: Session, call_id: str) -> QueuedCall:
-        """How far a call is. Raises `SessionRefused` for an id that is none of this session's, and `StoreError`."""
+    async def look(self, session: Session, call_id: str, principal: Principal = ANONYMOUS) -> QueuedCall:
+        """How far a call is. Raises `SessionRefused` for an id that is none of this session's, and `StoreError`.
+
+        To a principal whose credential names agents, the calls of other subjects are none.
+        """
         record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
-        if record is None:
+        if record is None or (principal.agents is not None and _read(record.value)["subject"] != principal.subject):
             raise SessionRefused("request_not_found", "no queued call of this session has that id", param="id")
         kept = _read(record.value)
         if kept["result"] is not None:

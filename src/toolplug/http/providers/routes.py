@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -21,19 +21,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope
 
+from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
-from toolplug.errors import StoreUnavailable
+from toolplug.errors import QuotaExceeded, StoreUnavailable
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
     internal,
     method_not_allowed,
+    quota_problem,
     route_not_found,
     store_unavailable,
 )
+from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
-from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant, note_refusal
+from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.route_table import MountedRoute
@@ -114,10 +117,16 @@ OTHER_METHOD = "_other"
 _FILES = "/files"
 
 
+Reached = Callable[[Principal], Collection[str]]
+"""The keys of the providers that the agents of a principal can reach; asked only for one that has agents."""
+
+
 class ProviderRoutes:
     """Serves the routes that a registry has now."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals, reached: Reached) -> None:
+        self._refusals = refusals
+        self._reached = reached
         self._seen: tuple[MountedRoute, ...] = ()
         self._index = RouteIndex(())
 
@@ -154,18 +163,35 @@ class ProviderRoutes:
             check_declared(state["headers"], limit)
             request = Request(scope, bounded(receive, limit), sent)
             if not route.public:
-                principal = state["principal"] = await authenticator.authenticate(request)
-                needed = route.route.scope or CALL
-                if not principal.has_scope(needed):
-                    raise insufficient_scope(needed)
+                state["principal"] = await self._admitted(route, request, authenticator)
             _prepare(scope, route, found.params, state)
-            await _handled(route, state, request, sent)
+            if self._refusals.counts_stored_bytes:
+                with self._refusals.within(scope):
+                    await _handled(route, state, request, sent)
+            else:
+                await _handled(route, state, request, sent)
         except HttpProblem as problem:
-            note_refusal(registry.accounting, state, problem, f"{method} {template}")
+            problem = self._refusals.braked(scope, problem)
+            self._refusals.note(registry.accounting, scope, state, problem, f"{method} {template}")
             if not sent.started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
             registry.accounting.route(key, method, template).record(str(sent.status), perf_counter() - began)
+
+    async def _admitted(self, route: MountedRoute, request: Request[Any], authenticator: Authenticator) -> Principal:
+        """The caller, who may use this route. Raises `HttpProblem`."""
+        principal = await authenticator.authenticate(request)
+        needed = route.route.scope or CALL
+        if not principal.has_scope(needed):
+            raise insufficient_scope(needed)
+        if principal.agents is not None and route.key not in self._reached(principal):
+            raise _out_of_reach(route.key)
+        return principal
+
+
+def _out_of_reach(key: str) -> HttpProblem:
+    message = f"the agents of this credential have no toolset of provider {key!r}; have one added"
+    return HttpProblem(403, "agent_not_allowed", message, param="agent")
 
 
 def _limit(method: str, template: str, max_body: int) -> int:
@@ -205,6 +231,8 @@ async def _handled(route: MountedRoute, state: HostState, request: Request, sent
         raise
     except HTTPException as error:
         raise as_problem(error) from error
+    except QuotaExceeded as error:
+        raise quota_problem(error) from error
     except StoreUnavailable as error:
         raise store_unavailable() from error
     except ClientDisconnect:
