@@ -90,10 +90,15 @@ class Loop:
                 async for event in events:
                     yield event
         except BackendFailed as error:
-            _LOG.warning("the model's server gave no answer: %s", error.code)  # its own words may quote the question
+            _LOG.warning("the model's server gave no answer: %s", error.code)
             if self._request.is_plain and not draft.output:
                 raise
             yield draft.fail(error.code, str(error))
+        except Exception:  # whatever goes wrong from here on, a client that has heard of the response hears of its end
+            if self._request.is_plain and not draft.output:
+                raise
+            _LOG.exception("a response failed")
+            yield draft.fail("server_error", "internal error")
         except (asyncio.CancelledError, GeneratorExit):
             draft.cancel()
             raise

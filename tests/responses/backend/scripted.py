@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any
 
-from anyio import create_task_group
+from anyio import create_task_group, sleep
 from starlette.types import Receive, Scope, Send
 from tests.responses.backend.completion import DONE, completion, events
-from tests.responses.backend.script import Answer, CutOff, Ended, Garbled, Gate, Held, Refused, Turn
+from tests.responses.backend.script import Answer, CutOff, Ended, Garbled, Gate, Held, Raw, Refused, Turn
 
 GARBAGE = b"data: {this is no JSON\n\n"
 _JSON = [(b"content-type", b"application/json")]
@@ -79,6 +79,8 @@ class ScriptedBackend:
             answer = Refused(status=400, message="the script is at its end")
         if isinstance(answer, Refused):
             await _refuse(answer, send)
+        elif isinstance(answer, Raw):
+            await _send_raw(answer, bool(body.get("stream")), receive, send)
         else:
             await _answer(answer, body, receive, send)
 
@@ -100,6 +102,27 @@ async def _refuse(refused: Refused, send: Send) -> None:
     headers = [*_JSON, *((name.encode(), value.encode()) for name, value in refused.headers.items())]
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(error).encode()})
+
+
+async def _send_raw(raw: Raw, streamed: bool, receive: Receive, send: Send) -> None:
+    headers = [
+        *(_STREAM if streamed else _JSON),
+        *((name.encode(), each.encode()) for name, each in raw.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": raw.status, "headers": headers})
+    async with create_task_group() as group:
+
+        async def watch() -> None:
+            await receive()
+            raw.left.set()
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        for _ in repeat(None) if raw.times is None else range(raw.times):
+            await _send_piece(send, raw.piece)
+            await sleep(raw.pause_s)
+        await send({"type": "http.response.body", "body": b""})
+        group.cancel_scope.cancel()
 
 
 async def _answer(
