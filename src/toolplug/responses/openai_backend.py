@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from importlib import import_module
 from time import time
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from openai import (
     DEFAULT_CONNECTION_LIMITS,
@@ -39,6 +39,8 @@ else:
     http = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger("toolplug.responses")
 
@@ -200,19 +202,34 @@ class OpenAIBackend:
         """One turn."""
         deadline = asyncio.get_running_loop().time() + self._deadline_s
         async with aclosing(self._streamed(question) if stream else self._whole(question)) as deltas:
-            while (delta := await self._next(deltas, deadline)) is not None:
+            while (delta := await self._bounded(anext(deltas, None), deadline)) is not None:
                 yield delta
+
+    async def models(self) -> list[Mapping[str, object]]:
+        """The models that the server lists, or the default one."""
+        deadline = asyncio.get_running_loop().time() + self._deadline_s
+        try:
+            answer = await self._bounded(self._client.get("/models", cast_to=object), deadline)
+        except BackendFailed as error:
+            if error.code == "backend_refused" and self.default_model is not None:
+                return [_model({"id": self.default_model})]
+            raise
+        listed = as_object(answer).get("data")
+        if not isinstance(listed, list):
+            raise garbage("it has no data")
+        models = [as_object(each) for each in cast("list[object]", listed)]
+        return [_model(each) for each in models if isinstance(each.get("id"), str)]
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def _next(self, deltas: AsyncGenerator[Delta], deadline: float) -> Delta | None:
-        """The next piece of an answer, None after the last. Whatever the server does is a `BackendFailed`."""
+    async def _bounded(self, answer: Awaitable[T], deadline: float) -> T:
+        """The next piece of an answer, before the deadline. Whatever the server does is a `BackendFailed`."""
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:
-                return await anext(deltas, None)
+                return await answer
         except APIError as error:
             raise self._failure(error) from error
         except http.TimeoutException as error:  # version 2 lets those of a stream through
@@ -269,6 +286,16 @@ class OpenAIBackend:
         """The server's own words, without the key that it was given."""
         said = error.message if self._secret is None else error.message.replace(self._secret, "***")
         return said[:_MAX_MESSAGE]
+
+
+def _model(given: Mapping[str, object]) -> Mapping[str, object]:
+    created, owner = given.get("created"), given.get("owned_by")
+    return {
+        "id": given["id"],
+        "object": "model",
+        "created": created if isinstance(created, int) and 0 <= created < _MAX_COUNT else 0,
+        "owned_by": owner if isinstance(owner, str) else "",
+    }
 
 
 def _no_word() -> BackendFailed:

@@ -42,15 +42,20 @@ class Asked:
 
 
 class ScriptedBackend:
-    """An ASGI application at `/v1/chat/completions`. A request past the end of the script is a 400 that says so."""
+    """An ASGI application at `/v1/chat/completions`. A request past the end of the script is a 400 that says so.
+
+    `models` is the body of `/v1/models`, None where there is no such route.
+    """
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.overrun = 0
+        self.models: bytes | None = None
         self._next: Callable[[Asked], Answer | None] = lambda asked: None
 
     def clear(self) -> None:
-        """Forget the script and what was asked."""
+        """Forget the script, the models and what was asked."""
+        self.models = None
         self.asked.clear()
         self.overrun = 0
         self._play(())
@@ -68,6 +73,11 @@ class ScriptedBackend:
         self._next = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/v1/models":
+            status = 404 if self.models is None else 200
+            await send({"type": "http.response.start", "status": status, "headers": _JSON})
+            await send({"type": "http.response.body", "body": self.models or b"{}"})
+            return
         if scope["type"] != "http" or (scope["method"], scope["path"]) != ("POST", "/v1/chat/completions"):
             raise RuntimeError(f"the backend has no {scope.get('path')}")
         body = json.loads(await _body(receive))
