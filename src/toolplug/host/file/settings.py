@@ -176,6 +176,7 @@ class BackendSettings(Part):
     api_key: Annotated[SecretStr | None, Field(description="best as ${NAME}; or api_key_file")] = None
     model: Annotated[str | None, Field(min_length=1, description="for requests that name none")] = None
     timeout: Annotated[Duration, Field(gt=0, description="without a word from the server")] = 120.0
+    deadline: Annotated[Duration, Field(gt=0, description="for one answer of the server, retries included")] = 600.0
     retries: Annotated[int, Field(ge=0, le=10, description="after 429, 5xx and lost connections")] = 2
 
 

@@ -163,7 +163,7 @@ class ProviderRoutes:
             check_declared(state["headers"], limit)
             request = Request(scope, bounded(receive, limit), sent)
             if not route.public:
-                state["principal"] = await self._admitted(route, request, authenticator)
+                await self._admit(route, request, state, authenticator)
             _prepare(scope, route, found.params, state)
             if self._refusals.counts_stored_bytes:
                 with self._refusals.within(scope):
@@ -178,15 +178,16 @@ class ProviderRoutes:
         finally:
             registry.accounting.route(key, method, template).record(str(sent.status), perf_counter() - began)
 
-    async def _admitted(self, route: MountedRoute, request: Request[Any], authenticator: Authenticator) -> Principal:
-        """The caller, who may use this route. Raises `HttpProblem`."""
-        principal = await authenticator.authenticate(request)
+    async def _admit(
+        self, route: MountedRoute, request: Request[Any], state: HostState, authenticator: Authenticator
+    ) -> None:
+        """Set the state's principal, who may use this route. Raises `HttpProblem`."""
+        principal = state["principal"] = await authenticator.authenticate(request)
         needed = route.route.scope or CALL
         if not principal.has_scope(needed):
             raise insufficient_scope(needed)
         if principal.agents is not None and route.key not in self._reached(principal):
             raise _out_of_reach(route.key)
-        return principal
 
 
 def _out_of_reach(key: str) -> HttpProblem:
