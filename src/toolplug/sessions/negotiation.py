@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import orjson
 
+from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import FailedTool, InvalidDefinition, SessionRefused
 from toolplug.sessions.record import SessionState
@@ -23,6 +24,7 @@ from toolplug.sessions.session_tool import (
     unmet,
 )
 from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, SessionServices
+from toolplug.signatures.values import encoded
 
 _AT_ONCE = 50
 """Definitions that are read in one turn of the loop."""
@@ -35,10 +37,10 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a plugin registers, as it was sent. `atomic`: all tools or none."""
+    """What a plugin registers, as it was sent. `plugin_type` None: that of the session. `atomic`: all tools or none."""
 
-    plugin_type: str
     tools: Sequence[object]
+    plugin_type: str | None = None
     capabilities: Sequence[object] = ()
     environment: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
     atomic: bool = False
@@ -56,7 +58,7 @@ class ToolChanges:
 class Negotiated(NamedTuple):
     """What a registration comes to: the tools that are taken, in order, and those that are not."""
 
-    plugin_type: str
+    plugin_type: str | None
     capabilities: tuple[Capability, ...]
     environment: Mapping[str, object]
     tools: ToolSet
@@ -64,10 +66,11 @@ class Negotiated(NamedTuple):
 
     def applied(self, state: SessionState) -> SessionState:
         """The state with this registration; the same object where it says nothing new."""
+        plugin_type = state.plugin_type if self.plugin_type is None else self.plugin_type
         same = (
             state.registered
             and (state.plugin_type, state.capabilities, state.environment)
-            == (self.plugin_type, self.capabilities, self.environment)
+            == (plugin_type, self.capabilities, self.environment)
             and list(state.tools.tools) == list(self.tools.tools)
             and not state.tools.difference(self.tools)
         )
@@ -77,7 +80,7 @@ class Negotiated(NamedTuple):
             state,
             registered=True,
             revision=state.revision + 1,
-            plugin_type=self.plugin_type,
+            plugin_type=plugin_type,
             capabilities=self.capabilities,
             environment=self.environment,
             tools=self.tools,
@@ -97,6 +100,7 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     _check_count(len(asked.tools), shared.limits.max_tools)
     capabilities = read_capabilities(asked.capabilities)
     _check_environment(asked)
+    capabilities = tuple(map(_cleaned, capabilities))
     good: list[SessionTool] = []
     failed: list[FailedTool] = []
     names: dict[str, str] = {}
@@ -114,7 +118,9 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
         raise SessionRefused("registration_failed", first, param="tools", failed=failed)
     tools = tool_set(good)
     _check_size(tools)
-    return Negotiated(asked.plugin_type, capabilities, dict(asked.environment), tools, tuple(failed))
+    plugin_type = None if asked.plugin_type is None else cleaned(asked.plugin_type)
+    environment = cast("Mapping[str, object]", cleaned_json(dict(asked.environment)))
+    return Negotiated(plugin_type, capabilities, environment, tools, tuple(failed))
 
 
 async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
@@ -235,12 +241,19 @@ def _check_environment(asked: Registration) -> None:
         shown = [shown]
     try:
         size = len(orjson.dumps(shown)) - 2 * _LEVELS_AROUND
+        if encoded(shown) is None:
+            raise TypeError("a number is out of range")
     except (TypeError, orjson.JSONEncodeError) as error:
         message = f"capabilities and environment cannot be kept as JSON: {error}"
         raise SessionRefused("invalid_environment", message, param="environment") from None
     if size > MAX_ENVIRONMENT_BYTES:
         message = f"capabilities and environment have {size} bytes together, {MAX_ENVIRONMENT_BYTES} are allowed"
         raise SessionRefused("invalid_environment", message, param="environment")
+
+
+def _cleaned(capability: Capability) -> Capability:
+    resources = cast("list[object]", cleaned_json(list(capability.resources)))
+    return capability._replace(resources=tuple(resources))
 
 
 def _name_in(raw: object) -> str:

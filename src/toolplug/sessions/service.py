@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import cleaned, counted
 from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
@@ -133,7 +133,8 @@ class Sessions:
             raise SessionRefused("too_many_sessions", message, retry_after_s=60.0)
         self._creating += 1
         try:
-            created = await self._created(principal.tenant, plugin_type, self.limits.ttl_s if ttl_s is None else ttl_s)
+            ttl_s = self.limits.ttl_s if ttl_s is None else ttl_s
+            created = await self._created(principal.tenant, cleaned(plugin_type), ttl_s)
         finally:
             self._creating -= 1
         self.counters.created += 1

@@ -116,6 +116,8 @@ SOURCE = "_session"
 """Every session's label in metrics, and the source of its tools: codes stand nowhere but in addresses."""
 
 MAX_DEFINITION_BYTES = MAX_SCHEMA_BYTES
+_NO_ARGUMENTS = Schema({"type": "object", "properties": {}, "additionalProperties": False})
+"""Of a tool without `inputSchema`."""
 _TOOL_KEYS = ("name", "description", "inputSchema", "outputSchema", "annotations", "requires")
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 
@@ -174,7 +176,7 @@ def _read_tool(given: Mapping[str, object]) -> SessionTool:
     description = given.get("description")
     if description is not None and not isinstance(description, str):
         raise InvalidDefinition("description must be text", at="description")
-    parameters = _schema(given.get("inputSchema"), "inputSchema")
+    parameters = _NO_ARGUMENTS if given.get("inputSchema") is None else _schema(given["inputSchema"], "inputSchema")
     output = None if given.get("outputSchema") is None else _schema(given["outputSchema"], "outputSchema")
     requires = read_requirements(given["requires"]) if given.get("requires") is not None else ()
     hints = _hints(given.get("annotations"))
@@ -223,9 +225,10 @@ def _hints(raw: object) -> ToolHints:
 
 
 def _wire(given: Mapping[str, object], definition: ToolDefinition) -> bytes:
-    kept = {key: given[key] for key in _TOOL_KEYS if given.get(key) is not None}
+    kept = {key: given.get(key) for key in _TOOL_KEYS if given.get(key) is not None or key == "inputSchema"}
     if "description" in kept:
         kept["description"] = definition.description
+    kept["inputSchema"] = orjson.Fragment(definition.parameters.text)
     # A copy: the encoder's own bytes keep the room that they were written in, some kilobytes each.
     return bytes(memoryview(orjson.dumps(kept)))
 

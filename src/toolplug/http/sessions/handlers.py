@@ -8,15 +8,13 @@ from hashlib import sha256
 import orjson
 from starlette.responses import Response
 
-from toolplug.errors import SessionRefused
-from toolplug.execution.accounting import audit, timestamp
+from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answers, route
 from toolplug.http.sessions import models
 from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.record import shown
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import HEARTBEAT_S, SessionLimits
 
@@ -81,15 +79,6 @@ def _origin(request: HostRequest) -> str:
 
 _REVISION = re.compile(r'([0-9]{1,18})|(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]{16})?"')
 """A revision, quoted or not, or the ETag of metadata, which begins with one."""
-
-_DONE = "done"
-
-
-def _note(request: HostRequest, session: Session, kind: str, outcome: str) -> None:
-    """One audit line and one count for each change and for each that was refused, so that the two agree."""
-    state = request.state
-    state["host"].sessions.counters.changes[(kind, outcome)] += 1
-    audit(f"session.{kind}", outcome, state["principal"], shown(session.code), state["request_id"])
 
 
 def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]:
@@ -181,12 +170,7 @@ async def register_tools(request: HostRequest) -> Response:
         environment=body.environment,
         atomic=body.atomic,
     )
-    try:
-        registered = await session.register(asked)
-    except SessionRefused as error:
-        _note(request, session, "register", error.code)
-        raise
-    _note(request, session, "register", _DONE)
+    registered = await session.register(asked, request_id=request.state["request_id"])
     failed = [
         {"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in registered.failed
     ]
@@ -218,12 +202,7 @@ async def update_tools(request: HostRequest) -> Response:
     session = await session_of(request)
     updates = body.tool_updates
     asked = ToolChanges(added=updates.added, removed=updates.removed, modified=updates.modified)
-    try:
-        updated = await session.update(asked, body.reason, expected)
-    except SessionRefused as error:
-        _note(request, session, "update", error.code)
-        raise
-    _note(request, session, "update", _DONE)
+    updated = await session.update(asked, body.reason, expected, request_id=request.state["request_id"])
     answer = {"success": True, "revision": updated.revision, "updates": orjson.Fragment(updated.difference.wire())}
     return OrjsonResponse(answer)
 

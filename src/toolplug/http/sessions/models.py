@@ -73,14 +73,15 @@ class SessionList(CamelAnswer):
 class RegisterBody(CamelBody):
     """The whole set of tools that an application lends."""
 
-    plugin_type: PluginType
+    plugin_type: Annotated[PluginType | None, Field(description="that of the session when absent")] = None
     tools: list[object] = Field(
-        description="each {name, description?, inputSchema, outputSchema?, annotations?, requires?}"
+        description="each {name, description?, inputSchema?, outputSchema?, annotations?, requires?}; without "
+        "inputSchema it takes no arguments"
     )
     capabilities: list[object] = Field(
         [], description="each {type, level, resources?}; negotiated before any tool is taken"
     )
-    environment: Annotated[JsonObject, Field(description="what the application says of itself; kept as it is")] = {}  # noqa: RUF012  pydantic copies it
+    environment: Annotated[JsonObject, Field(description="what the application says of itself")] = {}  # noqa: RUF012  pydantic copies it
     atomic: Annotated[bool, Field(description="all tools or none")] = False
 
 
