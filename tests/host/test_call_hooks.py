@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ HOOKS = """
 """
 
 
+RAISING = {
+    "before": '            raise SystemExit("not this one")',
+    "after": '            raise ValueError("nor this one")',
+}
+
+
 @pytest.mark.requirement("H-fact-hook-raises", "C-12-before-call", "C-12-after-call")
 async def test_a_hook_that_raises_leaves_the_others_their_turn_and_the_call_its_result(
     package: Package, config: Callable[[str], Path], caplog: pytest.LogCaptureFixture
@@ -62,9 +69,12 @@ async def test_a_hook_that_raises_leaves_the_others_their_turn_and_the_call_its_
         heard = [("before", "answer"), ("after", "42")]
         assert (running["first"].heard, running["last"].heard) == (heard, heard)
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert errors == [
-        "hook before_call of provider 'broken' failed (SystemExit); the call goes on without it",
-        "hook after_call of provider 'broken' failed (ValueError); the call goes on without it",
+    lines = {name: 1 + HOOKS.splitlines().index(text) for name, text in RAISING.items()}
+    assert [re.sub(r"/\S*/", "", message) for message in errors] == [
+        "hook before_call of provider 'broken' (toolplug-hooks 1.0) raised SystemExit at "
+        f"hooks_mod.py:{lines['before']} in Broken.before_call (call 1); the call goes on without it",
+        "hook after_call of provider 'broken' (toolplug-hooks 1.0) raised ValueError at "
+        f"hooks_mod.py:{lines['after']} in Broken.after_call (call 1); the call goes on without it",
     ]
 
 

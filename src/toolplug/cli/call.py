@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,10 +10,13 @@ import typer
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.exact_json import load_json
 from toolplug.cli.arguments import ArgumentWords, arguments_from
+from toolplug.cli.crashes import code_keys
 from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
+from toolplug.execution.watchdog import Watchdog
 from toolplug.host.host import open_host
 from toolplug.http.tools import call_answer
 
@@ -33,13 +37,15 @@ async def call(
 ) -> int:
     """Call one tool and print its result. Needs no server, and acts with all scopes.
 
-    Exits 1 when the result is an error; its status stands on stderr.
+    Exits 1 when the result is an error; its status stands on stderr. A crash is printed there with its whole trace,
+    and `toolplug why cli` prints it again.
 
     Examples: toolplug call hello name=Ada · toolplug call search query=otters limit=5 · toolplug call search
     '{"query": "otters"}'
     """
+    log_warnings(config, traces=True)
     caller = operator(tenant)
-    async with entered(open_host(config_file(config), serving=False)) as host:
+    async with entered(open_host(config_file(config), serving=False)) as host, Watchdog(partial(code_keys, host)):
         executor = host.executor_for(caller)
         tool = executor.catalog.find(name)
         given = arguments_from(arguments or [], tool.definition.parameters.value if tool is not None else {})

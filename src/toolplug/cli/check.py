@@ -30,7 +30,7 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
     Example: toolplug check -c providers.yaml --json
     """
-    log_warnings()
+    log_warnings(config)
     file = config_file(config)
     try:
         configuration = read_configuration(file, os.environ, installed())

@@ -165,6 +165,11 @@ class _Report:
         return {*self.section.withheld, *_secret_texts(self.section.value, self.section.path, self.shapes)}
 
 
+def secrets_of(section: Section, model: type[BaseModel]) -> frozenset[str]:
+    """The texts of a section that no message may show: withheld ones, and what looks secret or is so in its model."""
+    return section.withheld.union(_secret_texts(section.value, section.path, shapes_of(model)))
+
+
 def _located(error: ErrorDetails, value: Value) -> _Fault:
     """Tell the keys and indices of the value in an error's location from the names of union members and validators."""
     path: list[str | int] = []

@@ -26,6 +26,7 @@ from toolplug.catalog.plan import (
     Switch,
     Target,
 )
+from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.resolved_limits import (
     DEFAULT_ORIGIN,
@@ -135,7 +136,8 @@ class PlanBuilder:
 
     `level` is the source's own; `host` the level of every tool, by default that of the services now. The host-wide
     hooks are asked at each call if `hooked`; else the registry puts them in. Failures of a source `of_one_tenant` do
-    not count in the breakers of others. Tools without limits of their own share one resolved value.
+    not count in the breakers of others. `owner` is whose code the tools are. Tools without limits of their own share
+    one resolved value.
     """
 
     def __init__(
@@ -146,9 +148,11 @@ class PlanBuilder:
         host: LimitLevel | None = None,
         hooked: bool = True,
         of_one_tenant: bool = False,
+        owner: CodeOwner | None = None,
     ) -> None:
         self._services = services
         self._levels = (services.limits() if host is None else host, level)
+        self._owner = owner
         self._observers = (_CurrentHooks(services.hooks),) if hooked else ()
         self._of_one_tenant = of_one_tenant
         self._resolved: dict[tuple[float | None, bool, bool], ResolvedLimits] = {}
@@ -210,6 +214,7 @@ class PlanBuilder:
             replay=services.replay,
             observers=self._observers,
             settings=settings,
+            owner=self._owner,
             **fields,
         )
 

@@ -46,17 +46,17 @@ def begin(
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: HAZARDS.md
         counters.in_flight -= 1
         switch.leave()
-        return failed(call, error, plan)
+        return failed(call, error, plan, context)
     if type(outcome) is RunningCall:
         return StartedCall(plan, outcome, began + seconds)
     counters.in_flight -= 1
     switch.leave()
     if type(outcome) is str and outcome.isascii():
         return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
-    return succeeded(call, outcome, plan)
+    return succeeded(call, outcome, plan, context)
 
 
-async def finished(call: ToolCall, started: StartedCall) -> ToolResult | None:
+async def finished(call: ToolCall, started: StartedCall, context: CallContext) -> ToolResult | None:
     """Wait for the tool's end: its result, or None at the deadline. Only the caller's own cancellation escapes."""
     running = started.running
     try:
@@ -68,7 +68,9 @@ async def finished(call: ToolCall, started: StartedCall) -> ToolResult | None:
         started.abandon()
         return None
     plan, error = started.plan, running.error
-    return succeeded(call, running.value, plan) if error is None else failed(call, error, plan)
+    if error is not None:
+        return failed(call, error, plan, context)
+    return succeeded(call, running.value, plan, context)
 
 
 class StartedCall:
@@ -180,7 +182,7 @@ class PipelineCall:
         outcome = begin(self.plan, self.call, inner, context, self._began, self.seconds)
         if isinstance(outcome, StartedCall):
             self._started = outcome
-            outcome = await finished(self.call, outcome)
+            outcome = await finished(self.call, outcome, context)
         self.ended = outcome is not None
         return timed_out(self.call, self.seconds) if outcome is None else outcome
 

@@ -112,7 +112,7 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         if result is None:
             inner = _prepared(plan, call)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = await within_size(plan, failed(call, error, plan), context)
+        result = await within_size(plan, failed(call, error, plan, context), context)
     if result is None:
         try:
             seconds = plan.timeout_s if context.deadline is None else allowed_seconds(plan, context, began)
@@ -124,14 +124,14 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
                 result = limited(call, plan.abandoned.refusal())
             else:
                 outcome = begin(plan, call, inner, context, began, seconds)
-                result = await finished(call, outcome) if isinstance(outcome, StartedCall) else outcome
+                result = await finished(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
                 if result is None or len(result.output) * ASCII_SAFE > plan.max_result_bytes:
                     result = timed_out(call, seconds) if result is None else await within_size(plan, result, context)
         except (asyncio.CancelledError, GeneratorExit):
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  what stands around the target may fail too
-            result = failed(call, error, plan)
+            result = failed(call, error, plan, context)
     status = result.status
     plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import Principal
+from toolplug.crashes import log_crash
 from toolplug.host.host import Host
 from toolplug.http.auth.authentication import (
     PLUGIN,
@@ -29,7 +30,7 @@ from toolplug.http.auth.authentication import (
     plugin_token,
     session_of_token,
 )
-from toolplug.http.errors import HttpProblem, internal, log_fault, problem_of
+from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
 from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
@@ -123,7 +124,7 @@ class _HostApp:
         except Exception as error:  # noqa: BLE001  a named boundary: the client learns that it failed, the log where
             known = problem_of(error, "code" if "code" in scope.get("path_params", ()) else "session")
             if known is None:
-                log_fault(f"{scope['method']} {state['template']}", error, state["request_id"])
+                log_crash(f"{scope['method']} {state['template']}", error, request_id=state["request_id"])
             else:
                 self._note(state, known, scope["method"])
             problem = known or internal()

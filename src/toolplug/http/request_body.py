@@ -41,6 +41,7 @@ DEFAULT_MAX_BODY = 1024 * 1024
 MAX_FILE_BODY = 50 * 1024 * 1024
 
 JSON = "application/json"
+_JSON = JSON.encode()
 
 
 class OrjsonResponse(Response):
@@ -119,8 +120,8 @@ async def read_json(request: HostRequest, model: type[M], *, empty: bytes = b"")
 
 def check_is_json(request: HostRequest) -> None:
     """Raise `HttpProblem` for a body whose Content-Type is not JSON."""
-    given = request.headers.get("content-type")
-    if given is not None and given.partition(";")[0].strip().lower() != JSON:
+    given = request.state["headers"].get(b"content-type", _JSON)
+    if given != _JSON and given.partition(b";")[0].strip().lower() != _JSON:
         message = "the body is read as JSON only; send Content-Type: application/json"
         raise HttpProblem(415, "unsupported_media_type", message, param="Content-Type")
 

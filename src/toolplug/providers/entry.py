@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from toolplug.crashes import CodeOwner, unmasked
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.plans import ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
@@ -58,19 +59,14 @@ def from_code(path: Sequence[str]) -> Place:
     return Place("code")
 
 
-def unmasked(text: str) -> str:
-    """The text as it is: the entry holds no secret."""
-    return text
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEntry:
     """One enabled entry of `providers:`. Two that are equal need no new generation.
 
     `settings` are the provider's own, checked: an instance of its Config model, or a mapping where it has none;
     `host_limits` those that hold for every tool. `on_request`: its tools are offered to the model of a response only
-    where the request names them. `place` says where a path below the entry stands, `host_place` one
-    below the root; `masked` takes the entry's secrets out of a text.
+    where the request names them. `package` is the top-level name of the provider's modules. `place` says where a path
+    below the entry stands, `host_place` one below the root; `masked` takes the entry's secrets out of a text.
     """
 
     key: str
@@ -84,9 +80,15 @@ class ProviderEntry:
     settings: object = None
     distribution: str = ""
     version: str = ""
+    package: str = ""
     place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     host_place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     masked: Callable[[str], str] = field(default=unmasked, compare=False)
+
+    @property
+    def owner(self) -> CodeOwner:
+        """Whose code the provider is, for the log."""
+        return CodeOwner(self.key, self.package, self.distribution, self.version, self.masked)
 
     def origin(self, *path: str) -> str:
         """The place of a path below the entry, as `explain` shows it."""

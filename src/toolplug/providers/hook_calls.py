@@ -16,6 +16,7 @@ from pluggy import HookImpl
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.plan import CallRunner, Observer, Switch
+from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.task_runner import RunningCall
 from toolplug.providers.generation import Generation
 from toolplug.providers.hooks import PROJECT, HookSpecs
@@ -31,7 +32,7 @@ class HookCalls(NamedTuple):
     While one runs it counts as a call of its provider, so that the provider is not closed under it.
     """
 
-    key: str
+    owner: CodeOwner
     switch: Switch
     runner: CallRunner
     before_call: HookImpl | None
@@ -69,17 +70,19 @@ class HookCalls(NamedTuple):
         try:
             outcome = self.runner.start(target, call, context)
         except BaseException as error:  # noqa: BLE001  a hook that exits must not take the host with it
-            return self._failed(name, type(error).__name__)
+            return self._crashed(name, error, call, context)
         if not isinstance(outcome, RunningCall):
             return outcome
         if not await outcome.wait(HOOK_S):
-            return self._failed(name, f"no end after {HOOK_S:g} s")
+            _LOG.error("hook %s of %s has not ended after %g s; the call goes on without it", name, self.owner, HOOK_S)
+            return None
         if outcome.error is not None:
-            return self._failed(name, type(outcome.error).__name__)
+            return self._crashed(name, outcome.error, call, context)
         return outcome.value
 
-    def _failed(self, name: str, what: str) -> None:
-        _LOG.error("hook %s of provider %r failed (%s); the call goes on without it", name, self.key, what)
+    def _crashed(self, name: str, error: BaseException, call: ToolCall, context: CallContext) -> None:
+        ids = {"call_id": call.id, "request_id": context.request_id}
+        log_crash(f"hook {name}", error, self.owner, **ids, then="the call goes on without it")
 
 
 def observes_calls(provider: object) -> bool:
@@ -99,5 +102,8 @@ def observers(generations: Sequence[Generation], runner: CallRunner) -> tuple[Ob
         manager.register(generation.provider, name=generation.entry.key)
     before = {hook.plugin_name: hook for hook in reversed(manager.hook.before_call.get_hookimpls())}
     after = {hook.plugin_name: hook for hook in reversed(manager.hook.after_call.get_hookimpls())}
-    switches = {generation.entry.key: generation.switch for generation in generations}
-    return tuple(HookCalls(key, switches[key], runner, before.get(key), after.get(key)) for key in {**before, **after})
+    known = {generation.entry.key: generation for generation in generations}
+    return tuple(
+        HookCalls(known[key].entry.owner, known[key].switch, runner, before.get(key), after.get(key))
+        for key in {**before, **after}
+    )

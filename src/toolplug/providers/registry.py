@@ -336,7 +336,7 @@ class FunctionRegistry(LiveCatalog):
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
         types = [generation.entry.type for generation in generations]
         return [
-            Collected(generation.entry.key, types.count(generation.entry.type) > 1, generation.collectors)
+            Collected(generation.entry.owner, types.count(generation.entry.type) > 1, generation.collectors)
             for generation in generations
         ]
 
@@ -357,7 +357,7 @@ def _without_host() -> RegistryServices:
 
 def _given(key: str, provider: FunctionProvider) -> DesiredProvider:
     provider.key = key
-    entry = ProviderEntry(key=key, type=type(provider).__name__)
+    entry = ProviderEntry(key=key, type=type(provider).__name__, package=type(provider).__module__.partition(".")[0])
     return DesiredProvider(entry, lambda: provider)
 
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from toolplug.crashes import CodeOwner
 from toolplug.errors import Problem
 from toolplug.execution.limits import SourceSwitch
 from toolplug.providers.authoring import BoundRoute
 from toolplug.providers.generation import Generation
-from toolplug.providers.lifecycle import owner
 
 RESERVED = frozenset({"/", "/healthz", "/readyz", "/metrics", "/mcp", "/openapi.json", "/toolplug.js"})
 RESERVED_TREES = (
@@ -34,6 +34,7 @@ class MountedRoute(NamedTuple):
     route: BoundRoute
     public: bool
     switch: SourceSwitch
+    owner: CodeOwner
 
     @property
     def shown(self) -> str:
@@ -43,9 +44,9 @@ class MountedRoute(NamedTuple):
 
 def mounted(generation: Generation) -> tuple[MountedRoute, ...]:
     """The routes of one generation."""
-    allowed = generation.entry.public_routes
+    entry = generation.entry
     return tuple(
-        MountedRoute(generation.entry.key, route, route.public and allowed, generation.switch)
+        MountedRoute(entry.key, route, route.public and entry.public_routes, generation.switch, entry.owner)
         for route in generation.routes
     )
 
@@ -63,7 +64,7 @@ def route_problems(generations: Iterable[Generation]) -> list[Problem]:
             first = taken.setdefault((item.route.method, _PARAMETER.sub("{}", path)), generation)
             if first is not generation:
                 problems.append(
-                    _problem(generation, item, f"a route of {owner(first.entry)}", "enable one of them only")
+                    _problem(generation, item, f"a route of {first.entry.owner}", "enable one of them only")
                 )
     return problems
 
@@ -75,4 +76,4 @@ def reserved(path: str) -> bool:
 
 def _problem(generation: Generation, item: MountedRoute, whose: str, hint: str) -> Problem:
     entry = generation.entry
-    return entry.problem("route_taken", f"{owner(entry)} declares {item.shown}, which is {whose}", hint)
+    return entry.problem("route_taken", f"{entry.owner} declares {item.shown}, which is {whose}", hint)

@@ -21,7 +21,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.text import counted
 from toolplug.errors import GoneState, SessionRefused
 from toolplug.execution.accounting import timestamp
-from toolplug.execution.results import ended, unavailable
+from toolplug.execution.results import ended, readable, unavailable
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
 from toolplug.signatures.values import encoded
@@ -33,6 +33,10 @@ _TOLERANCE_S = 0.05
 
 _Finish = Literal["answered", "late"]
 Ending = GoneState | Literal["host_stopping"]
+
+
+_MAX_CALL_ID = 256
+"""Characters of a caller's id that the application is sent, for its log."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -118,7 +122,7 @@ class Relay:
             tool=call.name,
             arguments=orjson.Fragment(arguments),
             deadline=timestamp(self._session.now() + left),
-            call_id=self._reserved.get(call.id, call.id),
+            call_id=readable(self._reserved.get(call.id, call.id))[:_MAX_CALL_ID],
             host_request_id=context.request_id,
             answer=loop.create_future(),
             report=context.report,

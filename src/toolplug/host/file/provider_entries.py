@@ -13,7 +13,7 @@ from toolplug.config.document import Document, Section
 from toolplug.config.environment import expand
 from toolplug.config.masking import masked
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import validated
+from toolplug.config.problems import secrets_of, validated
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import MappingNode, ScalarNode, Value, shown_path
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
@@ -198,6 +198,7 @@ class ProviderEntries:
             tools=rules.tools,
             distribution=found.distribution,
             version=found.version,
+            package=found.entry_point.module.partition(".")[0],
             place=lambda path: self._place((*root, *path)),
             host_place=lambda path: self._place(tuple(path)),
             masked=partial(_masked, section.withheld),
@@ -218,7 +219,7 @@ class ProviderEntries:
             problems.extend(_wrong_without_model(own, loaded, beside))
             return replace(entry, settings=_mapping(own.value))
         own = read_secret_files(own, model)
-        secrets = own.withheld
+        secrets = secrets_of(own, model)
         try:
             config = validated(own, model, beside)
         except ConfigError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError
 from toolplug.host.explain_gates import Verdict
@@ -16,7 +17,7 @@ from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
 from toolplug.http.routing import ADMIN, READ, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
-from toolplug.providers.entry import ProviderState
+from toolplug.providers.entry import ProviderRecord, ProviderState
 
 
 class ProviderAnswer(BaseModel):
@@ -80,6 +81,9 @@ class ExplainAnswer(BaseModel):
     homes: dict[str, str]
 
 
+_RAISED = frozenset({ProviderState.IMPORT_FAILED, ProviderState.START_FAILED})
+"""States whose reason has the text of an exception."""
+
 _TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 
 
@@ -87,7 +91,16 @@ _TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 @answers(ProviderList)
 async def list_providers(request: HostRequest) -> Response:
     """Answer every provider with its state, the reason, and what to do about it."""
-    return OrjsonResponse({"providers": [asdict(record) for record in request.state["host"].records()]})
+    principal = request.state["principal"]
+    records = [_shown_to(principal, record) for record in request.state["host"].records()]
+    return OrjsonResponse({"providers": [asdict(record) for record in records]})
+
+
+def _shown_to(principal: Principal, record: ProviderRecord) -> ProviderRecord:
+    """The record as the caller may see it: the text of a start error is for `admin`, since it may hold anything."""
+    if record.state not in _RAISED or principal.has_scope(ADMIN):
+        return record
+    return replace(record, reason="it could not be started; the log says why, and an admin sees it here")
 
 
 @route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")

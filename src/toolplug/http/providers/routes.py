@@ -21,13 +21,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope
 
+from toolplug.crashes import log_crash
 from toolplug.errors import StoreUnavailable
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
     internal,
-    log_fault,
     method_not_allowed,
     route_not_found,
     store_unavailable,
@@ -222,5 +222,5 @@ def _is_cancelled() -> bool:
 
 
 def _failed(route: MountedRoute, request_id: str, error: BaseException) -> HttpProblem:
-    log_fault(f"the handler of {route.shown} (provider {route.key!r})", error, request_id)
+    log_crash(f"the handler of {route.shown}", error, route.owner, request_id=request_id)
     return internal()
