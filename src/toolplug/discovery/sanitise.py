@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple, cast
@@ -18,14 +17,22 @@ from toolplug.catalog.definition import (
     check_foreign_tool_name,
 )
 from toolplug.catalog.schema import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, Schema
+from toolplug.catalog.schema_walk import (
+    REFERENCES,
+    SCHEMA_LISTS,
+    SCHEMAS,
+    SCHEMAS_BY_NAME,
+    Path,
+    at_pointer,
+    references,
+    subschemas,
+)
 from toolplug.catalog.text import cleaned, cleaned_description, in_one_line
 from toolplug.discovery.record import FoundTool
 from toolplug.errors import InvalidDefinition
 
 MAX_LINES = 20
 MAX_LINE = 300
-
-Path = tuple[str, ...]
 
 
 class RemovedParts:
@@ -63,16 +70,9 @@ def _shown(part: str) -> str:
     return readable.replace("~", "~0").replace("/", "~1")
 
 
-SCHEMAS_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-SCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-SCHEMAS = frozenset(
-    {"additionalProperties", "unevaluatedProperties", "propertyNames", "additionalItems", "unevaluatedItems"}
-    | {"contains", "not", "if", "then", "else", "contentSchema"}
-)
 TEXTS = frozenset({"title", "description", "$comment"})
 VALUES = frozenset({"default", "const"})
 VALUE_LISTS = frozenset({"enum", "examples", "required"})
-REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 PLAIN = frozenset(
     {"type", "format", "dependentRequired", "readOnly", "writeOnly", "deprecated", "uniqueItems"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"}
@@ -122,8 +122,6 @@ def fits(keyword: str, value: object) -> bool:
 _PASSES = 8
 """What is emptied may have held what others name; after so many times whatever compiles the schema tells."""
 
-_INDEX = re.compile("[0-9]{1,4}")
-
 Node = dict[str, object]
 
 
@@ -138,7 +136,7 @@ def empty_foreign_references(document: Node, at: Path, cuts: RemovedParts) -> No
         places = list(_places(document, at))
         holders = [place for place in places if not REFERENCES.isdisjoint(place.schema)]
         names = _Names(document, [place.schema for place in places])
-        foreign = [place for place in holders if not all(map(names.lead_somewhere, _references(place.schema)))]
+        foreign = [place for place in holders if not all(map(names.lead_somewhere, references(place.schema)))]
         for place in foreign:
             cuts.add(place.at, "a reference that leads out of the schema, or nowhere")
             place.schema.clear()
@@ -165,7 +163,7 @@ class _Names:
         if address or self._several_roots:
             return not address or self._absolute(address) in self._addresses
         if fragment.startswith("/"):
-            return _found(self._document, fragment)
+            return isinstance(at_pointer(self._document, fragment), dict | bool)
         return not fragment or fragment in self._anchors
 
     def _absolute(self, address: str) -> str:
@@ -181,42 +179,11 @@ def _places(document: Node, at: Path) -> Iterator[_Place]:
     while waiting:
         place = waiting.pop()
         yield place
-        for keyword, value in place.schema.items():
-            waiting.extend(
-                _Place(cast("Node", inner), (*place.at, *path))
-                for path, inner in _inside(keyword, value)
-                if isinstance(inner, dict)
-            )
-
-
-def _inside(keyword: str, value: object) -> Iterator[tuple[Path, object]]:
-    """What stands under a keyword that holds schemas."""
-    if keyword in SCHEMAS_BY_NAME or keyword == "dependencies":
-        for name, inner in cast("Node", value).items():
-            yield (keyword, name), inner
-    elif isinstance(value, list):
-        if keyword in SCHEMA_LISTS or keyword == "items":
-            for index, inner in enumerate(cast("list[object]", value)):
-                yield (keyword, str(index)), inner
-    elif keyword in SCHEMAS or keyword == "items":
-        yield (keyword,), value
-
-
-def _references(schema: Node) -> list[object]:
-    return [schema[keyword] for keyword in REFERENCES if keyword in schema]
-
-
-def _found(document: Node, pointer: str) -> bool:
-    node = cast("object", document)
-    for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict):
-            node = cast("Node", node).get(name)
-        elif isinstance(node, list) and _INDEX.fullmatch(name) and int(name) < len(cast("list[object]", node)):
-            node = cast("list[object]", node)[int(name)]
-        else:
-            return False
-    return isinstance(node, dict | bool)
+        waiting.extend(
+            _Place(cast("Node", inner), (*place.at, *path))
+            for _, path, inner in subschemas(place.schema)
+            if isinstance(inner, dict)
+        )
 
 
 def _text(value: object) -> str:
