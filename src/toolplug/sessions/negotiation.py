@@ -10,12 +10,14 @@ from typing import NamedTuple, cast
 
 import orjson
 
+from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import FailedTool, InvalidDefinition, SessionRefused
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import (
     Capability,
+    CleanedTool,
     DefinitionCache,
     SessionTool,
     ToolSet,
@@ -56,13 +58,14 @@ class ToolChanges:
 
 
 class Negotiated(NamedTuple):
-    """What a registration comes to: the tools that are taken, in order, and those that are not."""
+    """What a registration comes to: the tools that are taken, in order, what was removed from them, and the others."""
 
     plugin_type: str | None
     capabilities: tuple[Capability, ...]
     environment: Mapping[str, object]
     tools: ToolSet
     failed: tuple[FailedTool, ...]
+    cleaned: tuple[CleanedTool, ...]
 
     def applied(self, state: SessionState) -> SessionState:
         """The state with this registration; the same object where it says nothing new."""
@@ -93,6 +96,7 @@ class Changes(NamedTuple):
     added: tuple[SessionTool, ...]
     removed: tuple[str, ...]
     modified: tuple[SessionTool, ...]
+    cleaned: tuple[CleanedTool, ...]
 
 
 async def negotiated(asked: Registration, tenant: str, shared: SessionServices) -> Negotiated:
@@ -104,14 +108,18 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     good: list[SessionTool] = []
     failed: list[FailedTool] = []
     names: dict[str, str] = {}
+    cleaned_tools: list[CleanedTool] = []
     for index, raw in enumerate(asked.tools):
         if index % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
-        outcome = _candidate(raw, capabilities, names, tenant, shared)
+        removed = RemovedParts()
+        outcome = _candidate(raw, removed, capabilities, names, tenant, shared)
         if isinstance(outcome, FailedTool):
             failed.append(outcome)
-        else:
-            good.append(outcome)
+            continue
+        good.append(outcome)
+        if lines := removed.lines():
+            cleaned_tools.append(CleanedTool(outcome.name, lines))
     if failed and (asked.atomic or not good):
         how = "the registration is atomic, and" if asked.atomic else "no tool is good:"
         first = f"{how} {failed[0].name!r} failed: {failed[0].error}"
@@ -120,14 +128,15 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     _check_size(tools)
     plugin_type = None if asked.plugin_type is None else cleaned(asked.plugin_type)
     environment = cast("Mapping[str, object]", cleaned_json(dict(asked.environment)))
-    return Negotiated(plugin_type, capabilities, environment, tools, tuple(failed))
+    return Negotiated(plugin_type, capabilities, environment, tools, tuple(failed), tuple(cleaned_tools))
 
 
 async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
     """Read an update. Raises `SessionRefused` (`invalid_tool`) with the path of the first bad definition."""
-    added = await _definitions(asked.added, "toolUpdates.added", pool)
-    modified = await _definitions(asked.modified, "toolUpdates.modified", pool)
-    changes = Changes(added, tuple(asked.removed), modified)
+    cleaned_tools: list[CleanedTool] = []
+    added = await _definitions(asked.added, "toolUpdates.added", pool, cleaned_tools)
+    modified = await _definitions(asked.modified, "toolUpdates.modified", pool, cleaned_tools)
+    changes = Changes(added, tuple(asked.removed), modified, tuple(cleaned_tools))
     _check_each_once(changes)
     return changes
 
@@ -155,11 +164,16 @@ def changed(state: SessionState, changes: Changes, shared: SessionServices) -> S
 
 
 def _candidate(
-    raw: object, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: SessionServices
+    raw: object,
+    removed: RemovedParts,
+    capabilities: Sequence[Capability],
+    names: dict[str, str],
+    tenant: str,
+    shared: SessionServices,
 ) -> SessionTool | FailedTool:
     """One tool of a registration; `names` are the canonical and wire names before it, to which its own are added."""
     try:
-        tool = shared.pool.tool(raw)
+        tool = shared.pool.tool(raw, removed)
     except InvalidDefinition as error:
         return FailedTool(_name_in(raw), str(error), False)
     clash = _clash(tool, capabilities, names, tenant, shared)
@@ -187,18 +201,23 @@ def _clash(
     return None
 
 
-async def _definitions(given: Sequence[object], at: str, pool: DefinitionCache) -> tuple[SessionTool, ...]:
+async def _definitions(
+    given: Sequence[object], at: str, pool: DefinitionCache, cleaned_tools: list[CleanedTool]
+) -> tuple[SessionTool, ...]:
     tools: list[SessionTool] = []
     for index, raw in enumerate(given):
         if index % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
-        tools.append(_definition(raw, f"{at}[{index}]", pool))
+        removed = RemovedParts()
+        tools.append(_definition(raw, f"{at}[{index}]", pool, removed))
+        if lines := removed.lines():
+            cleaned_tools.append(CleanedTool(tools[-1].name, lines))
     return tuple(tools)
 
 
-def _definition(raw: object, at: str, pool: DefinitionCache) -> SessionTool:
+def _definition(raw: object, at: str, pool: DefinitionCache, removed: RemovedParts) -> SessionTool:
     try:
-        return pool.tool(raw)
+        return pool.tool(raw, removed)
     except InvalidDefinition as error:
         param = f"{at}.{error.at}" if error.at else at
         raise SessionRefused("invalid_tool", f"{at}: {error}", param=param) from None

@@ -37,25 +37,27 @@ from toolplug.sessions.negotiation import Registration, ToolChanges, changed, ne
 from toolplug.sessions.record import SessionState, read_state, record_key, shown, state_bytes
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.session_log import SessionLog
-from toolplug.sessions.session_tool import Difference, PluginStatus, StreamRole
+from toolplug.sessions.session_tool import CleanedTool, Difference, PluginStatus, StreamRole
 from toolplug.sessions.shared import SessionServices
 from toolplug.sessions.stream import EventFanout, Reader
 from toolplug.stores.store import Record
 
 
 class Registered(NamedTuple):
-    """What a registration took, and what it could not."""
+    """What a registration took, what it could not, and what it removed from what it took."""
 
     names: tuple[str, ...]
     failed: tuple[FailedTool, ...]
     revision: int
+    cleaned: tuple[CleanedTool, ...] = ()
 
 
 class Updated(NamedTuple):
-    """What an update changed."""
+    """What an update changed, and what it removed from new definitions."""
 
     revision: int
     difference: Difference
+    cleaned: tuple[CleanedTool, ...] = ()
 
 
 class Session:
@@ -175,7 +177,7 @@ class Session:
                 await self._check_rate()
             raise
         self._presence.expect()
-        return Registered(tuple(found.tools.tools), found.failed, revision)
+        return Registered(tuple(found.tools.tools), found.failed, revision, found.cleaned)
 
     async def update(
         self, asked: ToolChanges, reason: str, expected: int | None = None, *, request_id: str = ""
@@ -199,7 +201,7 @@ class Session:
                 raise SessionRefused("revision_mismatch", message, param="If-Match")
             return changed(state, changes, self._shared)
 
-        return Updated(*await self._changed(change, cleaned(reason)))
+        return Updated(*await self._changed(change, cleaned(reason)), changes.cleaned)
 
     @contextmanager
     def _noted(self, kind: str, request_id: str) -> Generator[None]:

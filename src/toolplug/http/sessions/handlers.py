@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 
 import orjson
@@ -16,6 +17,7 @@ from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answe
 from toolplug.http.sessions import models
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.session import Session
+from toolplug.sessions.session_tool import CleanedTool
 from toolplug.sessions.shared import HEARTBEAT_S, SessionLimits
 
 _ALL = "/api/sessions"
@@ -96,6 +98,12 @@ def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]
         "graceSeconds": seconds(limits.grace_s),
         "heartbeatSeconds": seconds(HEARTBEAT_S),
     }
+
+
+def _cleaned(tools: Sequence[CleanedTool]) -> dict[str, object]:
+    """The field of an answer that reports removals, where there are any."""
+    named = [{"toolName": tool.name, "removed": tool.removed} for tool in tools]
+    return {"cleanedTools": named} if named else {}
 
 
 def _expected(condition: str | None) -> int | None:
@@ -180,6 +188,7 @@ async def register_tools(request: HostRequest) -> Response:
         "failedTools": failed,
         "sessionConfiguration": _configuration(session, request.state["host"].sessions.limits),
         "revision": registered.revision,
+        **_cleaned(registered.cleaned),
     }
     return OrjsonResponse(answer, 201)
 
@@ -203,7 +212,12 @@ async def update_tools(request: HostRequest) -> Response:
     updates = body.tool_updates
     asked = ToolChanges(added=updates.added, removed=updates.removed, modified=updates.modified)
     updated = await session.update(asked, body.reason, expected, request_id=request.state["request_id"])
-    answer = {"success": True, "revision": updated.revision, "updates": orjson.Fragment(updated.difference.wire())}
+    answer = {
+        "success": True,
+        "revision": updated.revision,
+        "updates": orjson.Fragment(updated.difference.wire()),
+        **_cleaned(updated.cleaned),
+    }
     return OrjsonResponse(answer)
 
 

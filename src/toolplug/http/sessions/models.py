@@ -93,6 +93,19 @@ class FailedToolAnswer(CamelAnswer):
     recoverable: bool
 
 
+class CleanedToolAnswer(CamelAnswer):
+    """A tool that was taken without characters that nobody can see, and without what is no JSON Schema."""
+
+    tool_name: str
+    removed: Annotated[list[str], Field(description="each as `/path: why`")]
+
+
+CleanedTools = Annotated[
+    list[CleanedToolAnswer] | SkipJsonSchema[None],
+    Field(description="those from which something was removed", json_schema_extra=absent),
+]
+
+
 class SessionLimitsAnswer(CamelAnswer):
     """What the host allows a session."""
 
@@ -121,6 +134,7 @@ class RegisterAnswer(CamelAnswer):
     failed_tools: list[FailedToolAnswer]
     session_configuration: SessionConfiguration
     revision: int
+    cleaned_tools: CleanedTools = None
 
 
 class ToolUpdates(CamelBody):
@@ -152,6 +166,7 @@ class UpdateAnswer(CamelAnswer):
     success: bool
     revision: int
     updates: ToolUpdatesAnswer
+    cleaned_tools: CleanedTools = None
 
 
 class Metadata(CamelAnswer):
