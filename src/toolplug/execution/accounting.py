@@ -33,8 +33,8 @@ def timestamp(seconds: float) -> str:
 _LOGGER = logging.getLogger("toolplug.audit")
 
 
-def audit(event: str, outcome: str, principal: Principal, target: str, request_id: str) -> None:
-    """Write one line: `ts` (seconds since the epoch), event, outcome, principal, tenant, target, request id."""
+def audit(event: str, outcome: str, principal: Principal, target: str, request_id: str, **more: str) -> None:
+    """Write one line: `ts` (seconds since the epoch), event, outcome, principal, tenant, target, request id, `more`."""
     line = {
         "ts": round(time(), 3),
         "event": event,
@@ -43,6 +43,7 @@ def audit(event: str, outcome: str, principal: Principal, target: str, request_i
         "tenant": principal.tenant,
         "target": target,
         "request_id": request_id,
+        **more,
     }
     _LOGGER.info("%s", json.dumps(line, separators=(",", ":")))
 

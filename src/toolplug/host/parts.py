@@ -297,6 +297,7 @@ class Parts:
                     planner,
                     neighbours,
                     limits=settings.sessions.limits,
+                    begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
                     serving=serves.sessions,
                 )

@@ -62,7 +62,7 @@ class ToolInfos:
         self._pages: OrderedDict[tuple[int, ...], tuple[tuple[bytes, ...], CatalogPage]] = OrderedDict()
 
     def page(self, principal: Principal, session: Session | None) -> CatalogPage:
-        """The tools of providers, of the session, of toolsets, then of servers that are in no toolset."""
+        """The tools of providers, of the session, of toolsets, of servers with a prefix, then of the other servers."""
         parts = tuple([text for section in self._sections(principal, session) if (text := self._text(section))])
         key = tuple(map(id, parts))
         kept = self._pages.get(key)
@@ -94,6 +94,10 @@ class ToolInfos:
                 catalog = (opened or self._toolsets.part(toolset)).catalog
                 section = _Section(catalog, "", toolset.id, server, record)
             yield from _seen(section, principal)
+        for server in self._toolsets.toolsets.servers.values() if principal.agents is None else ():
+            exposed.add(server.id)
+            record = self._servers.record(principal.tenant, server.id)
+            yield from _seen(_Section(self._toolsets.part(server).catalog, "", None, server.id, record), principal)
         for server, catalog in listed.items():
             if server not in exposed:
                 record = self._servers.record(principal.tenant, server)

@@ -46,8 +46,8 @@ class Created(NamedTuple):
     token: str
 
 
-def _unheard(code: str) -> None:
-    """Tell nobody that a session is over."""
+def _unheard(_: object) -> None:
+    """Tell nobody that a session begins or is over."""
 
 
 class Sessions:
@@ -66,10 +66,12 @@ class Sessions:
         neighbours: ReservedNames,
         *,
         limits: SessionLimits,
+        begun: Callable[[Principal], object] = _unheard,
         over: Callable[[str], object] = _unheard,
         serving: bool = True,
     ) -> None:
         self._serving = serving
+        self._begun = begun
         self._over = over
         self._live: dict[str, Session] = {}
         self._creating = 0
@@ -138,6 +140,7 @@ class Sessions:
         finally:
             self._creating -= 1
         self.counters.created += 1
+        self._begun(principal)
         audit("session.create", "done", principal, shown(created.session.code), request_id)
         return created
 

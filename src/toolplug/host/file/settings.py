@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,6 +16,8 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
+from toolplug.providers.entry import OnFailure
+from toolplug.providers.route_table import reserved
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S
 from toolplug.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
@@ -100,7 +102,9 @@ class AgentSettings(Part):
 
 def rule(value: object) -> object:
     """A bare policy as the rule that it is short for."""
-    return {"policy": value} if isinstance(value, str) else value
+    if isinstance(value, str) or (isinstance(value, dict) and "ask" in value):
+        return {"policy": cast("object", value)}
+    return cast("object", value)
 
 
 def acting(limits: Limits) -> Limits:
@@ -301,7 +305,20 @@ class Auth(Part):
         return self
 
 
-RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})
+RESERVED_KEYS = frozenset(
+    {
+        "enabled",
+        "type",
+        "required",
+        "offer",
+        "public_routes",
+        "mount",
+        "on_failure",
+        "limits",
+        "tools",
+        "settings",
+    }
+)
 """Keys of a provider entry that are the host's; every other one belongs to the provider's own Config model."""
 
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
@@ -317,6 +334,14 @@ def _store_url(url: str) -> str:
     return url
 
 
+def _mount_path(path: str | None) -> str | None:
+    if path is not None and reserved(path):
+        raise PydanticCustomError(
+            "reserved_path", "{path} is a path of the host itself; choose another", {"path": path}
+        )
+    return path
+
+
 class ProviderSettings(Part):
     """The reserved keys of one entry under `providers:`; `settings` has been taken out before."""
 
@@ -327,6 +352,15 @@ class ProviderSettings(Part):
         Offer, Field(description="on_request: to the model of a response only where its request names the tools")
     ] = "always"
     public_routes: Annotated[bool, Field(description="open the routes that their author marked public")] = False
+    mount: Annotated[
+        str | None,
+        Field(pattern=r"^(/[a-z0-9_-]+)+$", description="a path, used once; the entry's routes are below it"),
+        AfterValidator(_mount_path),
+    ] = None
+    on_failure: Annotated[
+        OnFailure,
+        Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
+    ] = "deny"
     limits: Limits = NO_LIMITS
     tools: Annotated[
         dict[

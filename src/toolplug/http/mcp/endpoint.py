@@ -29,11 +29,11 @@ from toolplug.mcp.list_changed import Watch
 from toolplug.mcp.mcp_sessions import Handshake
 from toolplug.mcp.server_endpoint import (
     CANCEL,
-    CANCELLED,
     INITIALIZE,
     INVALID_REQUEST,
     LISTEN,
     Caller,
+    ClientAnswer,
     McpServerEndpoint,
     Message,
     Notify,
@@ -65,6 +65,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
     return Caller(
         executor=executor,
         context=CallContext(principal=principal, session=code, agent=agent, request_id=state["request_id"]),
+        approvals=state["host"].approvals,
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
         watch=lambda: state["host"].mcp.announcer.watch(followed, of=code, since=since),
         listed=_ignore if known is None else known.listed,
@@ -104,6 +105,8 @@ async def mcp_message(request: HostRequest) -> Response:
     message = speaker.read(body)
     if isinstance(message, Reply):
         return _response(message)
+    if isinstance(message, ClientAnswer):
+        return _take_answer(request, message)
     if speaker.is_stateless(message, request.headers.get(VERSION_HEADER)):
         return await _answer_stateless(request, speaker, message)
     if message.method == INITIALIZE and message.id is not None:
@@ -190,7 +193,9 @@ async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message:
     reply, client = await speaker.initialize(message, await caller_of(request))
     response = _response(reply)
     if client is not None:
-        handshake = request.state["host"].mcp.handshakes.open(_owner(request), client)
+        host, principal = request.state["host"], request.state["principal"]
+        handshake = host.mcp.handshakes.open(_owner(request), client)
+        host.toolsets.begin_session(principal, agent_of(request))
         response.headers[SESSION_HEADER] = handshake.id
     return response
 
@@ -208,15 +213,34 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
     caller = await caller_of(request, known)
 
     async def write(stream: EventStream) -> Response | None:
-        sender = ResponseSender(stream, streams=accepts(request, _EVENTS))
+        streams = accepts(request, _EVENTS)
+        sender = ResponseSender(stream, streams=streams)
         known.running[message_id] = sender.cancel
+        questions = known.questions if streams else None
         try:
-            reply = await sender.reply(speaker.answer(message, known.client, caller, sender.notify))
+            reply = await sender.reply(
+                speaker.answer(message, known.client, caller, sender.notify, questions=questions)
+            )
         finally:
             known.running.pop(message_id, None)
-        return await sender.end(reply or refusal(200, CANCELLED, "Request cancelled", message_id))
+        if reply is not None:
+            return await sender.end(reply)
+        if not streams:
+            return _accepted()
+        if not stream.started:
+            await stream.start()
+        return None  # a cancelled request gets no answer: the stream ends without one
 
     return EventStreamResponse(write, detached=True)
+
+
+def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
+    """Take what a client answers to a request that it was sent on the stream of its own."""
+    known = _known(request)
+    if isinstance(known, Reply):
+        return _response(known)
+    known.questions.take(answer)
+    return _accepted()
 
 
 def _known(request: HostRequest, message: Message | None = None) -> Handshake | Reply:

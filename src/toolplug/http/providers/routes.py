@@ -42,7 +42,7 @@ _NOTHING: dict[str, object] = {}
 
 
 class Place(NamedTuple):
-    """One path as declared, and its routes by method; `key` is the provider of the first."""
+    """One path, and its routes by method; `key` and `template`, without a mount, are those of the first."""
 
     key: str
     template: str
@@ -68,15 +68,15 @@ class RouteIndex:
         self._patterns: list[Place] = []
         places: dict[str, Place] = {}
         for item in routes:
-            template = item.route.path
-            place = places.get(template)
+            path = item.path
+            place = places.get(path)
             if place is None:
-                pattern, _, convertors = compile_path(template)
-                place = places[template] = Place(item.key, template, {}, pattern, convertors)
+                pattern, _, convertors = compile_path(path)
+                place = places[path] = Place(item.key, item.route.path, {}, pattern, convertors)
                 if convertors:
                     self._patterns.append(place)
                 else:
-                    self._exact[template] = place
+                    self._exact[path] = place
             place.methods.setdefault(item.route.method, item)
 
     def find(self, path: str, method: str) -> Found | None:
@@ -143,11 +143,14 @@ class ProviderRoutes:
         if found is None:
             raise route_not_found()
         place, route, _, allowed = found
-        method = scope["method"] if route is not None else OTHER_METHOD
+        if route is not None:
+            method, key, template = scope["method"], route.key, route.route.path
+        else:
+            method, key, template = OTHER_METHOD, place.key, place.template
         try:
             if route is None:
                 raise method_not_allowed(allowed)
-            limit = _limit(scope["method"], place.template, max_body)
+            limit = _limit(method, template, max_body)
             check_declared(state["headers"], limit)
             request = Request(scope, bounded(receive, limit), sent)
             if not route.public:
@@ -155,17 +158,14 @@ class ProviderRoutes:
                 needed = route.route.scope or CALL
                 if not principal.has_scope(needed):
                     raise insufficient_scope(needed)
-            _prepare(scope, found, state)
+            _prepare(scope, route, found.params, state)
             await _handled(route, state, request, sent)
         except HttpProblem as problem:
-            note_refusal(registry.accounting, state, problem, f"{method} {place.template}")
+            note_refusal(registry.accounting, state, problem, f"{method} {template}")
             if not sent.started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
-            accounting = registry.accounting
-            accounting.route(place.key if route is None else route.key, method, place.template).record(
-                str(sent.status), perf_counter() - began
-            )
+            registry.accounting.route(key, method, template).record(str(sent.status), perf_counter() - began)
 
 
 def _limit(method: str, template: str, max_body: int) -> int:
@@ -173,10 +173,15 @@ def _limit(method: str, template: str, max_body: int) -> int:
     return max(max_body, MAX_FILE_BODY) if method == "POST" and template.endswith(_FILES) else max_body
 
 
-def _prepare(scope: Scope, found: Found, state: HostState) -> None:
-    """Give the endpoint its path parameters, and in `request.state` the tenant, the principal and the request id."""
+def _prepare(scope: Scope, route: MountedRoute, params: Mapping[str, object], state: HostState) -> None:
+    """Give the endpoint its path parameters, and in `request.state` the tenant, the principal and the request id.
+
+    As under Starlette's `Mount`, the mount becomes a part of the root path.
+    """
     principal = state["principal"]
-    scope["path_params"] = {**scope.get("path_params", {}), **found.params}
+    scope["path_params"] = {**scope.get("path_params", {}), **params}
+    if route.mount:
+        scope["root_path"] = scope.get("root_path", "") + route.mount
     scope["state"] = {
         **state["server_state"],
         "tenant": principal.tenant,
