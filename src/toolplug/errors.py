@@ -7,6 +7,7 @@
     ├── InvalidArguments       arguments that their schema or model refuses
     ├── InvalidJson            a text that is no JSON, or has a duplicate key
     ├── InvalidDefinition      a tool, route or name that cannot be listed
+    │   └── HiddenCharacter    a name, pattern or constant with a character that nobody can see
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
     ├── NoSuchProvider         a provider key that the configuration does not have
@@ -141,6 +142,10 @@ class InvalidDefinition(ToolplugError):
     def __init__(self, message: str, *, at: str = "") -> None:
         self.at = at
         super().__init__(message)
+
+
+class HiddenCharacter(InvalidDefinition):
+    """A name, pattern or constant in a stranger's definition that is not what it looks like."""
 
 
 class UnmatchedStub(ToolplugError):

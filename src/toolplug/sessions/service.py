@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import cleaned, counted
 from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
 from toolplug.execution.quotas import Owner, quota_exceeded
@@ -147,7 +147,8 @@ class Sessions:
         self._creating += 1
         self._count(owners, 1)
         try:
-            created = await self._created(principal, plugin_type, self.limits.ttl_s if ttl_s is None else ttl_s)
+            ttl_s = self.limits.ttl_s if ttl_s is None else ttl_s
+            created = await self._created(principal, cleaned(plugin_type), ttl_s)
         finally:
             self._creating -= 1
             self._count(owners, -1)
