@@ -31,6 +31,7 @@
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
         ├── StoreUnavailable   busy, full, locked or gone: try again
+        ├── StoreInUse         another process serves the store
         ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
         └── StoreMisused       a URL, key, size or limit that no store takes: the caller must change it
 
@@ -41,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 GoneState = Literal["session_expired", "session_ended"]
@@ -434,6 +436,18 @@ class StoreUnavailable(StoreError):
 
 class StoredBytesExceeded(QuotaExceeded, StoreError):
     """The tenant, or the key, keeps as many bytes as it may; nothing was written."""
+
+
+class StoreInUse(StoreError):
+    """Another process serves this store; `pid` is its id on the machine or in the container `machine`."""
+
+    def __init__(self, store: Path, pid: int, machine: str) -> None:
+        self.pid = pid
+        self.machine = machine
+        self.what: str = f"{store} is served by process {pid} on {machine}"
+        super().__init__(
+            f"{self.what}; one process serves a store: stop that one, name another file in `store`, or run one worker"
+        )
 
 
 class StoreRefused(StoreError):
