@@ -172,7 +172,8 @@ def test_the_doctor_tells_what_is_wrong_and_what_is_doubtful(run: Run, write: Wr
     done = run("doctor", "--json")
     assert done.code == 1
     assert done.codes == ["start_failed"]
-    assert {"shadowed", "conflict", "long_description"} == {item["code"] for item in done.json["warnings"]}
+    warned = {item["code"] for item in done.json["warnings"]}
+    assert warned == {"shadowed", "conflict", "long_description", "no_description"}
     assert set(done.json["versions"]) >= {"python", "toolplug", "pydantic"}
     write("providers: {one: {enabled: true, wrong: 1}}")
     assert run("doctor", "--json").codes == ["unknown_key"]
@@ -180,7 +181,8 @@ def test_the_doctor_tells_what_is_wrong_and_what_is_doubtful(run: Run, write: Wr
     doubtful = run("doctor")
     assert doubtful.code == 0
     assert "1025 characters" in doubtful.out
-    assert doubtful.out.endswith("0 problems, 1 doubt\n")
+    assert "the tool 'own' has no description" in doubtful.out
+    assert doubtful.out.endswith("0 problems, 2 doubts\n")
 
 
 def test_the_doctor_tells_of_packages_that_clash_and_of_a_store_that_cannot_be_opened(

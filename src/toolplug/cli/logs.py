@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 AUDIT = "toolplug.audit"
@@ -33,6 +35,23 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
+
+
+@contextmanager
+def without_findings() -> Generator[None]:
+    """Leave out the log lines that `doctor` has as findings."""
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(_is_no_finding)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(_is_no_finding)
+
+
+def _is_no_finding(record: logging.LogRecord) -> bool:
+    return not hasattr(record, "finding")
 
 
 def log_warnings() -> None:
