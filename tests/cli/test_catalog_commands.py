@@ -229,3 +229,10 @@ def test_diff_tells_what_a_reload_would_do_and_starts_nothing(run: Run, write: W
     same = run("diff", "providers.yaml", "--json").json
     assert same["providers"]["kept"] == ["hello", "one", "broken"]
     assert (same["tools"]["added"], same["sections"]["changed"]) == ([], [])
+
+
+def test_a_provider_that_is_on_and_offers_nothing_is_not_called_off(run: Run, write: Write) -> None:
+    write("providers: {}")
+    assert run("tools").out.startswith("no tools: no provider is on; ")
+    write("providers: {hello: {enabled: true, tools: {hello: disable}}}")
+    assert run("tools").out.startswith("no tools: no provider that is on offers a tool; ")

@@ -57,7 +57,9 @@ async def tools(
         elif catalog:
             print_table(("tool", "provider", "parameters", "description"), _rows(catalog))
         else:
-            typer.echo("no tools: no provider is on; toolplug providers shows what there is")
+            on = bool(host.registry.running())
+            reason = "no provider that is on offers a tool" if on else "no provider is on"
+            typer.echo(f"no tools: {reason}; toolplug providers shows what there is")
 
 
 def _rows(catalog: Catalog) -> list[tuple[str, str, str, str]]:

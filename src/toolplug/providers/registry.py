@@ -315,7 +315,12 @@ class FunctionRegistry(LiveCatalog):
 
     def _warn(self, conflicts: Sequence[Conflict]) -> None:
         met: set[tuple[str, str, str]] = set()
+        counters = self.accounting.counters
+        for key, part in self._own.items():
+            for tool in part.values():
+                counters(key, tool.definition.ref.name).listed = True
         for name, winner, loser in conflicts:
+            counters(loser.ref.source, loser.ref.name).listed = False
             met.add((name, winner.ref.source, loser.ref.source))
             if (name, winner.ref.source, loser.ref.source) not in self._conflicts:
                 _LOG.warning(
