@@ -330,7 +330,7 @@ async def test_notes_of_a_changed_tool_still_show_and_are_stale_and_those_of_non
         assert described(host, ANN, "look").startswith("New.\n\n### Additional Tool Notes\n\n• **units**: Metric.")
         await host.disable("late", by=ANN.principal)
         shown = (await service.show(ANN, "kept")).fields()
-        assert notes_of(shown) == [("look", True, [("units", False), ("new", False)])]
+        assert notes_of(shown) == [("look", True, [("units", True), ("new", True)])]
 
 
 LATE = """
