@@ -119,6 +119,18 @@ def fits(keyword: str, value: object) -> bool:
             return True
 
 
+_MAX_ANNOTATION = 256
+
+
+def _is_annotation(value: object) -> bool:
+    """May this stand under an `x-` keyword; one that holds more is dropped, which is no loss for a caller."""
+    return (
+        value is None
+        or isinstance(value, bool | int | float)
+        or (isinstance(value, str) and len(value) <= _MAX_ANNOTATION)
+    )
+
+
 _PASSES = 8
 """What is emptied may have held what others name; after so many times whatever compiles the schema tells."""
 
@@ -351,7 +363,10 @@ class _Walk:
         elif keyword == "$schema":
             self._keep(kept, keyword, value, at, _is_draft, "an unknown dialect")
         elif keyword not in LEAVES:
-            self._cuts.add(at, "no keyword of JSON Schema")
+            if not keyword.startswith("x-"):
+                self._cuts.add(at, "no keyword of JSON Schema")
+            elif _is_annotation(value) and not self._hides([keyword, value]):
+                kept[keyword] = value
         elif not fits(keyword, value):
             self._put(kept, keyword, None, at)
         elif keyword in TEXTS:

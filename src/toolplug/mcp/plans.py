@@ -22,15 +22,20 @@ from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
+from toolplug.mcp.content import META
 from toolplug.mcp.server_config import Server
+from toolplug.signatures.values import encoded
 
+MAX_META = 16_384
+"""Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""
 UNFIT = "structured content that does not fit the tool's output schema"
 
 
 def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     """The result: what is text as its output, a line each; every other block as a part.
 
-    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays.
+    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays. The
+    `_meta` of the answer is in the metadata, unless it is too large.
     """
     text: list[str] = []
     parts: list[Mapping[str, object]] = []
@@ -41,10 +46,18 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
         else:
             parts.append(block)
     status = ToolStatus.TOOL_ERROR if answer.is_error else ToolStatus.SUCCESS
+    metadata = _metadata(answer)
     structured = answer.structured
     if structured is None or output is None or answer.is_error or _fits(structured, output):
-        return ToolResult("", "", "\n".join(text), status, structured, tuple(parts), EMPTY)
-    return ToolResult("", "", "\n".join(text), status, None, tuple(parts), {"left_out": UNFIT})
+        return ToolResult("", "", "\n".join(text), status, structured, tuple(parts), metadata)
+    return ToolResult("", "", "\n".join(text), status, None, tuple(parts), {**metadata, "left_out": UNFIT})
+
+
+def _metadata(answer: Answer) -> Mapping[str, object]:
+    if not answer.meta:
+        return EMPTY
+    text = encoded(answer.meta)
+    return EMPTY if text is None or len(text) > MAX_META else {META: answer.meta}
 
 
 def _fits(structured: object, output: Schema) -> bool:
