@@ -397,3 +397,23 @@ def test_whatever_a_server_sends_is_a_tool_or_refused(raw: object) -> None:
         sanitised(raw, "clock")
     except InvalidDefinition:
         return
+
+
+@pytest.mark.requirement("C-8-annotations")
+def test_an_annotation_is_kept_where_it_is_a_plain_value_and_is_no_loss_elsewhere() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "x-order": 1, "x-deep": {"any": ["thing"]}}},
+        "x-fastmcp-wrap-result": True,
+        "x-long": "a" * 257,
+        "x-seen": "as\u200b you see",
+        "nonsense": 1,
+    }
+    found = tool(outputSchema=schema)
+    assert found.definition.output_schema is not None
+    assert found.definition.output_schema.value == {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "x-order": 1}},
+        "x-fastmcp-wrap-result": True,
+    }
+    assert found.cut == ("/outputSchema/nonsense: no keyword of JSON Schema",)

@@ -119,6 +119,16 @@ def fits(keyword: str, value: object) -> bool:
             return True
 
 
+_MAX_ANNOTATION = 256
+
+
+def is_annotation(value: object) -> bool:
+    """Whether this may be under an `x-` keyword; one that holds more is dropped, which is no loss for a caller."""
+    if isinstance(value, str):
+        return len(value) <= _MAX_ANNOTATION
+    return value is None or isinstance(value, bool | int | float)
+
+
 _PASSES = 8
 """What is emptied may have held what others name; after so many times whatever compiles the schema tells."""
 
@@ -286,8 +296,10 @@ class _Walk:
         elif keyword == "$schema":
             self._keep(kept, keyword, value, at, _is_draft, "an unknown dialect")
         elif keyword not in LEAVES:
-            if not keyword.startswith("x-"):  # an annotation for somebody else is no loss
+            if not keyword.startswith("x-"):
                 self._cuts.add(at, "no keyword of JSON Schema")
+            elif is_annotation(value) and self._hidden_in([keyword, value]) is None:
+                kept[keyword] = value
         elif not fits(keyword, value):
             self._put(kept, keyword, None, at)
         elif keyword in TEXTS or keyword in EXAMPLES:

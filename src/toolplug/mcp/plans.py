@@ -22,9 +22,12 @@ from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.mcp.content import placed
+from toolplug.mcp.content import META, placed
 from toolplug.mcp.server_config import Server
+from toolplug.signatures.values import encoded
 
+MAX_META = 16_384
+"""Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""
 UNFIT = "structured content that does not fit the tool's output schema"
 
 
@@ -32,7 +35,8 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     """The result: what is text as its output, a line each; every other block as a part.
 
     Where text comes after a part, each part says in its `_meta` how much text comes before it.
-    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays.
+    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays. The
+    `_meta` of the answer is in the metadata, unless it is too large.
     """
     text: list[str] = []
     parts: list[tuple[int, Mapping[str, object]]] = []
@@ -46,10 +50,18 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     in_order = all(before == len(joined) for before, _ in parts)
     blocks = tuple(block if in_order else placed(block, before) for before, block in parts)
     status = ToolStatus.TOOL_ERROR if answer.is_error else ToolStatus.SUCCESS
+    metadata = _metadata(answer)
     structured = answer.structured
     if structured is None or output is None or answer.is_error or _fits(structured, output):
-        return ToolResult("", "", joined, status, structured, blocks, EMPTY)
-    return ToolResult("", "", joined, status, None, blocks, {"left_out": UNFIT})
+        return ToolResult("", "", joined, status, structured, blocks, metadata)
+    return ToolResult("", "", joined, status, None, blocks, {**metadata, "left_out": UNFIT})
+
+
+def _metadata(answer: Answer) -> Mapping[str, object]:
+    if not answer.meta:
+        return EMPTY
+    text = encoded(answer.meta)
+    return EMPTY if text is None or len(text) > MAX_META else {META: answer.meta}
 
 
 def _fits(structured: object, output: Schema) -> bool:
