@@ -135,6 +135,12 @@ def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
                 yield Marked(attribute, own, mark)
 
 
+def is_tool(function: object) -> bool:
+    """Has it been decorated with `@tool`."""
+    own = class_function(function)
+    return own is not None and any(isinstance(mark, ToolMark) for mark in _marks(own))
+
+
 def _marks(own: ClassFunction) -> tuple[object, ...]:
     return getattr(own.function, _MARKS, ())
 
