@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 from weakref import ref
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import CallCounters, Plan, Tool
@@ -48,8 +48,6 @@ class ToolExecutor(Protocol):
 
 _LOG = logging.getLogger("toolplug.execution")
 
-_ANONYMOUS = CallContext()
-
 Derive = Callable[[Catalog], Catalog]
 
 
@@ -80,7 +78,7 @@ class LiveCatalog:
 
     def __init__(self, unknown: CallCounters, catalog: Catalog = EMPTY_CATALOG) -> None:
         self._unknown = unknown
-        self.default_context: CallContext = _ANONYMOUS
+        self.default_context: CallContext = ANONYMOUS_CONTEXT
         self._session: str | None = None
         self._catalog = catalog
         self._fresh = True

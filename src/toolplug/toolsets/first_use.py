@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from types import CoroutineType
 from typing import Any
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.live import Listener, ToolExecutor, Unsubscribe
 from toolplug.execution.results import timed_out
@@ -25,7 +25,12 @@ class LazyExecutor:
     """
 
     def __init__(
-        self, tools: AgentTools, choice: Choice, session: Hashable, compose: Compose, default_context: CallContext
+        self,
+        tools: AgentTools,
+        choice: Choice,
+        session: Hashable,
+        compose: Compose,
+        default_context: CallContext = ANONYMOUS_CONTEXT,
     ) -> None:
         self._tools = tools
         self._choice = choice
