@@ -183,7 +183,7 @@ def tool(
 ) -> object:
     """Make a method a tool: bare, or with what should not come from its signature and docstring.
 
-    `name`: instead of the method's. `description`: instead of the docstring's first paragraph. `read_only`,
+    `name`: instead of the method's. `description`: instead of the docstring's text. `read_only`,
     `idempotent`, `destructive`: promises about its effects; the first two allow retries. `stub`: types of built-in
     stubs that this tool stands for; `stub_options`: the options that they may carry, as a pydantic model or a JSON
     Schema, without which they may carry none. `item`: how the Responses API shows its calls. `timeout`: seconds or a
