@@ -303,7 +303,11 @@ def declare(owner: type, around: Names) -> None:
 def check_declared(owner: type) -> None:
     """Raise `InvalidDefinition` for an annotation that still means nothing when the whole module is there."""
     for item in marked(owner, ToolMark):
-        _read(owner, item)
+        try:
+            _read(owner, item)
+        except InvalidDefinition as error:
+            code = inspect.unwrap(item.method.function).__code__
+            raise InvalidDefinition(f"{error} at {code.co_filename}:{code.co_firstlineno}") from None
 
 
 def _name(item: Marked[ToolMark]) -> str:
