@@ -45,7 +45,10 @@ async def call(
     """
     log_warnings(config, traces=True)
     caller = operator(tenant)
-    async with entered(open_host(config_file(config), serving=False)) as host, Watchdog(partial(code_keys, host)):
+    async with (
+        entered(open_host(config_file(config), serving=False)) as host,
+        Watchdog(partial(code_keys, host), names_host=False),
+    ):
         executor = host.executor_for(caller)
         tool = executor.catalog.find(name)
         given = arguments_from(arguments or [], tool.definition.parameters.value if tool is not None else {})
