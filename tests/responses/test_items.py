@@ -191,8 +191,8 @@ async def test_every_item_of_a_stored_response_may_be_named(harness: Harness) ->
     assert [item["type"] for item in first["output"]] == [
         "reasoning",
         "message",
-        "mcp_approval_request",
         "web_search_call",
+        "mcp_approval_request",
     ]
     listed = (await harness.http.get(f"/v1/responses/{first['id']}/input_items")).json()["data"]
     references = [{"type": "item_reference", "id": item["id"]} for item in [*listed, *first["output"]]]
