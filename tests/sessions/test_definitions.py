@@ -160,7 +160,7 @@ def test_a_reference_into_the_schema_itself_is_taken() -> None:
 
 def test_a_pattern_is_compiled_in_linear_time() -> None:
     tool = DefinitionCache().tool(definition("a") | {"inputSchema": {"properties": {"x": {"pattern": "^(a+)+$"}}}})
-    assert not tool.definition.parameters.validator().is_valid({"x": "a" * 5_000 + "!"})
+    assert not tool.definition.parameters.is_valid({"x": "a" * 5_000 + "!"})
 
 
 def test_what_is_no_json_is_no_definition() -> None:
