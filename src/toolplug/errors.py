@@ -3,9 +3,11 @@
     ToolplugError
     ├── ConfigError            wrong configuration: every problem at once
     ├── ToolError              a tool says "this did not work" to the model; its text is shown
+    │   └── QuotaExceeded      the tenant or the key has as much as it may (one of the store is a StoreError too)
     ├── InvalidArguments       arguments that their schema or model refuses
     ├── InvalidJson            a text that is no JSON, or has a duplicate key
     ├── InvalidDefinition      a tool, route or name that cannot be listed
+    │   └── HiddenCharacter    a name, pattern or constant with a character that nobody can see
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
     ├── NoSuchProvider         a provider key that the configuration does not have
@@ -110,6 +112,14 @@ class ToolError(ToolplugError):
         super().__init__(message)
 
 
+class QuotaExceeded(ToolError):
+    """The tenant, or the key, has as much as it may; `quota` names what. A tool may pass it on to the model."""
+
+    def __init__(self, quota: str, message: str, retry_after_s: float) -> None:
+        self.quota = quota
+        super().__init__(message, retry_after_s=retry_after_s)
+
+
 class InvalidArguments(ToolplugError):
     """Arguments that a schema or a model refuses; `lines` are `/pointer: message`, values masked, at most 20."""
 
@@ -134,6 +144,10 @@ class InvalidDefinition(ToolplugError):
         super().__init__(message)
 
 
+class HiddenCharacter(InvalidDefinition):
+    """A name, pattern or constant in a stranger's definition that is not what it looks like."""
+
+
 class UnmatchedStub(ToolplugError):
     """A built-in stub that no active provider declares, or an option that its provider does not support.
 
@@ -149,10 +163,12 @@ class UnmatchedStub(ToolplugError):
 class ProviderError(ToolplugError):
     """A provider package that cannot be loaded, built or started; names distribution and version.
 
-    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole.
+    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole. `summary` says the
+    same without the text of an exception, which may hold anything, for readers who are not operators.
     """
 
-    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = (), summary: str = "") -> None:
+        self.summary = summary or message
         self.state = state
         self.fix = fix
         self.at = at
@@ -245,11 +261,12 @@ class AccessError(ToolplugError):
 
 
 class AgentRequired(AccessError):
-    """The credential names several agents, so the request must name one of `agents`."""
+    """The credential names several agents, so the request must name one of `agents`; or it has an empty list."""
 
     def __init__(self, agents: Sequence[str]) -> None:
         self.agents: tuple[str, ...] = tuple(agents)
-        super().__init__(f"this credential acts as one of several agents; name one of {', '.join(self.agents)}")
+        named = f"one of several agents; name one of {', '.join(self.agents)}" if agents else "no agent"
+        super().__init__(f"this credential acts as {named}")
 
 
 class AgentNotAllowed(AccessError):
@@ -413,6 +430,10 @@ class StoreConflict(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store cannot answer now: busy, full, locked, read-only or closed; nothing was written."""
+
+
+class StoredBytesExceeded(QuotaExceeded, StoreError):
+    """The tenant, or the key, keeps as many bytes as it may; nothing was written."""
 
 
 class StoreRefused(StoreError):

@@ -9,8 +9,10 @@ import json
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from time import time
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -33,16 +35,53 @@ def timestamp(seconds: float) -> str:
 _LOGGER = logging.getLogger("toolplug.audit")
 
 
-def audit(event: str, outcome: str, principal: Principal, target: str, request_id: str) -> None:
-    """Write one line: `ts` (seconds since the epoch), event, outcome, principal, tenant, target, request id."""
+class AuditOrigin(Protocol):
+    """Where a request came from; read only when a line is written, or something is stored that counts."""
+
+    @property
+    def principal(self) -> Principal:
+        """Its caller."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """Its address."""
+        ...
+
+    @property
+    def credential(self) -> str:
+        """The start of the SHA-256 of its credential."""
+        ...
+
+
+audit_origin: ContextVar[AuditOrigin | None] = ContextVar("toolplug_audit_origin", default=None)
+"""The origin of the request that runs now; None outside of requests."""
+
+
+def audit(
+    event: str,
+    outcome: str,
+    principal: Principal,
+    target: str,
+    request_id: str,
+    origin: AuditOrigin | None = None,
+    **more: str,
+) -> None:
+    """Write one line: `ts` (ISO 8601, UTC), event, outcome, principal, tenant, target, request id, `more`.
+
+    Of a request also `peer` and `credential`; `origin` is given where the request has not been admitted.
+    """
+    origin = origin or audit_origin.get()
     line = {
-        "ts": round(time(), 3),
+        "ts": datetime.fromtimestamp(time(), UTC).isoformat(timespec="milliseconds"),
         "event": event,
         "outcome": outcome,
         "principal": principal.subject,
         "tenant": principal.tenant,
         "target": target,
         "request_id": request_id,
+        **more,
+        **({} if origin is None else {"peer": origin.peer, "credential": origin.credential}),
     }
     _LOGGER.info("%s", json.dumps(line, separators=(",", ":")))
 

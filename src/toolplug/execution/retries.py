@@ -151,6 +151,11 @@ class PipelineCall:
         self._held: list[Limiter] = []
         self._started: StartedCall | None = None
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self._until - perf_counter()
+
     def late_in(self, seconds: float) -> bool:
         """Is the time over so many seconds from now."""
         return perf_counter() + seconds >= self._until

@@ -20,6 +20,7 @@ from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
+from toolplug.execution.quotas import QuotaUse
 from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.host.explain_gates import EquippedGate
 from toolplug.host.file.configuration import Configuration
@@ -27,6 +28,7 @@ from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.servers.running import Connections, McpRegistration, RunningServers, ServerMetrics, mcp_speaker
+from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import Views
@@ -249,6 +251,7 @@ class Parts:
     saved: Saved
     mcp: Serving
     responses: ResponsesService
+    quotas: QuotaUse
     life: AsyncExitStack
 
     @classmethod
@@ -269,8 +272,9 @@ class Parts:
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
-            store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
-            metrics, approvals, current = CollectorRegistry(), Approvals(store), CurrentConfiguration(configuration)
+            current = CurrentConfiguration(configuration)
+            store = await life.enter_async_context(_counted_store(current))
+            metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
             accounting = CallAccounting(on_call)
@@ -296,7 +300,8 @@ class Parts:
                     store,
                     planner,
                     neighbours,
-                    limits=settings.sessions.limits,
+                    limits=settings.session_limits,
+                    begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
                     serving=serves.sessions,
                 )
@@ -325,6 +330,7 @@ class Parts:
                 saved=saved,
                 mcp=mcp,
                 responses=responses,
+                quotas=QuotaUse(settings.quotas, settings.http.edge.streams_per_key),
                 life=life.pop_all(),
             )
         queued.resume(sessions.live)
@@ -342,7 +348,8 @@ class Parts:
         self.toolsets.configure(configuration)
         self.saved.stays.configure(configuration)
         planner = session_planner(configuration, self.services)
-        self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
+        self.sessions.reconfigure(configuration.settings.session_limits, planner)
+        self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         self.responses.configure(configuration.settings.responses)
 
     def register_mcp(self, item: McpRegistration) -> None:
@@ -363,9 +370,17 @@ class Parts:
 
     def session_over(self, code: str) -> None:
         """Close and forget what was kept for a session."""
+        self.views.end(code)
         self.toolsets.tools.end(code)
         self.saved.toolsets.end(code)
         self.mcp.announcer.end(code)
+
+
+def _counted_store(current: CurrentConfiguration) -> Store:
+    """The store, which counts what its callers keep where a quota asks for it."""
+    settings = current().settings
+    store = open_store(settings.store, folder=current().folder)
+    return CountingStore(store, lambda: current().settings.quotas) if settings.quotas.sets("stored_bytes") else store
 
 
 async def listed(executor: ToolExecutor) -> Catalog:

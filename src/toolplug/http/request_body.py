@@ -16,7 +16,7 @@ from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
 from toolplug.errors import InvalidJson
-from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.errors import NOSNIFF, HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest
 
 
@@ -48,6 +48,11 @@ class OrjsonResponse(Response):
     """A JSON response; `bytes` are sent as they are."""
 
     media_type = JSON
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Set the headers, and that browsers take the content for nothing else."""
+        super().init_headers(headers)
+        self.raw_headers.append(NOSNIFF)
 
     def render(self, content: Any) -> bytes:
         """Encode the content, unless that is done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
@@ -60,17 +60,17 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
     own_execute = type(provider).execute is not FunctionProvider.execute
     bound: list[BoundTool] = []
     for definition in provider.tools():
+        _check_schema(definition)
         method = methods.get(definition.name)
         if method is not None and not own_execute:
             bound.append(method._replace(definition=definition, copies=not definition.parameters.only_scalars))
         else:
-            _check_schema(definition)
             bound.append(BoundTool(definition, provider.execute, blocking=False, wants_context=True, convert=None))
     return bound
 
 
 def _check_schema(definition: ToolDefinition) -> None:
-    """Raise `InvalidDefinition` for a schema that its author wrote and no arguments could ever fit."""
+    """Raise `InvalidDefinition` for a schema that is none, or whose patterns are over their limits."""
     try:
         definition.parameters.check()
     except InvalidDefinition as error:
@@ -87,9 +87,15 @@ def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
             state=ProviderState.START_FAILED,
             fix="give one of them another name",
         )
+    for error in unknown_tools(entry, names):
+        raise error
+
+
+def unknown_tools(entry: ProviderEntry, names: Sequence[str]) -> Iterator[ProviderError]:
+    """An error for each rule of the entry that names a tool which its provider does not have."""
     for name in entry.tools:
         if name not in names:
-            raise ProviderError(
+            yield ProviderError(
                 f"{entry.owner} has no tool {name!r}",
                 state=ProviderState.CONFIG_INVALID,
                 fix=name_hint(name, names),
