@@ -82,7 +82,7 @@ def unevaluated_nested(random: Random, size: float) -> tuple[Json, Json]:
     keyword = random.choice(("allOf", "anyOf", "if"))
     for _ in range(int(12 * size) + 1):
         schema = {keyword: schema if keyword == "if" else [schema], "unevaluatedProperties": {"type": "integer"}}
-    return schema, {name: 1 for name in _keys(random, size)}
+    return schema, dict.fromkeys(_keys(random, size), 1)
 
 
 def unique(random: Random, size: float) -> tuple[Json, Json]:
