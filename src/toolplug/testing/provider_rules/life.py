@@ -116,7 +116,7 @@ def _schemas(item: ToolDefinition) -> Iterator[BrokenRule]:
 
 def _compiles(item: ToolDefinition, what: str, schema: Schema) -> Iterator[BrokenRule]:
     try:
-        schema.validator()
+        schema.check()
     except InvalidDefinition as error:
         fix = "write JSON Schema of draft 2020-12, with patterns that need no backtracking"
         yield BrokenRule("schemas", f"{what} of tool {item.name!r}", str(error), fix)
