@@ -51,8 +51,7 @@ class Generation:
         self.switch_off()
         await asyncio.gather(*(other.switch.drained(other.drain_s) for other in observed))
         if not await self.switch.drained(self.drain_s):
-            running, seconds = self.switch.running, self.drain_s
-            _LOG.warning("%s: still runs calls (%d) after %g s; closing it", self.entry.owner, running, seconds)
+            _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
         await _closed(self.entry, self.provider)
 
