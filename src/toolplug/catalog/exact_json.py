@@ -19,8 +19,9 @@ from toolplug.errors import InvalidJson
 MAX_INTEGER_DIGITS: Final = 4_300
 """Python itself neither reads nor writes longer integers, since the work grows with the square of their length."""
 
-TOO_LONG: Final = 10**MAX_INTEGER_DIGITS
-"""The least integer that has too many digits."""
+TOO_LARGE: Final = 10**MAX_INTEGER_DIGITS
+TOO_SMALL: Final = -TOO_LARGE
+"""The first integers of either sign that have too many digits."""
 
 _MAX_LEVELS = 160
 """jiter reads 200; arguments may have 128, with a request around them."""
@@ -46,7 +47,7 @@ def load_json(text: bytes) -> object:
     infinity: whoever takes arguments or results refuses that, and can say where it is.
     """
     try:
-        return _parsed(text)
+        return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
         message = str(error)
         if not message.startswith(("number out of range", "recursion limit exceeded")):
@@ -54,7 +55,7 @@ def load_json(text: bytes) -> object:
     if len(text) > _MAX_REWRITTEN_BYTES:
         raise InvalidJson(message)
     try:
-        return _parsed(_within_range(text))
+        return from_json(_within_range(text), allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
         raise _invalid(str(error)) from None
 
@@ -65,10 +66,6 @@ def dump_json(value: object) -> bytes:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _parsed(text: bytes) -> object:
-    return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
 
 
 _DUPLICATE = re.compile(r'Detected (duplicate key ".*") at line [0-9]+ column [0-9]+', re.DOTALL)

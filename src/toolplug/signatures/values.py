@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
 
-from toolplug.catalog.exact_json import MAX_INTEGER_DIGITS, TOO_LONG, load_json
+from toolplug.catalog.exact_json import MAX_INTEGER_DIGITS, TOO_LARGE, TOO_SMALL, load_json
 from toolplug.errors import InvalidArguments, InvalidJson
 
 _EMPTY: Mapping[str, object] = MappingProxyType({})
@@ -51,8 +51,7 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
     """
     if isinstance(arguments, dict):
         for value in arguments.values():
-            kind = type(value)
-            if kind not in _SCALARS or (kind is int and not -TOO_LONG < cast("int", value) < TOO_LONG):
+            if type(value) not in _SCALARS or (type(value) is int and not TOO_SMALL < value < TOO_LARGE):
                 break
         else:
             return arguments.copy()  # keys that are no text are the validator's to refuse
@@ -61,7 +60,7 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
             return orjson.loads(text)  # a deep copy, three times faster than node by node
     elif not isinstance(arguments, Mapping):
         value = _parsed(arguments)
-        if _plain_json(value) is not None:
+        if _SCALARS.issuperset(map(type, value.values())) or _plain_json(value) is not None:
             return value
         arguments = value
     return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
@@ -70,7 +69,7 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
 def check_integers(arguments: Mapping[str, object]) -> None:
     """Raise `InvalidArguments` for an integer with too many digits among the arguments, which are scalars."""
     for name, value in arguments.items():
-        if type(value) is int and not -TOO_LONG < value < TOO_LONG:
+        if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
             raise _too_long(f"/{name}")
 
 
@@ -284,7 +283,7 @@ def _copied(value: object, pointer: str, depth: int) -> object:
             raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
         items = cast("list[object]", value)
         return [item if type(item) in _PLAIN else _copied(item, pointer, depth + 1) for item in items]
-    if isinstance(value, int) and not -TOO_LONG < value < TOO_LONG:
+    if isinstance(value, int) and not TOO_SMALL < value < TOO_LARGE:
         raise _too_long(pointer)
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidArguments([f"{pointer}: a number out of range; integers may have {MAX_INTEGER_DIGITS:,} digits"])
