@@ -44,8 +44,8 @@ _TOOL = f"""
 | --- | --- | --- |
 | `name` | string | up to 128 letters, digits and `_ . - /` |
 | `description` | string, may be left out | for the model |
-| `inputSchema` | object | a JSON Schema of type object: {format_size(MAX_SCHEMA_BYTES)}, {MAX_SCHEMA_DEPTH} levels, \
-{MAX_SCHEMA_NODES} nodes |
+| `inputSchema` | object, may be left out | a JSON Schema of type object: {format_size(MAX_SCHEMA_BYTES)}, \
+{MAX_SCHEMA_DEPTH} levels, {MAX_SCHEMA_NODES} nodes; without it the tool takes no arguments |
 | `outputSchema` | object, may be left out | a JSON Schema of what it returns |
 | `annotations` | object, may be left out | the Model Context Protocol's: `readOnlyHint`, `idempotentHint`, … |
 | `requires` | list, may be left out | capabilities by type, or `{{type, level}}`: at least that level |
@@ -70,7 +70,7 @@ EVENTS: Mapping[str, tuple[str, str, str]] = {
     STATUS: ("all", "`sessionCode, status, timestamp`", "the plugin came (`attached`) or is gone (`detached`)"),
     REQUEST: (
         "the plugin",
-        "`id, tool, arguments, deadline, attempt`",
+        "`id, tool, arguments, deadline, attempt, callId, hostRequestId`",
         "a call; with a higher `attempt`, one that was sent before",
     ),
     CANCELLED: ("the plugin", "`id, reason`", "nobody waits for this request any more"),

@@ -263,7 +263,9 @@ async def test_nobody_can_write_an_event_into_another() -> None:
         sent = reader.body.decode().split("\n\n")
         assert (len(sent), told.event) == (3, "tool-availability-update")
         assert "\r" not in reader.body.decode()
-        assert told.data["updates"]["added"][0]["inputSchema"]["title"] == nasty
+        assert not {"\u2028", "\x85"} & set(reader.body.decode())
+        read = "x\n\nevent: error\ndata: {}\n\n\n\n\n y"
+        assert (told.data["reason"], told.data["updates"]["added"][0]["inputSchema"]["title"]) == (read, read)
 
 
 @pytest.mark.requirement("C-6-heartbeat-event", "C-6-stream-errors")

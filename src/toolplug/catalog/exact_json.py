@@ -22,8 +22,9 @@ from toolplug.errors import InvalidJson
 MAX_INTEGER_DIGITS: Final = 4_300
 """Python itself neither reads nor writes longer integers, since the work grows with the square of their length."""
 
-TOO_LONG: Final = 10**MAX_INTEGER_DIGITS
-"""The least integer that has too many digits."""
+TOO_LARGE: Final = 10**MAX_INTEGER_DIGITS
+TOO_SMALL: Final = -TOO_LARGE
+"""The first integers of either sign that have too many digits."""
 
 _MAX_LEVELS = 160
 """jiter reads 200; arguments may have 128, with a request around them."""

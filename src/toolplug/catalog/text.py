@@ -61,6 +61,7 @@ _EMOJI = _character_class("""
 
 _JOINERS: Final = "\u200c\u200d"
 _EMOJI_STYLE: Final = "\ufe0f"
+_ALLOWED = re.compile(f"[{_JOINERS}{_EMOJI_STYLE}]")
 
 
 def hidden_character(text: str) -> str | None:
@@ -133,7 +134,7 @@ def cleaned_description(text: str) -> str:
     seen = cleaned(text)
     if "#" not in seen:
         return seen
-    return "".join(line for line in seen.splitlines(keepends=True) if not _FORGED.fullmatch(line))
+    return "".join(line for line in seen.splitlines(keepends=True) if not _FORGED.fullmatch(_ALLOWED.sub("", line)))
 
 
 def in_one_line(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from toolplug.catalog.call import ToolResult
@@ -128,33 +128,35 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped
     return answer
 
 
-_AFTER = f"{_OWN}after"
-"""In a part's `_meta`: so many characters of the result's text come before it; all of it where nothing is said."""
+class PlacedText(str):
+    """The text of a result that knows how much of it comes before each of the result's parts.
 
+    It is equal to the plain text. Who replaces the text drops the places with it, so they are never wrong.
+    """
 
-def placed(part: Block, after: int) -> Block:
-    """The part with its place among the result's text."""
-    return {**part, "_meta": {**as_object(part.get("_meta")), _AFTER: after}}
+    __slots__ = ("places",)
+
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, text: str, places: Iterable[int]) -> PlacedText:
+        """The text, with the number of its characters before each part; each place is between two lines."""
+        placed = cls(text)
+        placed.places = tuple(places)
+        return placed
 
 
 def _blocks(output: str, parts: Sequence[Block]) -> Iterator[Block]:
-    """Text and parts in the order in which the tool gave them; a place that is not between two lines is ignored."""
+    """Text and parts in the order in which a server gave them; the text first where nothing is known."""
+    places = output.places if isinstance(output, PlacedText) else [len(output)] * len(parts)
     written = 0
-    for part in parts:
-        meta = dict(as_object(part.get("_meta")))
-        after = meta.pop(_AFTER, None)
-        at = after if isinstance(after, int) and _between_lines(output, after) else len(output)
+    for part, at in zip(parts, places, strict=True):
         if at > written:
             yield _text_block(output[written:at])
             written = at + 1
-        rest = {name: value for name, value in part.items() if name != "_meta"}
-        yield part if after is None else {**rest, "_meta": meta} if meta else rest
+        yield part
     if written < len(output) or not (output or parts):
         yield _text_block(output[written:])
-
-
-def _between_lines(output: str, at: int) -> bool:
-    return at in {0, len(output)} or (0 < at < len(output) and output[at] == "\n")
 
 
 def _text_block(text: str) -> Block:

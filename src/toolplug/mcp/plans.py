@@ -22,7 +22,7 @@ from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.mcp.content import META, placed
+from toolplug.mcp.content import META, PlacedText
 from toolplug.mcp.server_config import Server
 from toolplug.signatures.values import encoded
 
@@ -34,27 +34,28 @@ UNFIT = "structured content that does not fit the tool's output schema"
 def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     """The result: what is text as its output, a line each; every other block as a part.
 
-    Where text comes after a part, each part says in its `_meta` how much text comes before it.
-    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays. The
-    `_meta` of the answer is in the metadata, unless it is too large.
+    The output knows the places of the parts, for clients of MCP. Structured content that does not fit the schema
+    `output` is left out, which `metadata` says; the text stays. The `_meta` of the answer is in the metadata, unless it
+    is too large.
     """
     text: list[str] = []
-    parts: list[tuple[int, Mapping[str, object]]] = []
+    parts: list[Mapping[str, object]] = []
+    places: list[int] = []
     for block in answer.content:
         words = block.get("text")
         if block.get("type") == "text" and isinstance(words, str):
             text.append(words)
         else:
-            parts.append((len("\n".join(text)), block))
+            parts.append(block)
+            places.append(len("\n".join(text)))
     joined = "\n".join(text)
-    in_order = all(before == len(joined) for before, _ in parts)
-    blocks = tuple(block if in_order else placed(block, before) for before, block in parts)
+    output_text = PlacedText.of(joined, places) if places else joined
     status = ToolStatus.TOOL_ERROR if answer.is_error else ToolStatus.SUCCESS
     metadata = _metadata(answer)
     structured = answer.structured
     if structured is None or output is None or answer.is_error or output.is_valid(structured):
-        return ToolResult("", "", joined, status, structured, blocks, metadata)
-    return ToolResult("", "", joined, status, None, blocks, {**metadata, "left_out": UNFIT})
+        return ToolResult("", "", output_text, status, structured, tuple(parts), metadata)
+    return ToolResult("", "", output_text, status, None, tuple(parts), {**metadata, "left_out": UNFIT})
 
 
 def _metadata(answer: Answer) -> Mapping[str, object]:

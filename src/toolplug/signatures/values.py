@@ -17,7 +17,14 @@ import orjson
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
 
-from toolplug.catalog.exact_json import MAX_INTEGER_DIGITS, TOO_LONG, dump_json, load_json, without_collections
+from toolplug.catalog.exact_json import (
+    MAX_INTEGER_DIGITS,
+    TOO_LARGE,
+    TOO_SMALL,
+    dump_json,
+    load_json,
+    without_collections,
+)
 from toolplug.catalog.validation import TOO_LARGE_TO_VALIDATE
 from toolplug.errors import InvalidArguments, InvalidJson
 
@@ -41,8 +48,6 @@ _ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _MAX_POINTED_BYTES = 64 * 1024
 """Of a longer text it is not said where it is too deep or has a number out of range."""
-_TOO_MANY_DIGITS = 10**4300
-"""Python's own limit for integers as text, and that of arguments."""
 _ANY = SchemaSerializer(core_schema.any_schema())
 _NOTHING_FOREIGN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
@@ -61,8 +66,7 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
     """
     if isinstance(arguments, dict):
         for value in arguments.values():
-            kind = type(value)
-            if kind not in _SCALARS or (kind is int and not -TOO_LONG < cast("int", value) < TOO_LONG):
+            if type(value) not in _SCALARS or (type(value) is int and not TOO_SMALL < value < TOO_LARGE):
                 break
         else:
             return arguments.copy()  # keys that are no text are the validator's to refuse
@@ -74,7 +78,8 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
             return cast("dict[str, object]", load_json(dump_json(arguments)))
     elif not isinstance(arguments, Mapping):
         value = _parsed(arguments)
-        if _plain_json(value) is not None or _is_json(value):
+        plain = _SCALARS.issuperset(map(type, value.values()))
+        if plain or _plain_json(value) is not None or _is_json(value):
             return value
         if len(arguments) > _MAX_POINTED_BYTES:
             raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep, or a number out of range"])
@@ -85,7 +90,7 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
 def check_integers(arguments: Mapping[str, object]) -> None:
     """Raise `InvalidArguments` for an integer with too many digits among the arguments, which are scalars."""
     for name, value in arguments.items():
-        if type(value) is int and not -TOO_LONG < value < TOO_LONG:
+        if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
             raise _too_long(f"/{name}")
 
 
@@ -184,7 +189,7 @@ def _is_json(arguments: dict[str, object]) -> bool:
 
 
 def _in_range(integers: list[int]) -> bool:
-    return min(integers) > -TOO_LONG and max(integers) < TOO_LONG
+    return min(integers) > TOO_SMALL and max(integers) < TOO_LARGE
 
 
 def _has_null(text: bytes) -> bool:
@@ -237,7 +242,7 @@ def _plain(value: object, pointer: str, parents: set[int]) -> object:
     if isinstance(value, str):
         return _plain_text(value, pointer)
     if isinstance(value, int):
-        if abs(value) >= _TOO_MANY_DIGITS:
+        if not TOO_SMALL < value < TOO_LARGE:
             raise NotJson("integer of more than 4,300 digits", pointer)
         return value
     if isinstance(value, float):
@@ -349,7 +354,7 @@ def _copied(value: object, pointer: str, depth: int) -> object:
             raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
         items = cast("list[object]", value)
         return [item if type(item) in _PLAIN else _copied(item, pointer, depth + 1) for item in items]
-    if isinstance(value, int) and not -TOO_LONG < value < TOO_LONG:
+    if isinstance(value, int) and not TOO_SMALL < value < TOO_LARGE:
         raise _too_long(pointer)
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidArguments([f"{pointer}: a number out of range; integers may have {MAX_INTEGER_DIGITS:,} digits"])

@@ -79,7 +79,9 @@ async def test_text_becomes_the_output_and_everything_else_a_part(harness: Harne
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
     blocks = [{"type": "text", "text": "one"}, image, {"type": "text", "text": "two"}]
     harness.script.answer = Answers(Answer(blocks, {"n": 1}, False))
-    assert await run(tools.live) == ToolResult("c", "now", "one\ntwo", structured={"n": 1}, parts=(image,))
+    result = await run(tools.live)
+    assert result == ToolResult("c", "now", "one\ntwo", structured={"n": 1}, parts=(image,))
+    assert content_of(result, lambda _: True)["content"] == blocks
 
 
 async def test_structured_content_alone_is_the_output_too(harness: Harness) -> None:
