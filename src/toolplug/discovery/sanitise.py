@@ -119,17 +119,8 @@ def fits(keyword: str, value: object) -> bool:
             return True
 
 
-_MAX_ANNOTATION = 256
-
-
-def _is_annotation(value: object) -> bool:
-    """May this stand under an `x-` keyword; one that holds more is dropped, which is no loss for a caller."""
-    return (
-        value is None
-        or isinstance(value, bool | int | float)
-        or (isinstance(value, str) and len(value) <= _MAX_ANNOTATION)
-    )
-
+_ANNOTATION = 256
+"""Characters of what stands under an `x-` keyword; any other value is dropped, which is no loss for a caller."""
 
 _PASSES = 8
 """What is emptied may have held what others name; after so many times whatever compiles the schema tells."""
@@ -365,7 +356,7 @@ class _Walk:
         elif keyword not in LEAVES:
             if not keyword.startswith("x-"):
                 self._cuts.add(at, "no keyword of JSON Schema")
-            elif _is_annotation(value) and not self._hides([keyword, value]):
+            elif not (isinstance(value, dict | list) or len(str(value)) > _ANNOTATION or self._hides([keyword, value])):
                 kept[keyword] = value
         elif not fits(keyword, value):
             self._put(kept, keyword, None, at)
