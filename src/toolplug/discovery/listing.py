@@ -11,8 +11,9 @@ from typing import NamedTuple, NotRequired, TypedDict, TypeVar, cast
 import orjson
 
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
+from toolplug.catalog.sanitise import RemovedParts
 from toolplug.discovery.record import DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, Status, quarantining
-from toolplug.discovery.sanitise import KIND, RemovedParts, sanitised
+from toolplug.discovery.sanitise import KIND, sanitised
 from toolplug.errors import InvalidDefinition, StoreRefused
 
 # The stored form of a discovery record: one line of JSON about the server, then one line for each tool.

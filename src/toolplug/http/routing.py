@@ -131,8 +131,9 @@ def route(
 
 
 def routes_in(module: ModuleType) -> tuple[HostRoute, ...]:
-    """The routes that a module defines, in their order."""
-    return tuple(value for value in vars(module).values() if isinstance(value, HostRoute))
+    """The routes that a module defines, in their order; one that it only imports is another module's."""
+    defined = (value for value in vars(module).values() if isinstance(value, HostRoute))
+    return tuple(route for route in defined if getattr(route.endpoint, "__module__", None) == module.__name__)
 
 
 class PathRoute(Route):

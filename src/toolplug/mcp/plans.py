@@ -22,7 +22,7 @@ from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.mcp.content import META
+from toolplug.mcp.content import META, placed
 from toolplug.mcp.server_config import Server
 from toolplug.signatures.values import encoded
 
@@ -34,23 +34,27 @@ UNFIT = "structured content that does not fit the tool's output schema"
 def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     """The result: what is text as its output, a line each; every other block as a part.
 
+    Where text comes after a part, each part says in its `_meta` how much text comes before it.
     Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays. The
     `_meta` of the answer is in the metadata, unless it is too large.
     """
     text: list[str] = []
-    parts: list[Mapping[str, object]] = []
+    parts: list[tuple[int, Mapping[str, object]]] = []
     for block in answer.content:
         words = block.get("text")
         if block.get("type") == "text" and isinstance(words, str):
             text.append(words)
         else:
-            parts.append(block)
+            parts.append((len("\n".join(text)), block))
+    joined = "\n".join(text)
+    in_order = all(before == len(joined) for before, _ in parts)
+    blocks = tuple(block if in_order else placed(block, before) for before, block in parts)
     status = ToolStatus.TOOL_ERROR if answer.is_error else ToolStatus.SUCCESS
     metadata = _metadata(answer)
     structured = answer.structured
     if structured is None or output is None or answer.is_error or _fits(structured, output):
-        return ToolResult("", "", "\n".join(text), status, structured, tuple(parts), metadata)
-    return ToolResult("", "", "\n".join(text), status, None, tuple(parts), {**metadata, "left_out": UNFIT})
+        return ToolResult("", "", joined, status, structured, blocks, metadata)
+    return ToolResult("", "", joined, status, None, blocks, {**metadata, "left_out": UNFIT})
 
 
 def _metadata(answer: Answer) -> Mapping[str, object]:
@@ -82,7 +86,8 @@ class Planner:
         self._services = services
         self._labels = labels
         self._level = _level(server.name)
-        self._builder = PlanBuilder(services, LimitLevel(self._level, server.limits, partial(server.origin, "limits")))
+        level = LimitLevel(self._level, server.limits, partial(server.origin, "limits"))
+        self._builder = PlanBuilder(services, level, of_one_tenant=server.name.tenant is not None)
         self._own: tuple[Gate, ...] = ()
         if server.name.tenant is not None:
             self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)

@@ -47,6 +47,7 @@ INTERNAL_ERROR = -32603
 
 INITIALIZE = "initialize"
 LISTEN = "subscriptions/listen"
+CALL_TOOL = "tools/call"
 CANCEL = "notifications/cancelled"
 
 Headers = Sequence[tuple[bytes, bytes]]

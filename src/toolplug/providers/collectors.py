@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily
@@ -13,9 +14,16 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.threads import begun_in_own_thread
 
 _LOG = logging.getLogger("toolplug.providers")
+
+FINDING: Mapping[str, object] = MappingProxyType({"finding": True})
+"""The `extra` of log lines that `toolplug doctor` leaves out: it has them as findings."""
+
+_OWN = ("builtin_", "session_", "sessions", "mcp_", "http_")
+"""What the names of the host's own metrics begin with, after the namespace."""
 
 COLLECT_S = 2.0
 """How long one collector may take; a scraper waits for 10 s as a rule."""
@@ -24,16 +32,24 @@ COLLECT_S = 2.0
 class Collected(NamedTuple):
     """The collectors of one active provider; `labelled` where its type stands under several keys."""
 
-    key: str
+    owner: CodeOwner
     labelled: bool
     collectors: Sequence[Collector]
+
+
+class LeftOut(NamedTuple):
+    """A family of a provider that is not shown: its name begins with a prefix of the host's own metrics."""
+
+    key: str
+    family: str
+    prefix: str
 
 
 class ProviderCollectors(Collector):
     """One collector for the collectors of all active providers; what is active is asked at every scrape.
 
     Families of one name are merged; with `labelled`, and where two providers give one name, samples say their provider.
-    A family under the host's own names is left out.
+    A family under the host's own names is left out; `left_out` has those, and the log names each once.
     """
 
     def __init__(
@@ -43,6 +59,7 @@ class ProviderCollectors(Collector):
         self._namespace = namespace
         self._within_s = within_s
         self._errors: Counter[str] = Counter()
+        self.left_out: dict[LeftOut, None] = {}
         self._asked: dict[int, Future[list[Metric]]] = {}  # by the collector's id; its thread keeps it alive
 
     def describe(self) -> Iterator[Metric]:
@@ -55,9 +72,9 @@ class ProviderCollectors(Collector):
         givers: dict[str, str] = {}
         for active in self._active():
             for collector in active.collectors:
-                for family in self._families(active.key, collector):
-                    shared = givers.setdefault(family.name, active.key) != active.key
-                    _merge(families, family, {"provider": active.key} if active.labelled or shared else {})
+                for family in self._families(active, collector):
+                    shared = givers.setdefault(family.name, active.owner.key) != active.owner.key
+                    _merge(families, family, {"provider": active.owner.key} if active.labelled or shared else {})
         yield from families.values()
         errors = CounterMetricFamily(
             f"{self._namespace}_builtin_collector_errors",
@@ -68,15 +85,30 @@ class ProviderCollectors(Collector):
             errors.add_metric([key], count)
         yield errors
 
-    def _families(self, key: str, collector: Collector) -> list[Metric]:
-        own = f"{self._namespace}_builtin_"
+    def _families(self, active: Collected, collector: Collector) -> list[Metric]:
         try:
-            return [family for family in self._asked_in_time(collector) if not family.name.startswith(own)]
+            return [
+                family for family in self._asked_in_time(collector) if self._is_theirs(active.owner.key, family.name)
+            ]
         except BaseException as error:  # noqa: BLE001  one collector never costs the scrape
-            self._errors[key] += 1
-            said = f"has not ended after {self._within_s:g} s" if id(collector) in self._asked else _raised(error)
-            _LOG.error("a collector of provider %r %s; its lines are left out", key, said)
+            self._errors[active.owner.key] += 1
+            if id(collector) in self._asked:
+                seconds = self._within_s
+                _LOG.error("a collector of %s has not ended after %g s; its lines are left out", active.owner, seconds)
+            else:
+                log_crash("a collector", error, active.owner, then="its lines are left out")
             return []
+
+    def _is_theirs(self, key: str, family: str) -> bool:
+        own = next((name for part in _OWN if family.startswith(name := f"{self._namespace}_{part}")), None)
+        if own is None:
+            return True
+        found = LeftOut(key, family, own)
+        if found not in self.left_out:
+            self.left_out[found] = None
+            text = "the metric %r of provider %r is left out: names that begin with %r are the host's own"
+            _LOG.warning(text, family, key, own, extra=FINDING)
+        return False
 
     def _asked_in_time(self, collector: Collector) -> list[Metric]:
         """What it gives. One that still hangs since an earlier scrape is waited for and not asked again."""
@@ -89,10 +121,6 @@ class ProviderCollectors(Collector):
         finally:
             if asked.done():
                 self._asked.pop(id(collector), None)
-
-
-def _raised(error: BaseException) -> str:
-    return f"raised {type(error).__name__}"
 
 
 def _merge(families: dict[str, Metric], family: Metric, labels: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ A client of 2026-07-28 says everything with each request, and hears of changes b
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import nullcontext
 from typing import Literal
 
 from pydantic import BaseModel, RootModel
@@ -20,7 +21,7 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import AccessError, StoreError
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
-from toolplug.http.event_stream import EventStream, EventStreamResponse
+from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
 from toolplug.http.mcp.response_sender import ResponseSender
 from toolplug.http.request_body import OrjsonResponse, check_is_json, read_body
 from toolplug.http.requests import HostRequest, catalog_of, executor_of, query_fields
@@ -28,6 +29,7 @@ from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answe
 from toolplug.mcp.list_changed import Watch
 from toolplug.mcp.mcp_sessions import Handshake
 from toolplug.mcp.server_endpoint import (
+    CALL_TOOL,
     CANCEL,
     INITIALIZE,
     INVALID_REQUEST,
@@ -107,6 +109,8 @@ async def mcp_message(request: HostRequest) -> Response:
         return _response(message)
     if isinstance(message, ClientAnswer):
         return _take_answer(request, message)
+    if message.method == CALL_TOOL:
+        await request.state["host"].quotas.count_call(request.state["principal"])
     if speaker.is_stateless(message, request.headers.get(VERSION_HEADER)):
         return await _answer_stateless(request, speaker, message)
     if message.method == INITIALIZE and message.id is not None:
@@ -128,6 +132,10 @@ async def mcp_stream(request: HostRequest) -> Response:
     caller = await caller_of(request, known)
 
     async def write(stream: EventStream) -> Response | None:
+        with open_stream(request):
+            return await listen(stream)
+
+    async def listen(stream: EventStream) -> Response | None:
         sender = ResponseSender(stream, streams=True, still=lambda: is_still_admitted(request))
         if known.stream is not None:
             known.stream()
@@ -182,6 +190,10 @@ async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, me
     still = (lambda: is_still_admitted(request)) if listens else None
 
     async def write(stream: EventStream) -> Response | None:
+        with open_stream(request) if listens else nullcontext():
+            return await answer(stream)
+
+    async def answer(stream: EventStream) -> Response | None:
         sender = ResponseSender(stream, streams=streams, still=still)
         work = speaker.answer(message, client, caller, sender.notify, headers)
         return await sender.end(await sender.reply(work))

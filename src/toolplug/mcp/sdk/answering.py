@@ -43,7 +43,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.render import wraps
+from toolplug.errors import InvalidJson
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.mcp.sdk.elicitation import call_with_approval
 from toolplug.mcp.server_endpoint import (
@@ -88,9 +90,9 @@ class SdkSpeaker:
     def read(self, body: bytes) -> Message | ClientAnswer | Reply:
         """The message, or the refusal of what is none: no JSON, a batch."""
         try:
-            value: object = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return refusal(400, PARSE_ERROR, "Parse error")
+            value = load_json(body)
+        except InvalidJson as error:
+            return refusal(400, PARSE_ERROR, f"Parse error: {error}")
         if isinstance(value, dict) and "method" in value:
             try:
                 if "id" in value:
