@@ -297,7 +297,7 @@ class _Walk:
         elif keyword not in LEAVES:
             if not keyword.startswith("x-"):
                 self._cuts.add(at, "no keyword of JSON Schema")
-            elif _is_annotation(keyword, value):
+            elif at[0] == "outputSchema" and _is_annotation(keyword, value):  # a model never reads it; its client does
                 kept[keyword] = value
         elif not fits(keyword, value):
             self._put(kept, keyword, None, at)

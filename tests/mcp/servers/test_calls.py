@@ -12,7 +12,7 @@ from tests.virtual_time import VIRTUAL
 from toolplug import ToolResult
 from toolplug.catalog.call import Report
 from toolplug.mcp.connection import Answer, BadAnswer, ConnectionFailed, ServerRefused
-from toolplug.mcp.content import content_of
+from toolplug.mcp.content import content_of, placed
 from toolplug.mcp.plans import MAX_LABELS, MAX_META, OTHER, UNFIT
 from toolplug.testing import check_executor
 
@@ -79,7 +79,8 @@ async def test_text_becomes_the_output_and_everything_else_a_part(harness: Harne
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
     blocks = [{"type": "text", "text": "one"}, image, {"type": "text", "text": "two"}]
     harness.script.answer = Answers(Answer(blocks, {"n": 1}, False))
-    assert await run(tools.live) == ToolResult("c", "now", "one\ntwo", structured={"n": 1}, parts=(image,))
+    parts = (placed(image, len("one")),)
+    assert await run(tools.live) == ToolResult("c", "now", "one\ntwo", structured={"n": 1}, parts=parts)
 
 
 async def test_structured_content_alone_is_the_output_too(harness: Harness) -> None:
