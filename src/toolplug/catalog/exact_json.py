@@ -7,8 +7,11 @@ this host writes are still read by orjson.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 import orjson
@@ -27,6 +30,8 @@ _MAX_LEVELS = 160
 
 _MAX_REWRITTEN_BYTES = 64 * 1024
 """A longer text is refused at once: rewriting takes up to 0.3 ms a KB."""
+
+_MAX_COLLECTED_BYTES = 64 * 1024
 
 _OUT_OF_RANGE = b"1e999"
 """Reads as infinity, which no JSON value is."""
@@ -68,7 +73,25 @@ def dump_json(value: object) -> bytes:
 
 
 def _parsed(text: bytes) -> object:
-    return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
+    if len(text) <= _MAX_COLLECTED_BYTES:
+        return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
+    with without_collections():
+        return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
+
+
+@contextmanager
+def without_collections() -> Generator[None]:
+    """Keep Python's garbage collector from searching a large value again and again while it is built.
+
+    A mebibyte of empty arrays takes 30 ms to read instead of 170.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 _DUPLICATE = re.compile(r'Detected (duplicate key ".*") at line [0-9]+ column [0-9]+', re.DOTALL)

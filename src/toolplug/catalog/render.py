@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Literal, cast
 
 import orjson
@@ -14,11 +15,15 @@ Dialect = Literal["chat", "responses", "anthropic", "mcp"]
 
 
 def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
-    """A JSON array of the tools in one dialect, in this order. Raises `KeyError` for no dialect.
+    """A JSON array of the tools in one dialect, in this order. Raises `ValueError` for no dialect.
 
     Each tool is encoded once for the life of its definition.
     """
-    encode = _DIALECTS[dialect]
+    encode = _DIALECTS.get(dialect)
+    if encode is None:
+        near = get_close_matches(dialect, _DIALECTS, 1)
+        hint = f" (nearest: {near[0]!r})" if near else ""
+        raise ValueError(f"no dialect {dialect!r}; there are {', '.join(map(repr, _DIALECTS))}{hint}")
     parts: list[bytes] = []
     for definition in definitions:
         kept = definition.fragments.get(dialect)
@@ -29,7 +34,7 @@ def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
 
 
 def fragment(definition: ToolDefinition, dialect: Dialect) -> bytes:
-    """One tool in one dialect; the same bytes object every time. Raises `KeyError` for no dialect."""
+    """One tool in one dialect; the same bytes object every time. Raises `ValueError` for no dialect."""
     listing((definition,), dialect)
     return definition.fragments[dialect]
 

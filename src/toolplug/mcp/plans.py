@@ -12,7 +12,7 @@ from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, Tool
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallCounters, Gate, Target, Tool
-from toolplug.catalog.schema import Schema, compiled
+from toolplug.catalog.schema import Schema
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND
 from toolplug.errors import ToolError
@@ -54,7 +54,7 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     status = ToolStatus.TOOL_ERROR if answer.is_error else ToolStatus.SUCCESS
     metadata = _metadata(answer)
     structured = answer.structured
-    if structured is None or output is None or answer.is_error or _fits(structured, output):
+    if structured is None or output is None or answer.is_error or output.is_valid(structured):
         return ToolResult("", "", joined, status, structured, blocks, metadata)
     return ToolResult("", "", joined, status, None, blocks, {**metadata, "left_out": UNFIT})
 
@@ -63,13 +63,6 @@ def _metadata(answer: Answer) -> Mapping[str, object]:
     meta = {key: value for key, value in answer.meta.items() if not key.startswith(_NOT_PASSED_ON)}
     text = encoded(meta) if meta else None
     return EMPTY if text is None or len(text) > MAX_META else {META: meta}
-
-
-def _fits(structured: object, output: Schema) -> bool:
-    try:
-        return compiled(output.text).is_valid(structured)
-    except (TypeError, ValueError):
-        return False
 
 
 MAX_LABELS = 200
