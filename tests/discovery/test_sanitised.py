@@ -63,7 +63,7 @@ def test_a_hidden_character_in_what_is_compared_makes_the_tool_invalid(
 
 def test_an_annotation_for_somebody_else_is_no_loss() -> None:
     found = tool(inputSchema={"type": "object", "x-order": 1})
-    assert (found.definition.parameters.value, found.cut) == ({"type": "object"}, ())
+    assert (found.definition.parameters.value, found.cut) == ({"type": "object", "x-order": 1}, ())
 
 
 @pytest.mark.requirement("C-8-sanitised", "DISC-safe-schema")

@@ -106,9 +106,7 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped
     is `wrapped` in one: both eras allow nothing else. How the call ended, and what is for the caller alone, stands in
     `_meta`, beside what a server has put there.
     """
-    of_server = as_object(result.metadata.get(META))
-    meta: dict[str, object] = {key: value for key, value in of_server.items() if not key.startswith(_OWN)}
-    meta[f"{_OWN}status"] = result.status.value
+    meta: dict[str, object] = {**as_object(result.metadata.get(META)), f"{_OWN}status": result.status.value}
     if metadata := {key: value for key, value in result.metadata.items() if key != META}:
         meta[f"{_OWN}metadata"] = metadata
     if result.retry_after_s is not None:

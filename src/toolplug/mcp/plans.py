@@ -28,6 +28,8 @@ from toolplug.signatures.values import encoded
 
 MAX_META = 16_384
 """Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""
+_NOT_PASSED_ON = ("io.modelcontextprotocol/", "toolplug/")
+"""Keys that speak of the server that answers, which is this one to its own clients."""
 UNFIT = "structured content that does not fit the tool's output schema"
 
 
@@ -59,10 +61,9 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
 
 
 def _metadata(answer: Answer) -> Mapping[str, object]:
-    if not answer.meta:
-        return EMPTY
-    text = encoded(answer.meta)
-    return EMPTY if text is None or len(text) > MAX_META else {META: answer.meta}
+    meta = {key: value for key, value in answer.meta.items() if not key.startswith(_NOT_PASSED_ON)}
+    text = encoded(meta) if meta else None
+    return EMPTY if text is None or len(text) > MAX_META else {META: meta}
 
 
 MAX_LABELS = 200
