@@ -110,7 +110,11 @@ FAULTY = """
 
 
 @pytest.mark.requirement(
-    "C-5-state-import-failed", "C-5-state-start-failed", "C-5-state-shadowed", "C-5-state-disabled"
+    "C-5-state-import-failed",
+    "C-5-state-start-failed",
+    "C-5-state-shadowed",
+    "C-5-state-disabled",
+    "C-3-start-text-admin",
 )
 async def test_a_provider_that_does_not_run_is_shown_with_its_reason_and_fix(package: Package) -> None:
     points = {
