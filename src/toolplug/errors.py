@@ -3,8 +3,11 @@
     ToolplugError
     ├── ConfigError            wrong configuration: every problem at once
     ├── ToolError              a tool says "this did not work" to the model; its text is shown
+    │   └── QuotaExceeded      the tenant or the key has as much as it may (one of the store is a StoreError too)
     ├── InvalidArguments       arguments that their schema or model refuses
+    ├── InvalidJson            a text that is no JSON, or has a duplicate key
     ├── InvalidDefinition      a tool, route or name that cannot be listed
+    │   └── HiddenCharacter    a name, pattern or constant with a character that nobody can see
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
     ├── NoSuchProvider         a provider key that the configuration does not have
@@ -28,6 +31,7 @@
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
         ├── StoreUnavailable   busy, full, locked or gone: try again
+        ├── StoreInUse         another process serves the store
         ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
         └── StoreMisused       a URL, key, size or limit that no store takes: the caller must change it
 
@@ -38,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 GoneState = Literal["session_expired", "session_ended"]
@@ -109,6 +114,14 @@ class ToolError(ToolplugError):
         super().__init__(message)
 
 
+class QuotaExceeded(ToolError):
+    """The tenant, or the key, has as much as it may; `quota` names what. A tool may pass it on to the model."""
+
+    def __init__(self, quota: str, message: str, retry_after_s: float) -> None:
+        self.quota = quota
+        super().__init__(message, retry_after_s=retry_after_s)
+
+
 class InvalidArguments(ToolplugError):
     """Arguments that a schema or a model refuses; `lines` are `/pointer: message`, values masked, at most 20."""
 
@@ -117,12 +130,24 @@ class InvalidArguments(ToolplugError):
         super().__init__("\n".join(self.lines))
 
 
+class InvalidJson(ToolplugError):
+    """A text that is no JSON, or not unambiguous: `duplicate_key` is true where an object has two equal keys."""
+
+    def __init__(self, message: str, *, duplicate_key: bool = False) -> None:
+        self.duplicate_key = duplicate_key
+        super().__init__(message)
+
+
 class InvalidDefinition(ToolplugError):
     """A definition that cannot be listed: a bad name, schema, route or prefix; `at` is the key to blame, if one is."""
 
     def __init__(self, message: str, *, at: str = "") -> None:
         self.at = at
         super().__init__(message)
+
+
+class HiddenCharacter(InvalidDefinition):
+    """A name, pattern or constant in a stranger's definition that is not what it looks like."""
 
 
 class UnmatchedStub(ToolplugError):
@@ -140,10 +165,12 @@ class UnmatchedStub(ToolplugError):
 class ProviderError(ToolplugError):
     """A provider package that cannot be loaded, built or started; names distribution and version.
 
-    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole.
+    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole. `summary` says the
+    same without the text of an exception, which may hold anything, for readers who are not operators.
     """
 
-    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = (), summary: str = "") -> None:
+        self.summary = summary or message
         self.state = state
         self.fix = fix
         self.at = at
@@ -236,11 +263,12 @@ class AccessError(ToolplugError):
 
 
 class AgentRequired(AccessError):
-    """The credential names several agents, so the request must name one of `agents`."""
+    """The credential names several agents, so the request must name one of `agents`; or it has an empty list."""
 
     def __init__(self, agents: Sequence[str]) -> None:
         self.agents: tuple[str, ...] = tuple(agents)
-        super().__init__(f"this credential acts as one of several agents; name one of {', '.join(self.agents)}")
+        named = f"one of several agents; name one of {', '.join(self.agents)}" if agents else "no agent"
+        super().__init__(f"this credential acts as {named}")
 
 
 class AgentNotAllowed(AccessError):
@@ -404,6 +432,22 @@ class StoreConflict(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store cannot answer now: busy, full, locked, read-only or closed; nothing was written."""
+
+
+class StoredBytesExceeded(QuotaExceeded, StoreError):
+    """The tenant, or the key, keeps as many bytes as it may; nothing was written."""
+
+
+class StoreInUse(StoreError):
+    """Another process serves this store; `pid` is its id on the machine or in the container `machine`."""
+
+    def __init__(self, store: Path, pid: int, machine: str) -> None:
+        self.pid = pid
+        self.machine = machine
+        self.what: str = f"{store} is served by process {pid} on {machine}"
+        super().__init__(
+            f"{self.what}; one process serves a store: stop that one, name another file in `store`, or run one worker"
+        )
 
 
 class StoreRefused(StoreError):

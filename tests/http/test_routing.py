@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 from httpx2 import AsyncClient
 from starlette.applications import Starlette
@@ -9,7 +11,8 @@ from starlette.routing import Mount
 from tests.http.conftest import ALICE, ROOT, client_of
 
 from toolplug import Host
-from toolplug.http import create_app
+from toolplug.http import create_app, pages
+from toolplug.http.routing import routes_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-route-not-found")]
 
@@ -91,3 +94,10 @@ async def test_a_mounted_host_answers_at_its_mount_point(host: Host) -> None:
         assert (await client.get("/tools/a/v1/tools", headers=ALICE)).status_code == 200
         missing = await client.get("/tools/a/nowhere", headers=ALICE)
         assert (missing.status_code, code(missing)) == (404, "route_not_found")
+
+
+def test_a_module_has_the_routes_it_defines_not_those_it_imports() -> None:
+    module = ModuleType("elsewhere")
+    vars(module).update({name: value for name, value in vars(pages).items() if name != "__name__"})
+    assert routes_in(pages)
+    assert routes_in(module) == ()

@@ -72,9 +72,15 @@ async def opened_harness(
     reached: Mapping[str, object],
     board: str,
     sections: Mapping[str, object],
+    items: str = "mcp_call",
     prepare: Prepare = untouched,
+    *,
+    sessions: bool = True,
 ) -> AsyncIterator[Harness]:
-    """Open the host and its clients; a section that is given replaces the harness's own, None drops it."""
+    """Open the host and its clients; a section that is given replaces the harness's own, None drops it.
+
+    `sessions` False is for a host beside another one on the same store.
+    """
     written_on = Board(board)
     whole: dict[str, object] = {
         "store": "memory://",
@@ -84,12 +90,12 @@ async def opened_harness(
             "search": {"enabled": True, "board": board},
             "shelf": {"enabled": True, "offer": "on_request"},
         },
-        "responses": {"backend": {"api_key": "backend-key", "model": MODEL, **reached}},
+        "responses": {"backend": {"api_key": "backend-key", "model": MODEL, **reached}, "items": items},
         **sections,
     }
     settings = {name: value for name, value in whole.items() if value is not None}
     judged = Judged()
-    host = open_host(settings, environ={})
+    host = open_host(settings, environ={}, sessions=sessions)
     prepare(host)
     async with (
         host,

@@ -151,6 +151,11 @@ class PipelineCall:
         self._held: list[Limiter] = []
         self._started: StartedCall | None = None
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self._until - perf_counter()
+
     def late_in(self, seconds: float) -> bool:
         """Is the time over so many seconds from now."""
         return perf_counter() + seconds >= self._until
@@ -208,7 +213,9 @@ async def run_with_retries(it: PipelineCall) -> ToolResult:
         if result is None:
             retry = it.plan.retry
             result = await (it.attempt(it.inner, it.context) if retry is None else _again(it, retry))
-        status = result.status
+        # A caller that waits less long than the tool may take says nothing of the tool.
+        impatient = result.status is ToolStatus.TIMEOUT and it.seconds < it.plan.timeout_s
+        status = ToolStatus.CANCELLED if impatient else result.status
         return result
     finally:
         it.answered(status)

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iter
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -20,7 +20,10 @@ from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.accounting import OnCall, audit
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
+from toolplug.execution.quotas import QuotaUse
+from toolplug.execution.task_runner import check_event_loop
 from toolplug.execution.threads import in_own_thread
+from toolplug.host.agent_reach import AgentReach, reach_of
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
@@ -70,6 +73,13 @@ def open_host(
     return Host(config, environ, read_configuration, serving=serving, sessions=sessions, on_call=on_call)
 
 
+class PartDown(NamedTuple):
+    """A part of the host without which calls cannot be served. `reason` is for operators: it may name paths."""
+
+    part: str
+    reason: str
+
+
 class Host:
     """Runs the providers of one configuration while it is entered; may be entered again after it was left.
 
@@ -91,12 +101,14 @@ class Host:
         self._reader = read
         self._serves = Serves(servers=serving, sessions=serving and sessions, on_call=on_call)
         self._open: Parts | None = None
+        self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
         self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
         self._changing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        check_event_loop()
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
@@ -181,6 +193,11 @@ class Host:
         """Is it a tool that the model of a response is offered only where the request names it."""
         wanted = self._entered().configuration.providers.wanted.get(tool.ref.source)
         return tool.ref.kind == KIND and wanted is not None and wanted.entry.on_request
+
+    @property
+    def quotas(self) -> QuotaUse:
+        """What tenants and keys use of their quotas now."""
+        return self._entered().quotas
 
     @property
     def saved_toolsets(self) -> SavedToolsets:
@@ -269,13 +286,19 @@ class Host:
         chosen = frozenset(toolsets) if toolsets else None
         return opened.views.executor_for(principal, agent, _session(opened, session, principal), chosen, within)
 
-    def catalog_page(self, principal: Principal, *, session: str | None = None) -> CatalogPage:
+    def catalog_page(
+        self, principal: Principal, *, agent: str | None = None, session: str | None = None
+    ) -> CatalogPage:
         """Every tool that there is, for people who configure, also those that nobody can call; asks and starts nothing.
 
-        Raises `InvalidSessionCode`, `SessionNotFound` and `SessionGone`.
+        With an agent, or for a credential of one: what that agent can reach. Raises like `executor_for`.
         """
         opened = self._entered()
-        return opened.infos.page(principal, _session(opened, session, principal))
+        return opened.infos.page(principal, agent, _session(opened, session, principal))
+
+    def reach(self, principal: Principal) -> AgentReach | None:
+        """What the agents of this principal can reach; None for one that is limited to no agents."""
+        return reach_of(self._entered().toolsets.tools, principal)
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:
@@ -305,15 +328,19 @@ class Host:
         self.sessions.stop()
         self.mcp.stop()
 
-    async def ready(self) -> tuple[str, ...]:
-        """Why calls cannot be served now; empty when they can."""
+    async def ready(self) -> tuple[PartDown, ...]:
+        """The parts without which calls cannot be served now; empty when they can. The log says why, once."""
+        down: tuple[PartDown, ...] = ()
         if self._open is None:
-            return ("the host has not been started",)
+            return (PartDown("host", "it has not been started"),)
         try:
             await self._open.store.commit("readyz", b"", ttl_s=_READY_KEPT_S)  # a full disk can still be read
         except StoreError as error:
-            return (f"store: {error}",)
-        return ()
+            down = (PartDown("store", str(error)),)
+        for part in down if down != self._down else ():
+            _LOG.error("not ready: %s: %s", part.part, part.reason)
+        self._down = down
+        return down
 
     async def enable(self, key: str, *, by: Principal, request_id: str = "") -> None:
         """Run the provider of this key until the next start or reload. Raises `NoSuchProvider` and `ConfigError`."""

@@ -13,6 +13,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import Configuration, Source, read_configuration, read_parts
 from toolplug.host.host import Host
+from toolplug.host.lint import configuration_warnings, metric_warnings, tool_warnings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, recorded
 from toolplug.providers.entry_points import Installed
 from toolplug.stores.store import Store
@@ -66,8 +67,8 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
     wrong = [
         *problems,
         *host.wrong_servers,
-        *(_failure(record) for record in host.records() if record.state in _WRONG and not _is_said(record, said)),
-        *(Problem(code="not_ready", message=reason) for reason in await host.ready()),
+        *(failure for key, failure in failures(host) if not _is_said(key, said)),
+        *(Problem(code="not_ready", message=f"{part}: {reason}") for part, reason in await host.ready()),
     ]
     doubtful = [
         *installed.problems,
@@ -75,14 +76,36 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *(_failure(record) for record in host.records() if record.state is ProviderState.SHADOWED),
         *_conflicts(host),
         *_long_descriptions(host),
+        *tool_warnings(host),
+        *await metric_warnings(host),
         *_failed_servers(host),
         *await long_notes(host.store),
     ]
     return Findings(tuple(wrong), tuple(doubtful))
 
 
-def _is_said(record: ProviderRecord, paths: set[str]) -> bool:
-    root = f"providers.{record.key}"
+def failures(host: Host) -> Iterator[tuple[str, Problem]]:
+    """The providers of an entered host that are on and do not run, by key."""
+    found = host.registry.failures()
+    for record in host.records():
+        if record.state in _WRONG:
+            yield record.key, found.get(record.key) or _failure(record)
+
+
+def tolerated_failures(configuration: Configuration) -> list[Problem]:
+    """What keeps providers with `required: false` from running, as far as it is known before a start."""
+    failed: list[Problem] = []
+    for key, item in configuration.providers.wanted.items():
+        loaded = configuration.providers.loaded.get(key)
+        if loaded is not None and not item.entry.required:
+            failed.extend(loaded.wrong_rules())
+        elif item.record is not None and item.record.state in _WRONG:
+            failed.append(_failure(item.record))
+    return failed
+
+
+def _is_said(key: str, paths: set[str]) -> bool:
+    root = f"providers.{key}"
     return any(path == root or path.startswith(f"{root}.") for path in paths)
 
 
@@ -135,7 +158,7 @@ def _failed_servers(host: Host) -> Iterator[Problem]:
             yield Problem(code="unmatched_rule", message=message, path=f"{path}.tools", hint=hint)
         for tool in record.tools:
             if tool.quarantined:
-                message = f"its tool {tool.name!r} has changed, and is in quarantine"
+                message = f"its tool {tool.name!r} is new or has changed, and is in quarantine"
                 hint = f"look at it, then: toolplug discover {view.id} --accept {tool.name}"
                 yield Problem(code="quarantined", message=message, path=path, hint=hint)
 
@@ -168,12 +191,18 @@ _STATES = {
 }
 
 
-def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[str, str] | None = None) -> Host:
+def open_inspected(
+    config: Source,
+    problems: list[Problem],
+    *,
+    warnings: list[Problem] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Host:
     """A host like that of `open_host`, in which every provider ends in a state and none stops the others.
 
     What would stop a start is added to `problems` when the host is entered, but for providers that fail to start: their
-    records say so. `Host.wrong_servers` are no part of it. Entering raises `ConfigError` only for a document that
-    cannot be read at all.
+    records say so. `Host.wrong_servers` are no part of it. `warnings` gets those about the configuration.
+    Entering raises `ConfigError` only for a document that cannot be read at all.
     """
 
     def read(
@@ -181,7 +210,9 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
     ) -> Configuration:
         found: list[Problem] = []
         configuration = read_parts(source, environ, installed, found, coded)
-        problems.extend(found)
+        problems.extend(sorted(found, key=lambda item: (item.line, item.column)))
+        if warnings is not None:
+            warnings.extend(configuration_warnings(configuration))
         return _tolerant(configuration, found)
 
     return Host(config, environ, read, serving=False)
@@ -196,7 +227,7 @@ def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configur
         if item is None:
             wanted[key] = _refused(configuration, key, problems)
         else:
-            wanted[key] = item._replace(entry=replace(item.entry, required=False))
+            wanted[key] = item._replace(inspected=True)
     return replace(configuration, providers=replace(entries, wanted=wanted))
 
 

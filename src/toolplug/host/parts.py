@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple, Self, TypeVar
@@ -20,13 +20,15 @@ from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
-from toolplug.execution.resolved_limits import LimitLevel
+from toolplug.execution.quotas import QuotaUse
+from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.host.explain_gates import EquippedGate
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.servers.running import Connections, McpRegistration, RunningServers, ServerMetrics, mcp_speaker
+from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import Views
@@ -37,7 +39,8 @@ from toolplug.providers.site import Services
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
-from toolplug.stores.open import open_store, store_folder
+from toolplug.stores.open import open_store, store_file, store_folder
+from toolplug.stores.serving_lock import only_server, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Toolsets
@@ -250,6 +253,7 @@ class Parts:
     saved: Saved
     mcp: Serving
     responses: ResponsesService
+    quotas: QuotaUse
     life: AsyncExitStack
 
     @classmethod
@@ -263,8 +267,11 @@ class Parts:
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
-            store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
-            metrics, approvals, current = CollectorRegistry(), Approvals(store), CurrentConfiguration(configuration)
+            current = CurrentConfiguration(configuration)
+            if serves.sessions:
+                await life.enter_async_context(_serving_alone(configuration))
+            store = await life.enter_async_context(_counted_store(current))
+            metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
             accounting = CallAccounting(serves.on_call)
@@ -290,7 +297,8 @@ class Parts:
                     store,
                     planner,
                     neighbours,
-                    limits=settings.sessions.limits,
+                    limits=settings.session_limits,
+                    begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
                     serving=serves.sessions,
                 )
@@ -319,6 +327,7 @@ class Parts:
                 saved=saved,
                 mcp=mcp,
                 responses=responses,
+                quotas=QuotaUse(settings.quotas, settings.http.edge.streams_per_key),
                 life=life.pop_all(),
             )
         queued.resume(sessions.live)
@@ -336,7 +345,8 @@ class Parts:
         self.toolsets.configure(configuration)
         self.saved.stays.configure(configuration)
         planner = session_planner(configuration, self.services)
-        self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
+        self.sessions.reconfigure(configuration.settings.session_limits, planner)
+        self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         self.responses.configure(configuration.settings.responses)
 
     def register_mcp(self, item: McpRegistration) -> None:
@@ -357,9 +367,29 @@ class Parts:
 
     def session_over(self, code: str) -> None:
         """Close and forget what was kept for a session."""
+        self.views.end(code)
         self.toolsets.tools.end(code)
         self.saved.toolsets.end(code)
         self.mcp.announcer.end(code)
+
+
+def _serving_alone(configuration: Configuration) -> AbstractAsyncContextManager[None]:
+    """Be the only process that serves the store; wait for another one as long as its calls may take to end."""
+    file = store_file(configuration.settings.store, folder=configuration.folder)
+    if file is None:
+        warn_of_workers()
+        return nullcontext()
+    general = configuration.settings.limits.drain
+    drains = [item.entry.limits.drain for item in configuration.providers.wanted.values() if item.build is not None]
+    default = DEFAULT_DRAIN_S if general is None else general
+    return only_server(file, wait_s=max((default if own is None else own for own in drains), default=default))
+
+
+def _counted_store(current: CurrentConfiguration) -> Store:
+    """The store, which counts what its callers keep where a quota asks for it."""
+    settings = current().settings
+    store = open_store(settings.store, folder=current().folder)
+    return CountingStore(store, lambda: current().settings.quotas) if settings.quotas.sets("stored_bytes") else store
 
 
 async def listed(executor: ToolExecutor) -> Catalog:

@@ -18,10 +18,11 @@ from ipaddress import ip_address
 from starlette.responses import Response
 from starlette.types import Scope
 
-from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.settings import EdgeSettings, HostSettings
 from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.requests import SentResponse
+from toolplug.http.peer import TrustedProxies
+from toolplug.http.requests import HostState, SentResponse
 from toolplug.sessions.service import Sessions
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -78,23 +79,25 @@ def check_origin(headers: Mapping[bytes, bytes], allowed: Collection[str]) -> No
 
 
 MAX_HEADERS = 100
-MAX_HEADER_BYTES = 32 * 1024
-"""Names and values together, without separators."""
+MAX_HEADER_BYTES = EdgeSettings().head_bytes
+"""Names and values together, without separators; of a host `http.edge.head_bytes`."""
 
 SINGLE = frozenset(
     {b"authorization", b"content-length", b"content-type", b"idempotency-key", b"origin", b"x-api-key", b"x-request-id"}
 )
 
 
-def check_headers(raw: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]) -> None:
+def check_headers(
+    raw: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes], max_bytes: int = MAX_HEADER_BYTES
+) -> None:
     """Raise `HttpProblem` for too many, too large or doubled headers; `headers` holds the last of each name."""
     if len(raw) > MAX_HEADERS:
         raise _too_large(f"{len(raw)} headers, {MAX_HEADERS} are allowed")
     size = 0
     for name, value in raw:
         size += len(name) + len(value)
-    if size > MAX_HEADER_BYTES:
-        raise _too_large(f"{size} bytes of headers, {MAX_HEADER_BYTES} are allowed")
+    if size > max_bytes:
+        raise _too_large(f"{size} bytes of headers, {max_bytes} are allowed")
     if len(headers) < len(raw):
         names = [name for name, _ in raw]
         for name in SINGLE:
@@ -109,14 +112,16 @@ def _too_large(found: str) -> HttpProblem:
 _USUAL = frozenset({"127.0.0.1", "::1"})
 
 
-def check_loopback(scope: Scope) -> None:
+def check_loopback(scope: Scope, forwarded_for: bytes | None) -> None:
     """Raise `HttpProblem` unless the peer is on loopback and the connection came in there.
 
     A peer that the server does not name (a Unix socket) counts as foreign. The bound address is looked at as well,
-    since a trusted proxy may name any peer.
+    since a trusted proxy may name any peer, and so is `X-Forwarded-For`: a proxy on this machine serves others.
     """
     peer, bound = scope.get("client"), scope.get("server")
-    if peer is None or not is_loopback(peer[0]) or (bound is not None and _is_foreign(bound[0])):
+    via = () if forwarded_for is None else forwarded_for.decode("latin-1").split(",")
+    is_remote = peer is None or not all(is_loopback(address.strip()) for address in (peer[0], *via))
+    if is_remote or (bound is not None and _is_foreign(bound[0])):
         message = "without auth only this machine is served; add auth to the configuration, or serve --insecure-no-auth"
         raise HttpProblem(403, "loopback_only", message)
 
@@ -142,7 +147,7 @@ def _is_foreign(address: str) -> bool:
     return not is_loopback(address)
 
 
-SHARED = ("/api/sessions", "/mcp", "/toolplug.js")
+SHARED = ("/api/sessions", "/mcp", "/.well-known/oauth-protected-resource", "/toolplug.js")
 """The paths that are meant for pages, with everything below them."""
 
 ALLOWED_HEADERS = (
@@ -161,7 +166,7 @@ ALLOWED_HEADERS = (
     "Mcp-Method",
     "Mcp-Name",
 )
-EXPOSED_HEADERS = ("ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
+EXPOSED_HEADERS = ("ETag", "Retry-After", "WWW-Authenticate", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
 MAX_AGE_S = 600
 """How long a browser may keep a preflight response: a change of the configuration applies then at the latest."""
 
@@ -184,7 +189,7 @@ def is_preflight(scope: Scope, path: str) -> bool:
     """Whether a browser asks what its page may send to a shared path."""
     if scope["method"] != "OPTIONS" or not path.startswith(SHARED):
         return False
-    headers = dict(scope["headers"])
+    headers = scope["state"]["headers"]
     return b"access-control-request-method" in headers and b"origin" in headers
 
 
@@ -212,24 +217,30 @@ class RequestChecks:
     ) -> None:
         self.settings = settings
         self.max_body: int = settings.http.max_body
+        self.proxies: TrustedProxies = TrustedProxies(settings.http.trusted_proxies)
         self.open: bool = settings.auth is None and not authenticators
         self.callers: CallersOnly = CallersOnly(configured_authenticator(settings.auth, authenticators), sessions)
         self._hosts = frozenset({LOCAL, *(host_name(name) or name.lower() for name in settings.http.allowed_hosts)})
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.http.allowed_origins)
+        self._head_bytes = settings.http.edge.head_bytes
         self._accepted: tuple[bytes | None, object] | None = None
         self._loopback_only = self.open and not insecure_no_auth
 
     def check(self, scope: Scope, path: str, sent: SentResponse) -> None:
-        """Raise `HttpProblem` where a check fails; `path` is without the mount prefix. `sent` gets the CORS headers."""
+        """Raise `HttpProblem` where a check fails; `path` is without the mount prefix. `sent` gets the CORS headers.
+
+        `scope["state"]` is as `initial_state` made it.
+        """
         raw: RawHeaders = scope["headers"]
-        headers = dict(raw)
+        state: HostState = scope["state"]
+        headers = state["headers"]
         named = headers.get(b"host"), scope.get("server")
         if named != self._accepted or len(headers) < len(raw):  # clients do not change the name that they use
             check_host(scope, headers, self._hosts)
             self._accepted = named
-        check_headers(raw, headers)
+        check_headers(raw, headers, self._head_bytes)
         check_origin(headers, self._origins)
         if path.startswith(SHARED):
             sent.headers += sharing_headers(headers)
         if self._loopback_only:
-            check_loopback(scope)
+            check_loopback(scope, headers.get(b"x-forwarded-for"))

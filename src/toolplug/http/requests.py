@@ -14,11 +14,10 @@ from starlette.types import Message, Scope, Send
 
 from toolplug.catalog.call import ANONYMOUS, Frame, Principal, current_frame
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.accounting import CallAccounting, audit
 from toolplug.execution.live import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
-from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.errors import invalid_request
 from toolplug.sessions.session import Session
 
 CLIENT_GONE = 499
@@ -28,9 +27,8 @@ UNKNOWN_PATH = "_unknown"
 """The path in logs and audit lines before a route is found: the path as sent is client data."""
 
 _MAX_QUERY_FIELDS = 32
-_REFUSED = frozenset({401, 403, 413, 421, 431})
-_UNDECIDED = "auth_unavailable"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_NO_STATE: Mapping[str, Any] = {}
 
 
 class HostState(TypedDict):
@@ -40,6 +38,7 @@ class HostState(TypedDict):
 
     * `host`: the host that serves it.
     * `path`: the decoded path below the mount point; `template`: the path as declared, once a route is found.
+    * `headers`: by lower-case name, the last of each; Starlette's `request.headers` costs 1 µs for each look-up.
     * `request_id`: the client's `X-Request-Id` where it is valid, else a new one. No secret.
     * `principal`: the caller, once authenticated; before that `ANONYMOUS`.
     * `session`: the session whose application sent the request; None for every other caller.
@@ -52,6 +51,7 @@ class HostState(TypedDict):
     host: Host
     path: str
     template: str
+    headers: Mapping[bytes, bytes]
     request_id: str
     principal: Principal
     session: Session | None
@@ -80,13 +80,15 @@ def initial_state(scope: Scope) -> HostState:
 
     It is a new mapping, with everything that was there before: a server may give many requests the same one.
     """
-    server_state: Mapping[str, Any] = scope.get("state", {})
+    server_state: Mapping[str, Any] = scope.get("state", _NO_STATE)
+    headers: dict[bytes, bytes] = dict(scope["headers"])
     state = {
         **server_state,
         "server_state": server_state,
         "path": path_below_mount(scope),
         "template": UNKNOWN_PATH,
-        "request_id": _request_id(scope),
+        "headers": headers,
+        "request_id": _request_id(headers.get(b"x-request-id")),
         "principal": ANONYMOUS,
         "session": None,
         "max_body": 0,
@@ -121,21 +123,10 @@ class SentResponse:
         return self._send(message)
 
 
-def _request_id(scope: Scope) -> str:
-    given: bytes | None = None
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            given = value
+def _request_id(given: bytes | None) -> str:
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode()
     return f"{getrandbits(64):016x}"
-
-
-def note_refusal(accounting: CallAccounting, state: HostState, problem: HttpProblem, target: str) -> None:
-    """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
-    if problem.status in _REFUSED or problem.code == _UNDECIDED:
-        accounting.refused(problem.code)
-        audit("http.request", problem.code, state["principal"], target, state["request_id"])
 
 
 def path_below_mount(scope: Scope) -> str:
@@ -145,6 +136,15 @@ def path_below_mount(scope: Scope) -> str:
     if root and path.startswith(root) and (len(path) == len(root) or path[len(root)] == "/"):
         return path[len(root) :] or "/"
     return path
+
+
+def base_url(request: Request[HostState]) -> str:
+    """The URL that clients know this application by: `http.public_url`, else as the request has reached it."""
+    public = request.state["host"].settings.http.public_url
+    if public is not None:
+        return public
+    scope = request.scope
+    return f"{scope['scheme']}://{request.headers['host']}{scope.get('root_path', '')}"
 
 
 def query_fields(request: Request[Any]) -> dict[str, str]:

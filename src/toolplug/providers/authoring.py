@@ -25,8 +25,14 @@ from toolplug.catalog.plan import Target
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.hooks import HOOKS
-from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function
+from toolplug.providers.hooks import HOOKS, MARKS
+from toolplug.signatures.annotations import (
+    ClassFunction,
+    Names,
+    UnresolvedAnnotation,
+    class_function,
+    unread_signature,
+)
 from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
 from toolplug.signatures.signature import Signature, read_signature
@@ -73,8 +79,6 @@ class _Delegated(Response):
 Method = TypeVar("Method", bound=Callable[..., object])
 Mark = TypeVar("Mark")
 
-_MARKS = "__toolplug__"
-
 
 class ToolOptions(NamedTuple):
     """What the author wrote in `@tool(…)`."""
@@ -119,7 +123,7 @@ def with_mark(method: Method, mark: object, decorator: str) -> Method:
     if own is None:
         raise InvalidDefinition(f"{decorator} stands above a method, not above {method!r}")
     kept = (other for other in _marks(own) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark))
-    setattr(own.function, _MARKS, (*kept, mark))
+    setattr(own.function, MARKS, (*kept, mark))
     return method
 
 
@@ -142,7 +146,7 @@ def is_tool(function: object) -> bool:
 
 
 def _marks(own: ClassFunction) -> tuple[object, ...]:
-    return getattr(own.function, _MARKS, ())
+    return getattr(own.function, MARKS, ())
 
 
 _TAKEN = frozenset({*HOOKS, "key", "config", "log", "accepts_idempotency_key"})
@@ -277,6 +281,34 @@ def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
     return bound
 
 
+def check_declared(owner: type) -> list[ToolDefinition]:
+    """Return the definitions of the `@tool` methods of a class.
+
+    Raises `InvalidDefinition` for an annotation that still means nothing when the whole module is there.
+    """
+    definitions: list[ToolDefinition] = []
+    for item in marked(owner, ToolMark):
+        try:
+            definitions.append(_read(owner, item)[0])
+        except InvalidDefinition as error:
+            code = inspect.unwrap(item.method.function).__code__
+            raise InvalidDefinition(f"{error} at {code.co_filename}:{code.co_firstlineno}") from None
+    return definitions
+
+
+def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:
+    """The `@tool` methods whose first parameter is not called `self` or like a private name, and what it is called."""
+    for item in marked(owner, ToolMark):
+        first = next(iter(unread_signature(item.method.function).parameters), "self")
+        if item.method.bound and first not in {"self", "cls"} and not first.startswith("_"):
+            yield _name(item), first
+
+
+def declared_routes(owner: type) -> list[tuple[str, str]]:
+    """Method and path of the `@route` methods of a class."""
+    return [(item.mark.method, item.mark.path) for item in marked(owner, RouteMark)]
+
+
 def declare(owner: type, around: Names) -> None:
     """Read the marked methods of a class that was just made; `around`: the names where it is made.
 
@@ -298,16 +330,6 @@ def declare(owner: type, around: Names) -> None:
             place = f"{owner.__qualname__}.{attribute}"
             raise InvalidDefinition(f"{place}: write the route as `async def {attribute}(self, request)`")
         _once(owner, seen, attribute, f"the route {mark.method} {_PARAMETER.sub('{…}', mark.path)}")
-
-
-def check_declared(owner: type) -> None:
-    """Raise `InvalidDefinition` for an annotation that still means nothing when the whole module is there."""
-    for item in marked(owner, ToolMark):
-        try:
-            _read(owner, item)
-        except InvalidDefinition as error:
-            code = inspect.unwrap(item.method.function).__code__
-            raise InvalidDefinition(f"{error} at {code.co_filename}:{code.co_firstlineno}") from None
 
 
 def _name(item: Marked[ToolMark]) -> str:

@@ -66,4 +66,14 @@ def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderE
         f"{entry.owner}: {what} raised {said}",
         state=ProviderState.START_FAILED,
         fix=f"mend what it says{without}",
+        summary=f"{entry.owner}: {what} raised {type_and_place(error)}",
     )
+
+
+def type_and_place(error: BaseException) -> str:
+    """`ValueError at acme.stocks:17`: what an exception is, and the innermost module and line that it came through."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = type(error).__name__
+    return name if trace is None else f"{name} at {trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"

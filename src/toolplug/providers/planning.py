@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
@@ -49,9 +49,9 @@ def planned_tools(
     return listed
 
 
-def drain_seconds(entry: ProviderEntry) -> float:
+def drain_seconds(entry: ProviderEntry, services: CallServices) -> float:
     """How long the calls of this provider may run on after it was switched off."""
-    return _builder(entry, CallServices()).drain_s
+    return _builder(entry, services).drain_s
 
 
 def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
@@ -87,9 +87,15 @@ def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
             state=ProviderState.START_FAILED,
             fix="give one of them another name",
         )
+    for error in unknown_tools(entry, names):
+        raise error
+
+
+def unknown_tools(entry: ProviderEntry, names: Sequence[str]) -> Iterator[ProviderError]:
+    """An error for each rule of the entry that names a tool which its provider does not have."""
     for name in entry.tools:
         if name not in names:
-            raise ProviderError(
+            yield ProviderError(
                 f"{entry.owner} has no tool {name!r}",
                 state=ProviderState.CONFIG_INVALID,
                 fix=name_hint(name, names),

@@ -15,7 +15,8 @@ import orjson
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
 
-from toolplug.errors import InvalidArguments
+from toolplug.catalog.exact_json import MAX_INTEGER_DIGITS, TOO_LONG, load_json
+from toolplug.errors import InvalidArguments, InvalidJson
 
 _EMPTY: Mapping[str, object] = MappingProxyType({})
 
@@ -27,7 +28,8 @@ def as_object(value: object) -> Mapping[str, object]:
 
 MAX_ARGUMENT_DEPTH = 128
 
-_SCALARS = frozenset({str, int, bool, type(None)})
+_PLAIN = frozenset({str, bool, type(None)})
+_SCALARS = _PLAIN | {int}
 _JSON_TYPES = frozenset({dict, list, str, int, float, bool, type(None)})
 _TOO_MANY_DIGITS = 10**4300
 """Python's own limit for integers as text, and that of arguments."""
@@ -45,26 +47,31 @@ class Json(NamedTuple):
 def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
     """The arguments as an object of the call's own: what a tool does to it reaches nobody else.
 
-    Empty text is no arguments. Raises `InvalidArguments` when they are not JSON or not an object.
+    Empty text is no arguments. Raises `InvalidArguments` when they are not JSON, not an object, or over 128 levels.
     """
     if isinstance(arguments, dict):
         for value in arguments.values():
-            if type(value) not in _SCALARS:
+            kind = type(value)
+            if kind not in _SCALARS or (kind is int and not -TOO_LONG < cast("int", value) < TOO_LONG):
                 break
         else:
             return arguments.copy()  # keys that are no text are the validator's to refuse
-        copy = _recoded(arguments)
-        if copy is not None:
-            return copy
-    if isinstance(arguments, Mapping):
-        return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
-    try:
-        value = orjson.loads(arguments or b"{}")
-    except orjson.JSONDecodeError as error:
-        raise InvalidArguments([f"/: not JSON: {error.msg} at character {error.pos}"]) from None
-    if not isinstance(value, dict):
-        raise InvalidArguments([f"/: not an object but {_kind(value)}"])
-    return cast("dict[str, object]", value)
+        text = _plain_json(arguments)
+        if text is not None:
+            return orjson.loads(text)  # a deep copy, three times faster than node by node
+    elif not isinstance(arguments, Mapping):
+        value = _parsed(arguments)
+        if _plain_json(value) is not None:
+            return value
+        arguments = value
+    return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
+
+
+def check_integers(arguments: Mapping[str, object]) -> None:
+    """Raise `InvalidArguments` for an integer with too many digits among the arguments, which are scalars."""
+    for name, value in arguments.items():
+        if type(value) is int and not -TOO_LONG < value < TOO_LONG:
+            raise _too_long(f"/{name}")
 
 
 def encoded(value: object) -> str | None:
@@ -88,15 +95,31 @@ def as_json(value: object) -> Json | None:
     return Json(text.decode(), value if type(value) in _JSON_TYPES else orjson.loads(text))
 
 
-def _recoded(arguments: dict[str, object]) -> dict[str, object] | None:
-    """A deep copy, three times faster than node by node; None where only that tells what is not JSON or too deep."""
+def _parsed(arguments: str | bytes) -> dict[str, object]:
+    try:
+        text = arguments.encode() if isinstance(arguments, str) else arguments
+        value = load_json(text or b"{}")
+    except InvalidJson as error:
+        why = str(error) if error.duplicate_key else f"not JSON: {error}"
+        raise InvalidArguments([f"/: {why}"]) from None
+    except UnicodeEncodeError:
+        raise InvalidArguments(["/: not JSON: a lone surrogate"]) from None
+    except TypeError:
+        raise InvalidArguments(["/: neither an object nor its JSON text"]) from None
+    if not isinstance(value, dict):
+        raise InvalidArguments([f"/: not an object but {_kind(value)}"])
+    return cast("dict[str, object]", value)
+
+
+def _plain_json(arguments: dict[str, object]) -> bytes | None:
+    """Their JSON; None where only a look at each node tells what is not JSON, too deep, or an integer over 64 bits."""
     try:
         text = orjson.dumps(arguments, option=_NOTHING_FOREIGN)
     except (TypeError, RecursionError):
         return None
     if text.count(b"{") + text.count(b"[") > MAX_ARGUMENT_DEPTH or _has_null(text):
         return None
-    return orjson.loads(text)
+    return text
 
 
 def _has_null(text: bytes) -> bool:
@@ -249,7 +272,7 @@ def _copied_object(value: Mapping[object, object], pointer: str, depth: int) -> 
     for key, item in value.items():
         if not isinstance(key, str):
             raise InvalidArguments([f"{pointer or '/'}: not JSON: a key of type {type(key).__name__}"])
-        copy[key] = item if type(item) in _SCALARS else _copied(item, f"{pointer}/{key}", depth + 1)
+        copy[key] = item if type(item) in _PLAIN else _copied(item, f"{pointer}/{key}", depth + 1)
     return copy
 
 
@@ -260,10 +283,18 @@ def _copied(value: object, pointer: str, depth: int) -> object:
         if depth > MAX_ARGUMENT_DEPTH:
             raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
         items = cast("list[object]", value)
-        return [item if type(item) in _SCALARS else _copied(item, pointer, depth + 1) for item in items]
-    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return [item if type(item) in _PLAIN else _copied(item, pointer, depth + 1) for item in items]
+    if isinstance(value, int) and not -TOO_LONG < value < TOO_LONG:
+        raise _too_long(pointer)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArguments([f"{pointer}: a number out of range; integers may have {MAX_INTEGER_DIGITS:,} digits"])
+    if isinstance(value, str | int | float):
         return value
     raise InvalidArguments([f"{pointer}: not JSON: a value of type {type(value).__name__}"])
+
+
+def _too_long(pointer: str) -> InvalidArguments:
+    return InvalidArguments([f"{pointer}: an integer of more than {MAX_INTEGER_DIGITS:,} digits"])
 
 
 def _kind(value: object) -> str:

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 from starlette.authentication import AuthenticationBackend, AuthenticationError
-from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import SessionGone, SessionNotFound
 from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.errors import HttpProblem
+from toolplug.http.requests import HostState
 from toolplug.http.routing import EVERY_SCOPE
 from toolplug.sessions.record import check_code, code_of_token, is_plugin_token
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 
-_SCHEME = "bearer "
+_SCHEME = b"bearer "
+
+Headers = Mapping[bytes, bytes]
+"""A request's headers by lower-case name, the last of each."""
 
 
-def bearer(headers: Headers) -> str | None:
+def bearer(headers: Headers) -> bytes | None:
     """The bearer token, or None."""
-    value = headers.get("authorization")
-    if value is None or value[: len(_SCHEME)].lower() != _SCHEME:
+    value = headers.get(b"authorization")
+    if value is None or value[:7].lower() != _SCHEME:
         return None
-    return value[len(_SCHEME) :].strip(" \t") or None
+    return value[7:].strip(b" \t") or None
 
 
-def credential(headers: Headers) -> str | None:
+def credential(headers: Headers) -> bytes | None:
     """The bearer token, else the API key, or None."""
-    return bearer(headers) or headers.get("x-api-key")
+    return bearer(headers) or headers.get(b"x-api-key")
+
+
+def _headers(connection: HTTPConnection[Any]) -> Headers:
+    state: HostState = connection.scope["state"]
+    return state["headers"]
 
 
 AuthFunction = Callable[[HTTPConnection], Awaitable[Principal | None]]
@@ -82,13 +90,13 @@ class ApiKeys:
 
     def holder(self, headers: Headers) -> Principal | None:
         """The holder of the key that the request carries; None for no key and for an unknown one."""
-        return self._find(bearer(headers)) or self._find(headers.get("x-api-key"))
+        return self._find(bearer(headers)) or self._find(headers.get(b"x-api-key"))
 
-    def _find(self, key: str | None) -> Principal | None:
+    def _find(self, key: bytes | None) -> Principal | None:
         """Compares with every key, also after a match."""
         if key is None:
             return None
-        digest = sha256(key.encode("latin-1")).digest()
+        digest = sha256(key).digest()
         found = None
         for known, principal in self._holders:
             if compare_digest(known, digest):
@@ -135,7 +143,7 @@ class Chain:
 
     async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
         """The caller. Raises `HttpProblem`: 401 without valid credentials, 503 where they cannot be checked."""
-        found = self._keys.holder(connection.headers)
+        found = self._keys.holder(_headers(connection))
         if found is None and self._others:
             found = await self._asked(HTTPConnection(connection.scope))
         if found is None:
@@ -156,10 +164,13 @@ class Chain:
         return None
 
 
+AUTHENTICATION_REQUIRED = "authentication_required"
+
+
 def authentication_required() -> HttpProblem:
     """One answer for missing and for wrong credentials."""
     message = "no valid credentials; send Authorization: Bearer KEY, or X-API-Key: KEY"
-    return HttpProblem(401, "authentication_required", message, headers={"WWW-Authenticate": "Bearer"})
+    return HttpProblem(401, AUTHENTICATION_REQUIRED, message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def auth_unavailable() -> HttpProblem:
@@ -200,7 +211,8 @@ PLUGIN = "plugin"
 def plugin_token(headers: Headers) -> str | None:
     """The plugin token that the request carries, valid or not."""
     token = credential(headers)
-    return token if token is not None and is_plugin_token(token) else None
+    text = None if token is None else token.decode("latin-1")
+    return text if text is not None and is_plugin_token(text) else None
 
 
 async def session_of_token(sessions: Sessions, token: str, code: str) -> Session:
@@ -234,7 +246,7 @@ class CallersOnly:
 
     async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
         """The caller. Raises `HttpProblem`: 403 for the token of a live session, 401 for any other."""
-        token = plugin_token(connection.headers)
+        token = plugin_token(_headers(connection))
         if token is None:
             return await self._authenticator.authenticate(connection)
         await _opened(self._sessions(), code_of_token(token), token)
@@ -245,7 +257,7 @@ class CallersOnly:
     async def refused_as_plugin(self, connection: HTTPConnection[Any]) -> HttpProblem:
         """Why a request without a plugin's token may not do what only a plugin may."""
         principal = await self._authenticator.authenticate(connection)
-        if principal is ANYBODY and credential(connection.headers) is None:
+        if principal is ANYBODY and credential(_headers(connection)) is None:
             return authentication_required()
         return _wrong_audience("this route is for the session's plugin; send the token that creating the session gave")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from toolplug.catalog.call import Principal
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError
 from toolplug.host.explain_gates import Verdict
@@ -81,26 +80,24 @@ class ExplainAnswer(BaseModel):
     homes: dict[str, str]
 
 
-_RAISED = frozenset({ProviderState.IMPORT_FAILED, ProviderState.START_FAILED})
-"""States whose reason has the text of an exception."""
-
 _TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 
 
 @route("GET", "/v1/providers", READ, "Every provider and its state")
 @answers(ProviderList)
 async def list_providers(request: HostRequest) -> Response:
-    """Answer every provider with its state, the reason, and what to do about it."""
-    principal = request.state["principal"]
-    records = [_shown_to(principal, record) for record in request.state["host"].records()]
-    return OrjsonResponse({"providers": [asdict(record) for record in records]})
+    """Answer every provider with its state, the reason, and what to do about it.
 
-
-def _shown_to(principal: Principal, record: ProviderRecord) -> ProviderRecord:
-    """The record as the caller may see it: the text of a start error is for `admin`, since it may hold anything."""
-    if record.state not in _RAISED or principal.has_scope(ADMIN):
-        return record
-    return replace(record, reason="it could not be started; the log says why, and an admin sees it here")
+    The text of an exception is for `admin` only. A credential of agents is shown those that they can reach.
+    """
+    host, principal = request.state["host"], request.state["principal"]
+    reach, operates = host.reach(principal), principal.has_scope(ADMIN)
+    shown = [
+        _fields(record, operates=operates)
+        for record in host.records()
+        if reach is None or record.key in reach.providers
+    ]
+    return OrjsonResponse({"providers": shown})
 
 
 @route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")
@@ -137,7 +134,13 @@ async def reload(request: HostRequest) -> Response:
 
 def _record_response(request: HostRequest, key: str) -> Response:
     record = next(record for record in request.state["host"].records() if record.key == key)
-    return OrjsonResponse(asdict(record))
+    return OrjsonResponse(_fields(record, operates=True))
+
+
+def _fields(record: ProviderRecord, *, operates: bool) -> dict[str, object]:
+    fields = asdict(record)
+    summary = fields.pop("summary")
+    return fields if operates or not summary else {**fields, "reason": summary}
 
 
 def _config_invalid(error: ConfigError) -> HttpProblem:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 
 import orjson
 from starlette.responses import Response
 
-from toolplug.errors import SessionRefused
-from toolplug.execution.accounting import audit, timestamp
+from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest, has_version
+from toolplug.http.requests import HostRequest, base_url, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answers, route
 from toolplug.http.sessions import models
 from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.record import shown
 from toolplug.sessions.session import Session
+from toolplug.sessions.session_tool import CleanedTool
 from toolplug.sessions.shared import HEARTBEAT_S, SessionLimits
 
 _ALL = "/api/sessions"
@@ -73,23 +73,8 @@ def seconds(given: float) -> float:
     return whole if whole == given else given
 
 
-def _origin(request: HostRequest) -> str:
-    """Where the client has reached us, with the prefix under which the application is mounted."""
-    scope = request.scope
-    return f"{scope['scheme']}://{request.headers['host']}{scope.get('root_path', '')}"
-
-
 _REVISION = re.compile(r'([0-9]{1,18})|(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]{16})?"')
 """A revision, quoted or not, or the ETag of metadata, which begins with one."""
-
-_DONE = "done"
-
-
-def _note(request: HostRequest, session: Session, kind: str, outcome: str) -> None:
-    """One audit line and one count for each change and for each that was refused, so that the two agree."""
-    state = request.state
-    state["host"].sessions.counters.changes[(kind, outcome)] += 1
-    audit(f"session.{kind}", outcome, state["principal"], shown(session.code), state["request_id"])
 
 
 def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]:
@@ -107,6 +92,12 @@ def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]
         "graceSeconds": seconds(limits.grace_s),
         "heartbeatSeconds": seconds(HEARTBEAT_S),
     }
+
+
+def _cleaned(tools: Sequence[CleanedTool]) -> dict[str, object]:
+    """The field of an answer that reports removals, where there are any."""
+    named = [{"toolName": tool.name, "removed": tool.removed} for tool in tools]
+    return {"cleanedTools": named} if named else {}
 
 
 def _expected(condition: str | None) -> int | None:
@@ -128,7 +119,7 @@ async def create_session(request: HostRequest) -> Response:
     session, token = await state["host"].sessions.create(
         state["principal"], plugin_type=body.plugin_type or "", ttl_s=body.ttl_seconds, request_id=state["request_id"]
     )
-    place = f"{_origin(request)}/api/sessions/{session.code}"
+    place = f"{base_url(request)}/api/sessions/{session.code}"
     answer = {
         "code": session.code,
         "pluginToken": token,
@@ -181,12 +172,7 @@ async def register_tools(request: HostRequest) -> Response:
         environment=body.environment,
         atomic=body.atomic,
     )
-    try:
-        registered = await session.register(asked)
-    except SessionRefused as error:
-        _note(request, session, "register", error.code)
-        raise
-    _note(request, session, "register", _DONE)
+    registered = await session.register(asked, request_id=request.state["request_id"])
     failed = [
         {"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in registered.failed
     ]
@@ -196,6 +182,7 @@ async def register_tools(request: HostRequest) -> Response:
         "failedTools": failed,
         "sessionConfiguration": _configuration(session, request.state["host"].sessions.limits),
         "revision": registered.revision,
+        **_cleaned(registered.cleaned),
     }
     return OrjsonResponse(answer, 201)
 
@@ -218,13 +205,13 @@ async def update_tools(request: HostRequest) -> Response:
     session = await session_of(request)
     updates = body.tool_updates
     asked = ToolChanges(added=updates.added, removed=updates.removed, modified=updates.modified)
-    try:
-        updated = await session.update(asked, body.reason, expected)
-    except SessionRefused as error:
-        _note(request, session, "update", error.code)
-        raise
-    _note(request, session, "update", _DONE)
-    answer = {"success": True, "revision": updated.revision, "updates": orjson.Fragment(updated.difference.wire())}
+    updated = await session.update(asked, body.reason, expected, request_id=request.state["request_id"])
+    answer = {
+        "success": True,
+        "revision": updated.revision,
+        "updates": orjson.Fragment(updated.difference.wire()),
+        **_cleaned(updated.cleaned),
+    }
     return OrjsonResponse(answer)
 
 
