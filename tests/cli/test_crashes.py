@@ -61,6 +61,7 @@ def line_of(text: str, code: str = CODE) -> int:
     return next(number for number, line in enumerate(code.splitlines(), 1) if text in line)
 
 
+@pytest.mark.requirement("C-3-crash-line")
 def test_call_prints_the_line_and_the_trace_of_a_crash_without_secrets(run: Run, parser: Path) -> None:
     done = run("call", "parse", "text=hello")
 
@@ -73,6 +74,7 @@ def test_call_prints_the_line_and_the_trace_of_a_crash_without_secrets(run: Run,
     assert "s3cret" not in done.err
 
 
+@pytest.mark.requirement("C-10-why", "C-3-crash-kept")
 def test_why_prints_a_crash_again_by_its_id(run: Run, parser: Path, tmp_path: Path) -> None:
     run("call", "parse", "text=first")
     run("call", "parse", "text=second")
@@ -98,6 +100,7 @@ def test_why_of_an_unknown_id_says_what_is_kept(run: Run, parser: Path) -> None:
     assert "--debug" in problem["hint"]
 
 
+@pytest.mark.requirement("C-3-crash-kept")
 def test_only_the_last_crashes_are_kept(tmp_path: Path) -> None:
     keeper = CrashFiles(tmp_path)
     for count in range(KEPT + 2):
@@ -109,6 +112,7 @@ def test_only_the_last_crashes_are_kept(tmp_path: Path) -> None:
     assert kept == [f"c{count}" for count in range(2, KEPT + 2)]
 
 
+@pytest.mark.requirement("C-3-crash-kept")
 def test_other_commands_keep_crashes_only_with_debug(run: Run, package: Package, write: Callable[..., Path]) -> None:
     code = """
         from toolplug import FunctionProvider
@@ -177,6 +181,7 @@ def test_h_is_help(run: Run, words: tuple[str, ...]) -> None:
     assert (run(*words).code, run(*words).out) == (0, run(*words[:-1], "--help").out)
 
 
+@pytest.mark.requirement("C-10-log-options")
 @pytest.mark.process
 def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "toolplug", "--version"]

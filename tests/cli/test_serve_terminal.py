@@ -75,6 +75,7 @@ def shop(package: Package, write: Callable[..., Path], tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.requirement("C-10-terminal")
 @pytest.mark.timeout(90)
 def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) -> None:
     with terminal(shop) as (seen, url):
@@ -106,6 +107,7 @@ def test_with_reload_a_terminal_shows_the_whole_trace_and_keeps_it(shop: Path) -
     assert "secret key" not in answer.text
 
 
+@pytest.mark.requirement("C-10-terminal")
 @pytest.mark.timeout(90)
 def test_quiet_shows_neither(shop: Path) -> None:
     with terminal(shop, "--quiet") as (seen, url):

@@ -299,6 +299,7 @@ async def test_the_log_says_which_part_of_a_result_is_not_json(
     assert f"result of tool 'tool' of provider 'plays' is not JSON: {what} (call c1)" in caplog.messages
 
 
+@pytest.mark.requirement("C-3-not-json-pointer")
 async def test_the_log_names_the_line_of_a_serializer_that_raised(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -110,7 +110,11 @@ FAULTY = """
 
 
 @pytest.mark.requirement(
-    "C-5-state-import-failed", "C-5-state-start-failed", "C-5-state-shadowed", "C-5-state-disabled"
+    "C-5-state-import-failed",
+    "C-5-state-start-failed",
+    "C-5-state-shadowed",
+    "C-5-state-disabled",
+    "C-3-start-text-admin",
 )
 async def test_a_provider_that_does_not_run_is_shown_with_its_reason_and_fix(package: Package) -> None:
     points = {
@@ -134,7 +138,7 @@ async def test_a_provider_that_does_not_run_is_shown_with_its_reason_and_fix(pac
         }
         assert all(states[key]["reason"] and states[key]["fix"] for key in points if key not in {"first", "off"})
         assert "no connection" not in states["unstartable"]["reason"]
-        assert "no_such_module" not in states["unimportable"]["reason"]
+        assert "No module named" not in states["unimportable"]["reason"]
         operator = (await client.get("/v1/providers", headers=ROOT)).json()["providers"]
         reasons = {record["key"]: record["reason"] for record in operator}
         assert "start() raised RuntimeError: no connection" in reasons["unstartable"]

@@ -54,7 +54,9 @@ def ended(output: str, **more: object) -> Json:
     return {"call_id": "c1", "output": output, "is_error": False, "status": "success", "metadata": {}, **more}
 
 
-@pytest.mark.requirement("C-6-call", "C-6-relay-id", "DYN-event-request", "DYN-AC-1", "DYN-US-register")
+@pytest.mark.requirement(
+    "C-6-call", "C-6-relay-id", "C-3-tool-request-ids", "DYN-event-request", "DYN-AC-1", "DYN-US-register"
+)
 async def test_a_call_becomes_a_request_and_its_answer_the_result() -> None:
     async with attached() as it:
         calling = it.calling(arguments={"rows": 3}, timeoutMs=5000)

@@ -65,6 +65,7 @@ class Stocks(FunctionProvider):
         return str(self.config.api_key)
 
 
+@pytest.mark.requirement("C-12-registry-forms")
 async def test_a_sequence_of_instances_classes_and_functions_is_taken_and_the_first_wins() -> None:
     async with FunctionRegistry([CornerShop(), Bakery, greet, total]) as registry:
         assert list(registry.catalog) == ["price", "bread", "greet", "add_up"]
@@ -97,6 +98,7 @@ def test_one_instance_under_two_keys_is_refused() -> None:
         FunctionRegistry({"a": shop, "b": shop})
 
 
+@pytest.mark.requirement("C-12-not-entered")
 async def test_a_registry_that_is_not_entered_says_so() -> None:
     registry = FunctionRegistry([CornerShop])
     view = registry.view(lambda catalog: catalog.prefixed("shop"))
@@ -120,6 +122,7 @@ async def test_a_call_without_context_is_anonymous_or_the_executors_own_principa
         assert (await registry.execute(ToolCall("1", "bread"))).output == "anonymous"
 
 
+@pytest.mark.requirement("C-12-default-context")
 async def test_an_executor_for_a_principal_implies_it() -> None:
     ada, ben = (Principal(subject=name, scopes=frozenset({"tools:call"})) for name in ("ada", "ben"))
     async with open_host({"store": "memory://", "agents": {"chef": {"toolsets": []}}}) as host:

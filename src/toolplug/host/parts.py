@@ -186,7 +186,7 @@ def call_services(
     artifacts: Artifacts,
     current: CurrentConfiguration,
     hooks: Hooks,
-    accounting: CallAccounting,
+    on_call: OnCall | None,
 ) -> CallServices:
     """Return what every call of the host needs."""
 
@@ -195,7 +195,7 @@ def call_services(
         return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
 
     return CallServices(
-        accounting=accounting,
+        accounting=CallAccounting(on_call),
         replay=Replays(store),
         approvals=approvals,
         artifacts=artifacts,
@@ -274,8 +274,7 @@ class Parts:
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
-            accounting = CallAccounting(serves.on_call)
-            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, accounting)
+            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, serves.on_call)
             saved = saved_toolsets(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
             own = registry_services(configuration, store, services, artifacts, saved.services)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))

@@ -287,14 +287,14 @@ def check_declared(owner: type) -> list[ToolDefinition]:
     Raises `InvalidDefinition`, with the method's line, for an annotation that still means nothing when the whole module
     is there.
     """
-    found: list[ToolDefinition] = []
+    definitions: list[ToolDefinition] = []
     for item in marked(owner, ToolMark):
         try:
-            found.append(_read(owner, item)[0])
+            definitions.append(_read(owner, item)[0])
         except InvalidDefinition as error:
             code = inspect.unwrap(item.method.function).__code__
             raise InvalidDefinition(f"{error} at {code.co_filename}:{code.co_firstlineno}") from None
-    return found
+    return definitions
 
 
 def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:

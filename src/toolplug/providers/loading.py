@@ -101,8 +101,7 @@ def _named(found: InstalledProvider) -> object:
         module = import_module(point.module)
     except BaseException as error:
         raised = f"importing {point.module} raised"
-        said = _said(error, found.module)
-        raise _failed(found, f"{raised} {said}", f"{raised} {type_and_place(error)}") from error
+        raise _failed(found, f"{raised} {_said(error, found.module)}", f"{raised} {type_and_place(error)}") from error
     try:
         return reduce(getattr, (part for part in point.attr.split(".") if part), module)
     except BaseException as error:
