@@ -18,6 +18,7 @@ HOSTED = [
     "ask_first",
     "fail",
     "panic",
+    "draw",
     "look_up",
     "whoami",
     "web_search",
