@@ -8,6 +8,7 @@ import pytest
 from tests.project.sources import sources
 
 BY_THE_WALL = {
+    "src/toolplug/cli/serving/reload.py",
     "src/toolplug/execution/accounting.py",
     "src/toolplug/responses/loop.py",
     "src/toolplug/responses/openai_backend.py",
@@ -16,6 +17,8 @@ BY_THE_WALL = {
     "src/toolplug/stores/sqlite.py",
 }
 """Audit lines and responses carry the time of day, a Retry-After may be one, and a store's TTLs follow its clock.
+
+Files are stamped with it too, which tells a reload what was saved while the process started.
 
 Nothing else may read it.
 """

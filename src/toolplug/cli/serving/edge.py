@@ -22,8 +22,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from toolplug.host.file.settings import EdgeSettings, Http
+from toolplug.http.auth.peer import NO_ADDRESS, TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem
-from toolplug.http.peer import NO_ADDRESS, TrustedProxies, peer_of
 
 RATE_WINDOW_S = 10
 """`http.edge.body_bytes_per_s` is a mean over this time; the rest of a body whose response is sent has as long."""

@@ -8,7 +8,6 @@ import logging
 import math
 import socket
 import sys
-import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -20,7 +19,15 @@ import uvicorn
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.serving.edge import Edge, EdgeConfig
-from toolplug.cli.serving.reload import Reloading, Watched, can_restart, changes, provider_packages, replace_process
+from toolplug.cli.serving.reload import (
+    Reloading,
+    Watched,
+    can_restart,
+    changes,
+    file_time_ns,
+    provider_packages,
+    replace_process,
+)
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.cli.serving.terminal import log_call, start_screen
 from toolplug.errors import ConfigError, Problem
@@ -74,7 +81,7 @@ class Service:
         self._restarting = False
         self._starting: asyncio.Timeout | None = None
         self._latest: tuple[Generation, ...] = ()
-        self._begun_ns = time.time_ns()
+        self._begun_ns = file_time_ns()
 
     async def run(self, address: str, port: int, *, watch: bool, insecure_no_auth: bool) -> int:
         """Start the providers, listen, serve until a signal, drain, and return the exit code."""

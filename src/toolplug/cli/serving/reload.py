@@ -96,9 +96,14 @@ async def changes(file: Path, packages: Callable[[], Iterable[str]], *, since_ns
         yield Watched.FILE if changed <= {file} else Watched.CODE
 
 
+def file_time_ns() -> int:
+    """The time now, by the clock that file systems stamp files with."""
+    return time.time_ns()
+
+
 def _saved_since(since_ns: int, marks: Marks) -> set[Path]:
     """The files that were changed after the time; a time to come is the fault of a clock, and no change."""
-    now_ns = time.time_ns()
+    now_ns = file_time_ns()
     return {path for path, (changed_ns, _) in marks.items() if since_ns - CLOCK_STEP_NS <= changed_ns <= now_ns}
 
 
