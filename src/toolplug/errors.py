@@ -5,6 +5,7 @@
     ├── ToolError              a tool says "this did not work" to the model; its text is shown
     │   └── QuotaExceeded      the tenant or the key has as much as it may (one of the store is a StoreError too)
     ├── InvalidArguments       arguments that their schema or model refuses
+    ├── InvalidJson            a text that is no JSON, or has a duplicate key
     ├── InvalidDefinition      a tool, route or name that cannot be listed
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
@@ -124,6 +125,14 @@ class InvalidArguments(ToolplugError):
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines: tuple[str, ...] = tuple(lines)
         super().__init__("\n".join(self.lines))
+
+
+class InvalidJson(ToolplugError):
+    """A text that is no JSON, or not unambiguous: `duplicate_key` is true where an object has two equal keys."""
+
+    def __init__(self, message: str, *, duplicate_key: bool = False) -> None:
+        self.duplicate_key = duplicate_key
+        super().__init__(message)
 
 
 class InvalidDefinition(ToolplugError):

@@ -133,6 +133,11 @@ async def test_a_provider_that_does_not_run_is_shown_with_its_reason_and_fix(pac
             "off": "disabled",
         }
         assert all(states[key]["reason"] and states[key]["fix"] for key in points if key not in {"first", "off"})
+        assert "no connection" not in states["unstartable"]["reason"]
+        operator = (await client.get("/v1/providers", headers=ROOT)).json()["providers"]
+        reasons = {record["key"]: record["reason"] for record in operator}
+        assert "start() raised RuntimeError: no connection" in reasons["unstartable"]
+        assert "importing no_such_module raised ModuleNotFoundError" in reasons["unimportable"]
         assert (await client.get("/readyz")).status_code == 200
 
 

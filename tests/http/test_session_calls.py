@@ -62,12 +62,14 @@ async def test_a_call_becomes_a_request_and_its_answer_the_result() -> None:
         request_id = request.data.pop("id")
         deadline = request.data.pop("deadline")
         answered = await it.plugin.answer(request_id, result={"rows": 4})
-        assert request.data == {"tool": "add", "arguments": {"rows": 3}, "attempt": 1}
+        host_request_id = request.data.pop("hostRequestId")
+        assert request.data == {"tool": "add", "arguments": {"rows": 3}, "attempt": 1, "callId": "c1"}
         assert deadline.endswith("Z")
         assert request_id not in {"c1", ""}
         assert (answered.status_code, answered.json()) == (200, {"success": True, "id": request_id, "status": "done"})
         answer = await calling
         assert (answer.status_code, answer.json()) == (200, ended('{"rows":4}', structured={"rows": 4}))
+        assert answer.headers["X-Request-Id"] == host_request_id
 
 
 @pytest.mark.requirement("C-6-call", "C-6-camel-case")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition, ToolRef
 from toolplug.catalog.schema import Schema
+from toolplug.crashes import CodeOwner
 
 
 class Target(Protocol):
@@ -107,9 +108,9 @@ class CallRunner(Protocol):
 
 
 class Observer(Protocol):
-    """Host-wide hooks around every call. `before` may veto with a reason; neither fails a call by raising."""
+    """Host-wide hooks around every call. `before` may veto with a reason, within seconds; neither raises."""
 
-    async def before(self, call: ToolCall, context: CallContext) -> str | None: ...
+    async def before(self, call: ToolCall, context: CallContext, within_s: float, /) -> str | None: ...
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
 
 
@@ -154,8 +155,8 @@ class Plan:
     that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
     `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
     `longest_s`, ask for so much. `limits` is what the limits were resolved to as a whole, with what they were drawn
-    from (read it with `limits_of`); the fields that every call looks at are taken from it. Empty tuples and None cost
-    nothing at the call; `needs_pipeline` is set where there is more around it.
+    from (read it with `limits_of`); the fields that every call looks at are taken from it. `owner` is whose code runs,
+    for the log. Empty tuples and None cost nothing at the call; `needs_pipeline` is set where there is more around it.
     """
 
     ref: ToolRef
@@ -180,6 +181,7 @@ class Plan:
     observers: tuple[Observer, ...] = ()
     settings: tuple[Setting, ...] = ()
     limits: object = None
+    owner: CodeOwner | None = None
     needs_pipeline: bool = field(init=False)
 
     def __post_init__(self) -> None:

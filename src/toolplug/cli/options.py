@@ -45,6 +45,12 @@ def found_config(given: Path | None) -> ConfigFiles | None:
     return ConfigFiles(Path(file), Path.home() / USER_FILE) if file else None
 
 
+def config_folder(given: Path | None) -> Path:
+    """Find the folder of the configuration; the current one where there is none."""
+    found = found_config(given)
+    return found.file.absolute().parent if found is not None else Path.cwd()
+
+
 def config_file(given: Path | None) -> ConfigFiles:
     """Find the configuration of a command. Raises `ConfigError` where there is none."""
     found = found_config(given)

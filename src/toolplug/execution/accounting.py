@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from time import time
@@ -107,6 +107,25 @@ class CallCounters:
         self.seconds += seconds
 
 
+OnCall = Callable[[str, str, str, float], None]
+"""Called with provider, tool name, status and seconds of each call that has been answered. Must not raise."""
+
+
+class _ObservedCounters(CallCounters):
+    """Counters that also report each call."""
+
+    __slots__ = ("_on_call",)
+
+    def __init__(self, provider: str, tool_name: str, on_call: OnCall) -> None:
+        super().__init__(provider, tool_name)
+        self._on_call = on_call
+
+    def record(self, status: str, seconds: float) -> None:
+        """Count one call that has been answered, and report it."""
+        super().record(status, seconds)
+        self._on_call(self.provider, self.tool_name, status, seconds)
+
+
 def cumulated(counts: list[int]) -> list[tuple[str, float]]:
     """Counts for each bucket as the cumulated ones that the exposition format has."""
     bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
@@ -123,9 +142,13 @@ LevelKey = tuple[str, ...]
 
 
 class CallAccounting:
-    """The memory of one host, or of one registry that stands alone. Nothing is ever dropped from it while it lives."""
+    """The memory of one host, or of one registry that stands alone. Nothing is ever dropped from it while it lives.
 
-    def __init__(self) -> None:
+    `on_call` is called for each tool call that has been answered, refused and unknown ones too.
+    """
+
+    def __init__(self, on_call: OnCall | None = None) -> None:
+        self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
         self._refusals: dict[str, int] = {}
@@ -138,8 +161,13 @@ class CallAccounting:
         """The counters under these two labels."""
         kept = self._counters.get((provider, tool_name))
         if kept is None:
-            kept = self._counters[provider, tool_name] = CallCounters(provider, tool_name)
+            kept = self._counters[provider, tool_name] = self._made(provider, tool_name)
         return kept
+
+    def _made(self, provider: str, tool_name: str) -> CallCounters:
+        if self._on_call is None:
+            return CallCounters(provider, tool_name)
+        return _ObservedCounters(provider, tool_name, self._on_call)
 
     def all_counters(self) -> list[CallCounters]:
         """All counters, in the order in which they came."""

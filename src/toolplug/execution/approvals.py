@@ -7,9 +7,8 @@ import logging
 from secrets import token_hex
 from typing import Literal, NamedTuple, TypedDict, cast
 
-import orjson
-
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApprovalRefused, StoreConflict, StoreError
 from toolplug.execution.accounting import audit, timestamp
@@ -184,7 +183,7 @@ def _key(tenant: str, ticket_id: str) -> str:
 
 
 def _read(record: Record) -> _Kept:
-    return cast("_Kept", orjson.loads(record.value))
+    return cast("_Kept", load_json(record.value))
 
 
 def _ticket(ticket_id: str, record: Record) -> Ticket:

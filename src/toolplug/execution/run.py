@@ -38,7 +38,7 @@ from toolplug.execution.retries import (
     finished,
     run_with_retries,
 )
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import check_integers, decoded
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
@@ -61,7 +61,9 @@ async def run_pipeline(it: PipelineCall) -> ToolResult:
 
 async def _vetoed(it: PipelineCall) -> ToolResult | None:
     for observer in it.plan.observers:
-        reason = await observer.before(it.inner, it.context)
+        reason = await observer.before(it.inner, it.context, it.left_s)
+        if it.left_s <= 0:
+            return timed_out(it.call, it.seconds)
         if reason is not None:
             return denied(it.call, "hook", reason)
     return None
@@ -112,7 +114,7 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         if result is None:
             inner = _prepared(plan, call)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = await within_size(plan, failed(call, error, plan), context)
+        result = await within_size(plan, failed(call, error, plan, context), context)
     if result is None:
         try:
             seconds = plan.timeout_s if context.deadline is None else allowed_seconds(plan, context, began)
@@ -124,14 +126,14 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
                 result = limited(call, plan.abandoned.refusal())
             else:
                 outcome = begin(plan, call, inner, context, began, seconds)
-                result = await finished(call, outcome) if isinstance(outcome, StartedCall) else outcome
+                result = await finished(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
                 if result is None or len(result.output) * ASCII_SAFE > plan.max_result_bytes:
                     result = timed_out(call, seconds) if result is None else await within_size(plan, result, context)
         except (asyncio.CancelledError, GeneratorExit):
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  what stands around the target may fail too
-            result = failed(call, error, plan)
+            result = failed(call, error, plan, context)
     status = result.status
     plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:
@@ -165,7 +167,11 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
 def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
     """The call under the tool's own name, with its arguments decoded, validated and converted."""
     given = call.arguments
-    arguments = decoded(given) if plan.copies or type(given) is not dict else cast("dict[str, object]", given)
+    if plan.copies or type(given) is not dict:
+        arguments = decoded(given)
+    else:
+        arguments = cast("dict[str, object]", given)
+        check_integers(arguments)
     try:
         valid = compiled(plan.schema.text).is_valid(arguments)
     except (TypeError, ValueError):

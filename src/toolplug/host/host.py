@@ -17,7 +17,7 @@ from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, Problem, StoreError
-from toolplug.execution.accounting import audit
+from toolplug.execution.accounting import OnCall, audit
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.quotas import QuotaUse
@@ -36,7 +36,7 @@ from toolplug.host.servers.running import McpRegistration, coded_mcp
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.mcp.mcp_sessions import Serving
-from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.planning import KIND
 from toolplug.providers.registry import FunctionRegistry
@@ -61,14 +61,16 @@ def open_host(
     environ: Mapping[str, str] | None = None,
     serving: bool = True,
     sessions: bool = True,
+    on_call: OnCall | None = None,
 ) -> Host:
     """A host for a configuration file, or for a mapping of the same shape. Nothing is read before it is entered.
 
     `environ` is what `${NAME}` in the configuration means; None: the environment of the process when it is entered.
     `serving` False is for a look beside the process that serves, and `sessions` False for one that serves no sessions:
-    those of the store, and their queued calls, are another process's own.
+    those of the store, and their queued calls, are another process's own. `on_call` is called with provider, tool name,
+    status and seconds of each tool call that was answered.
     """
-    return Host(config, environ, read_configuration, serving=serving, sessions=sessions)
+    return Host(config, environ, read_configuration, serving=serving, sessions=sessions, on_call=on_call)
 
 
 class PartDown(NamedTuple):
@@ -92,11 +94,13 @@ class Host:
         *,
         serving: bool = True,
         sessions: bool = True,
+        on_call: OnCall | None = None,
     ) -> None:
         self._source = config
         self._environ = environ
         self._reader = read
         self._serves = Serves(servers=serving, sessions=serving and sessions)
+        self._on_call = on_call
         self._open: Parts | None = None
         self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
@@ -109,7 +113,9 @@ class Host:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
-        self._open = await Parts.open(self._read(), self._coded, tuple(self._coded_mcp.values()), serves=self._serves)
+        self._open = await Parts.open(
+            self._read(), self._coded, tuple(self._coded_mcp.values()), serves=self._serves, on_call=self._on_call
+        )
         self._say_what_runs()
         return self
 
@@ -402,7 +408,8 @@ class Host:
     def _say_what_runs(self) -> None:
         _say_wrong_servers(self._entered().configuration)
         for record in self.records():
-            _LOG.info("provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
+            level = logging.DEBUG if record.state is ProviderState.INSTALLED_NOT_ENABLED else logging.INFO
+            _LOG.log(level, "provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
         for view in self.servers.servers(ANONYMOUS.tenant):
             _LOG.info("MCP server %s: %s", view.id, view.state)
 

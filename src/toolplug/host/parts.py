@@ -14,6 +14,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Tool
 from toolplug.discovery.service import Discovery
+from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.idempotency import Replays
@@ -179,7 +180,12 @@ class CurrentConfiguration:
 
 
 def call_services(
-    store: Store, approvals: Approvals, artifacts: Artifacts, current: CurrentConfiguration, hooks: Hooks
+    store: Store,
+    approvals: Approvals,
+    artifacts: Artifacts,
+    current: CurrentConfiguration,
+    hooks: Hooks,
+    accounting: CallAccounting,
 ) -> CallServices:
     """Return what every call of the host needs."""
 
@@ -187,7 +193,14 @@ def call_services(
         now = current()
         return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
 
-    return CallServices(replay=Replays(store), approvals=approvals, artifacts=artifacts, hooks=hooks, limits=limits)
+    return CallServices(
+        accounting=accounting,
+        replay=Replays(store),
+        approvals=approvals,
+        artifacts=artifacts,
+        hooks=hooks,
+        limits=limits,
+    )
 
 
 def registry_services(
@@ -243,12 +256,19 @@ class Parts:
 
     @classmethod
     async def open(
-        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[McpRegistration], *, serves: Serves
+        cls,
+        configuration: Configuration,
+        coded: Toolsets,
+        coded_mcp: Sequence[McpRegistration],
+        *,
+        serves: Serves,
+        on_call: OnCall | None,
     ) -> Self:
         """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
 
         `coded`: the toolsets that the host's own code registered; `coded_mcp` those among them that have the tools of
-        MCP servers. Parts that call one another meet in lambdas: each is called when all are there.
+        MCP servers. `on_call` hears of each call that was answered. Parts that call one another meet in lambdas: each
+        is called when all are there.
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
@@ -257,7 +277,8 @@ class Parts:
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
-            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks)
+            accounting = CallAccounting(on_call)
+            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, accounting)
             saved = saved_toolsets(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
             own = registry_services(configuration, store, services, artifacts, saved.services)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))

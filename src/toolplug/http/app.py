@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Collection, Sequence
+from urllib.parse import unquote_to_bytes
 
 from starlette.authentication import AuthenticationBackend
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import Principal
+from toolplug.crashes import log_crash
 from toolplug.execution.accounting import audit_origin
 from toolplug.host.host import Host
 from toolplug.http.auth.authentication import (
@@ -31,7 +33,7 @@ from toolplug.http.auth.authentication import (
     session_of_token,
 )
 from toolplug.http.auth.protected_resource import challenged
-from toolplug.http.errors import HttpProblem, internal, log_fault, problem_of
+from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
 from toolplug.http.refusals import Refusals
@@ -128,7 +130,7 @@ class _HostApp:
         except Exception as error:  # noqa: BLE001  a named boundary: the client learns that it failed, the log where
             known = problem_of(error, "code" if "code" in scope.get("path_params", ()) else "session")
             if known is None:
-                log_fault(f"{scope['method']} {state['template']}", error, state["request_id"])
+                log_crash(f"{scope['method']} {state['template']}", error, request_id=state["request_id"])
             else:
                 known = self._refused(scope, state, known)
             problem = known or internal()
@@ -149,7 +151,9 @@ class _HostApp:
             if path == "/":
                 if scope["path"] == scope.get("root_path", ""):
                     scope["path"] += "/"  # Starlette's router sees no path at all in the mount point without a slash
-            elif not scope.get("raw_path", b"/").endswith(b"/"):  # Litestar ends the path of a mount with a slash
+            elif not unquote_to_bytes(scope.get("raw_path", b"/")).endswith(
+                b"/"
+            ):  # Litestar ends the path of a mount so
                 scope["path"] = scope["path"][:-1]
                 path = scope["state"]["path"] = path[:-1]
         router = self._router.router_for(path)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from traceback import extract_tb
 from types import MappingProxyType
 from typing import Literal
 
@@ -32,17 +30,6 @@ from toolplug.errors import (
     StoreUnavailable,
     ToolsetRefused,
 )
-
-_LOG = logging.getLogger("toolplug.http")
-
-
-def log_fault(what: str, error: BaseException, request_id: str) -> None:
-    """One line with the exception's type and innermost place; the traceback only for those who debug."""
-    frames = extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
-    _LOG.error("%s raised %s at %s (request %s)", what, type(error).__name__, place, request_id)
-    _LOG.debug("traceback of request %s", request_id, exc_info=error)
-
 
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = MappingProxyType({})

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeVar
 
-import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
+from toolplug.catalog.exact_json import load_json
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
+from toolplug.errors import InvalidJson
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
@@ -233,8 +234,8 @@ async def read_server(request: HostRequest, model: type[M]) -> M:
     check_is_json(request)
     body = await read_body(request)
     try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        fields = load_json(body)
+    except InvalidJson:
         fields = None
     named = [name for name in _OF_COMMANDS if isinstance(fields, dict) and name in fields]
     if named:

@@ -192,7 +192,7 @@ def too_many_waiting(result: ToolResult, context: CallContext) -> HttpProblem | 
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _REPLAYED = {"idempotent-replayed": "true"}
-_EVENTS = "text/event-stream"
+_EVENTS = b"text/event-stream"
 
 Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 """Why the request itself cannot be honoured, where a result says so."""
@@ -232,7 +232,7 @@ async def call_response(
 
     Raises `HttpProblem` for a result that `problem` treats as an error of the request, and `ClientDisconnect`.
     """
-    if "accept" in request.headers and _EVENTS in request.headers["accept"]:
+    if _EVENTS in request.state["headers"].get(b"accept", b""):
         return EventStreamResponse(partial(_stream_call, executor, call, context, problem))
     with ClientWatch(request.receive):
         result = await executor.execute(call, context)
@@ -278,9 +278,10 @@ def deadline(timeout_ms: int | None) -> float | None:
 
 def idempotency_key(request: HostRequest) -> str | None:
     """The key under which the call runs once. Raises `HttpProblem` for a header that is none."""
-    if "idempotency-key" not in request.headers:
+    given = request.state["headers"].get(b"idempotency-key")
+    if given is None:
         return None
-    key = request.headers["idempotency-key"]
+    key = given.decode("latin-1")
     if not _KEY.fullmatch(key):
         raise invalid_request("Idempotency-Key should be 1 to 255 visible ASCII characters", "Idempotency-Key")
     return key

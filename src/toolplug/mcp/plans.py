@@ -69,7 +69,8 @@ class Planner:
         self._services = services
         self._labels = labels
         self._level = _level(server.name)
-        self._builder = PlanBuilder(services, LimitLevel(self._level, server.limits, partial(server.origin, "limits")))
+        level = LimitLevel(self._level, server.limits, partial(server.origin, "limits"))
+        self._builder = PlanBuilder(services, level, of_one_tenant=server.name.tenant is not None)
         self._own: tuple[Gate, ...] = ()
         if server.name.tenant is not None:
             self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)

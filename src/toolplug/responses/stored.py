@@ -7,12 +7,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from typing import NamedTuple, Self, cast
-
-import orjson
+from typing import Any, NamedTuple, Self, cast
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import HostedItem
+from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import ResponseRefused, StoreConflict
 from toolplug.responses.builder import FINAL, response_id
 from toolplug.responses.hosted import shown
@@ -96,7 +95,7 @@ class StoredResponses:
         """
         if not kept.subject:
             kept = kept._replace(subject=self._maker)
-        key, value = _key(tenant, str(kept.response["id"])), orjson.dumps(kept._asdict())
+        key, value = _key(tenant, str(kept.response["id"])), dump_json(kept._asdict())
         return await self._store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
     async def read(self, tenant: str, response: str) -> StoredResponse:
@@ -157,12 +156,12 @@ class StoredResponses:
 
     async def keep_events(self, tenant: str, response: str, events: Sequence[Mapping[str, object]]) -> None:
         """Write what was told of a response that has ended; nothing yet of one that is made."""
-        await self._store.commit(_events_key(tenant, response), orjson.dumps(events), ttl_s=self.ttl_s, events=_NEWS)
+        await self._store.commit(_events_key(tenant, response), dump_json(events), ttl_s=self.ttl_s, events=_NEWS)
 
     async def events(self, tenant: str, response: str) -> list[dict[str, object]] | None:
         """What was told of a response: nothing while it is made, None where nobody could listen to it."""
         record = await self._store.read(_events_key(tenant, response))
-        return None if record is None else orjson.loads(record.value)
+        return None if record is None else cast("list[dict[str, object]]", load_json(record.value))
 
     async def wait_for_events(self, tenant: str, response: str) -> None:
         """Wait until they may be there, or the process that makes the response may have ended."""
@@ -183,7 +182,7 @@ class StoredResponses:
         record = await self._store.read(_key(tenant, response))
         if record is None:
             return None
-        kept = StoredResponse(**orjson.loads(record.value))
+        kept = StoredResponse(**cast("dict[str, Any]", load_json(record.value)))
         return _Found(kept, record.revision) if self._only in (None, kept.subject) else None
 
 

@@ -19,6 +19,8 @@ from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.quotas import NO_QUOTAS, Quotas
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
+from toolplug.providers.entry import OnFailure
+from toolplug.providers.route_table import reserved
 from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S
@@ -359,7 +361,20 @@ class Auth(Part):
         return self
 
 
-RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})
+RESERVED_KEYS = frozenset(
+    {
+        "enabled",
+        "type",
+        "required",
+        "offer",
+        "public_routes",
+        "mount",
+        "on_failure",
+        "limits",
+        "tools",
+        "settings",
+    }
+)
 """Keys of a provider entry that are the host's; every other one belongs to the provider's own Config model."""
 
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
@@ -375,6 +390,14 @@ def _store_url(url: str) -> str:
     return url
 
 
+def _mount_path(path: str | None) -> str | None:
+    if path is not None and reserved(path):
+        raise PydanticCustomError(
+            "reserved_path", "{path} is a path of the host itself; choose another", {"path": path}
+        )
+    return path
+
+
 class ProviderSettings(Part):
     """The reserved keys of one entry under `providers:`; `settings` has been taken out before."""
 
@@ -385,6 +408,15 @@ class ProviderSettings(Part):
         Offer, Field(description="on_request: to the model of a response only where its request names the tools")
     ] = "always"
     public_routes: Annotated[bool, Field(description="open the routes that their author marked public")] = False
+    mount: Annotated[
+        str | None,
+        Field(pattern=r"^(/[a-z0-9_-]+)+$", description="a path, used once; the entry's routes are below it"),
+        AfterValidator(_mount_path),
+    ] = None
+    on_failure: Annotated[
+        OnFailure,
+        Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
+    ] = "deny"
     limits: Limits = NO_LIMITS
     tools: Annotated[
         dict[

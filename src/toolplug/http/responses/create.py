@@ -10,12 +10,12 @@ from math import inf
 from types import TracebackType
 from typing import Annotated, Literal, Self
 
-import orjson
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext
+from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ApprovalRefused
 from toolplug.host.parts import listed
 from toolplug.http.errors import HttpProblem, invalid_request
@@ -122,7 +122,7 @@ async def send_events(stream: EventStream, events: AsyncIterator[Event], *, firs
 
 
 def _framed(event: Event) -> bytes:
-    return frame(str(event["type"]), orjson.dumps(event))
+    return frame(str(event["type"]), dump_json(event))
 
 
 class ResponseCaller:

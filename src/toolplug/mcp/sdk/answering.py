@@ -42,6 +42,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.call import ToolCall, ToolStatus
+from toolplug.catalog.exact_json import load_json
+from toolplug.errors import InvalidJson
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.mcp.server_endpoint import (
     INITIALIZE,
@@ -83,9 +85,9 @@ class SdkSpeaker:
     def read(self, body: bytes) -> Message | Reply:
         """The message, or the refusal of what is none: no JSON, a batch, an answer to nobody."""
         try:
-            value: object = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return refusal(400, PARSE_ERROR, "Parse error")
+            value = load_json(body)
+        except InvalidJson as error:
+            return refusal(400, PARSE_ERROR, f"Parse error: {error}")
         if isinstance(value, dict) and "method" in value:
             try:
                 if "id" in value:
