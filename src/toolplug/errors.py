@@ -7,6 +7,7 @@
     ├── InvalidArguments       arguments that their schema or model refuses
     ├── InvalidJson            a text that is no JSON, or has a duplicate key
     ├── InvalidDefinition      a tool, route or name that cannot be listed
+    │   └── HiddenCharacter    a name, pattern or constant with a character that nobody can see
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
     ├── NoSuchProvider         a provider key that the configuration does not have
@@ -30,6 +31,7 @@
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
         ├── StoreUnavailable   busy, full, locked or gone: try again
+        ├── StoreInUse         another process serves the store
         ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
         └── StoreMisused       a URL, key, size or limit that no store takes: the caller must change it
 
@@ -40,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 GoneState = Literal["session_expired", "session_ended"]
@@ -141,6 +144,10 @@ class InvalidDefinition(ToolplugError):
     def __init__(self, message: str, *, at: str = "") -> None:
         self.at = at
         super().__init__(message)
+
+
+class HiddenCharacter(InvalidDefinition):
+    """A name, pattern or constant in a stranger's definition that is not what it looks like."""
 
 
 class UnmatchedStub(ToolplugError):
@@ -429,6 +436,18 @@ class StoreUnavailable(StoreError):
 
 class StoredBytesExceeded(QuotaExceeded, StoreError):
     """The tenant, or the key, keeps as many bytes as it may; nothing was written."""
+
+
+class StoreInUse(StoreError):
+    """Another process serves this store; `pid` is its id on the machine or in the container `machine`."""
+
+    def __init__(self, store: Path, pid: int, machine: str) -> None:
+        self.pid = pid
+        self.machine = machine
+        self.what: str = f"{store} is served by process {pid} on {machine}"
+        super().__init__(
+            f"{self.what}; one process serves a store: stop that one, name another file in `store`, or run one worker"
+        )
 
 
 class StoreRefused(StoreError):

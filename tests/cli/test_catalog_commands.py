@@ -172,7 +172,8 @@ def test_the_doctor_tells_what_is_wrong_and_what_is_doubtful(run: Run, write: Wr
     done = run("doctor", "--json")
     assert done.code == 1
     assert done.codes == ["start_failed"]
-    assert {"shadowed", "conflict", "long_description"} == {item["code"] for item in done.json["warnings"]}
+    warned = {item["code"] for item in done.json["warnings"]}
+    assert warned == {"shadowed", "conflict", "long_description", "no_description"}
     assert set(done.json["versions"]) >= {"python", "toolplug", "pydantic"}
     write("providers: {one: {enabled: true, wrong: 1}}")
     assert run("doctor", "--json").codes == ["unknown_key"]
@@ -180,7 +181,8 @@ def test_the_doctor_tells_what_is_wrong_and_what_is_doubtful(run: Run, write: Wr
     doubtful = run("doctor")
     assert doubtful.code == 0
     assert "1025 characters" in doubtful.out
-    assert doubtful.out.endswith("0 problems, 1 doubt\n")
+    assert "the tool 'own' has no description" in doubtful.out
+    assert doubtful.out.endswith("0 problems, 2 doubts\n")
 
 
 def test_the_doctor_tells_of_packages_that_clash_and_of_a_store_that_cannot_be_opened(
@@ -227,3 +229,10 @@ def test_diff_tells_what_a_reload_would_do_and_starts_nothing(run: Run, write: W
     same = run("diff", "providers.yaml", "--json").json
     assert same["providers"]["kept"] == ["hello", "one", "broken"]
     assert (same["tools"]["added"], same["sections"]["changed"]) == ([], [])
+
+
+def test_a_provider_that_is_on_and_offers_nothing_is_not_called_off(run: Run, write: Write) -> None:
+    write("providers: {}")
+    assert run("tools").out.startswith("no tools: no provider is on; ")
+    write("providers: {hello: {enabled: true, tools: {hello: disable}}}")
+    assert run("tools").out.startswith("no tools: no provider that is on offers a tool; ")

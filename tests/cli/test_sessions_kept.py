@@ -73,7 +73,7 @@ def test_everything_of_a_session_is_shown_but_its_token(run: Run, config: Path) 
     assert lines[3:] == [
         "expires in    1 h",
         "capabilities  storage (advanced), messaging (basic)",
-        'environment   {"version": "1\\u001b[2J"}',
+        'environment   {"version": "1[2J"}',
         "",
         "TOOL   REQUIRES                    DESCRIPTION",
         "write  storage, messaging (basic)  Write an entry. No more.",
@@ -90,7 +90,7 @@ def test_everything_of_a_session_is_shown_but_its_token(run: Run, config: Path) 
             {"type": "messaging", "level": "basic", "resources": []},
         ],
         "tools": [WRITE],
-        "environment": {"version": "1\x1b[2J"},
+        "environment": {"version": "1[2J"},
         "toolCount": 1,
         "revision": 1,
         "registered": True,

@@ -174,6 +174,23 @@ def test_a_new_package_passes_its_own_tests_at_once(run: Run, tmp_path: Path) ->
     assert (again.code, again.codes) == (1, ["exists"])
 
 
+@pytest.mark.requirement("C-10-new-provider")
+@pytest.mark.parametrize("name", ["toolplug-wind", "toolplug_wind", "wind"])
+def test_the_name_of_a_package_is_that_of_its_type_with_toolplug_before_it(run: Run, tmp_path: Path, name: str) -> None:
+    done = run("new-provider", name, "--json")
+    assert (done.code, done.json["folder"]) == (0, "toolplug-wind")
+    assert "warnings" not in done.json
+    assert 'name = "toolplug-wind"' in (tmp_path / "toolplug-wind" / "pyproject.toml").read_text()
+
+
+@pytest.mark.requirement("C-10-new-provider")
+def test_a_type_that_is_installed_already_is_remarked(run: Run) -> None:
+    done = run("new-provider", "hello")
+    assert done.code == 0
+    assert done.err.startswith("toolplug-hello 0.1.0 is installed and has the provider type 'hello' too")
+    assert run("new-provider", "toolplug-3d").code == 2
+
+
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("C-10-new-provider", "I2-done-wheel-listed")

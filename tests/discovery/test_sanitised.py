@@ -14,7 +14,7 @@ from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, ToolHints
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from toolplug.discovery.record import FoundTool
 from toolplug.discovery.sanitise import sanitised
-from toolplug.errors import InvalidDefinition
+from toolplug.errors import HiddenCharacter, InvalidDefinition
 
 ANY = {"type": "object"}
 
@@ -32,6 +32,38 @@ def kept(schema: object) -> tuple[dict[str, Any], tuple[str, ...]]:
 def kept_property(schema: object) -> tuple[object, tuple[str, ...]]:
     value, cut = kept({"type": "object", "properties": {"a": schema}})
     return value["properties"]["a"], cut
+
+
+@pytest.mark.requirement("C-8-hidden-names")
+@pytest.mark.parametrize("where", ["inputSchema", "outputSchema"])
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"properties": {"a\u200bb": {}}}, "/properties/ab"),
+        ({"properties": {"a": {"properties": {"b\U000e0041": {}}}}}, "/properties/a/properties/b"),
+        ({"$defs": {"a\u00ad": {}}}, "/$defs/a"),
+        ({"definitions": {"a\u2028": {}}}, "/definitions/a"),
+        ({"required": ["a\u3164"]}, "/required"),
+        ({"dependentRequired": {"a": ["b\u202e"]}}, "/dependentRequired"),
+        ({"dependencies": {"a\ufe00": ["b"]}}, "/dependencies/a"),
+        ({"dependencies": {"a": ["b\ufe00"]}}, "/dependencies/a"),
+        ({"patternProperties": {"^a\u2060": {}}}, "/patternProperties/^a"),
+        ({"items": {"pattern": "a\u200b"}}, "/items/pattern"),
+        ({"enum": ["a", "b\u202e"]}, "/enum"),
+        ({"properties": {"a": {"const": ["\x00"]}}}, "/properties/a/const"),
+    ],
+)
+def test_a_hidden_character_in_what_is_compared_makes_the_tool_invalid(
+    schema: dict[str, object], pointer: str, where: str
+) -> None:
+    with pytest.raises(HiddenCharacter) as refusal:
+        sanitised({"name": "t", "inputSchema": ANY, where: {"type": "object", **schema}}, "clock")
+    assert str(refusal.value).startswith(f"/{where}{pointer} has the hidden character U+")
+
+
+def test_an_annotation_for_somebody_else_is_no_loss() -> None:
+    found = tool(inputSchema={"type": "object", "x-order": 1})
+    assert (found.definition.parameters.value, found.cut) == ({"type": "object"}, ())
 
 
 @pytest.mark.requirement("C-8-sanitised", "DISC-safe-schema")
@@ -124,11 +156,11 @@ def test_a_description_of_just_the_limit_stays() -> None:
         ({"$anchor": {}}, {}, "/$anchor: not a value for this keyword"),
         ({"$id": []}, {}, "/$id: not a value for this keyword"),
         ({"description": "a\u200bb"}, {"description": "ab"}, "/description: characters that nobody can see"),
-        ({"enum": ["a", "b\u202e"]}, {"enum": ["a"]}, "/enum: values with characters that nobody can see"),
-        ({"enum": ["b\u202e"]}, {}, "/enum: values with characters that nobody can see"),
+        ({"title": "a\u2028b\r\nc"}, {"title": "a\nb\nc"}, "/title: characters that nobody can see"),
+        ({"$comment": "a\ufe01"}, {"$comment": "a"}, "/$comment: characters that nobody can see"),
         ({"enum": "a"}, {}, "/enum: not a value for this keyword"),
-        ({"default": {"a\u200b": 1}}, {}, "/default: characters that nobody can see"),
-        ({"const": ["\x00"]}, {}, "/const: characters that nobody can see"),
+        ({"default": {"a\u200b": 1}}, {"default": {"a": 1}}, "/default: characters that nobody can see"),
+        ({"examples": ["a\u3164"]}, {"examples": ["a"]}, "/examples: characters that nobody can see"),
         ({"pattern": "(?=a)b"}, {}, "/pattern: takes more than linear time, or is no pattern"),
         ({"pattern": "["}, {}, "/pattern: takes more than linear time, or is no pattern"),
         ({"pattern": 7}, {}, "/pattern: takes more than linear time, or is no pattern"),
@@ -136,12 +168,6 @@ def test_a_description_of_just_the_limit_stays() -> None:
         ({"items": 7}, {"items": {}}, "/items: no schema"),
         ({"properties": []}, {}, "/properties: not a value for this keyword"),
         ({"properties": {"a": 7}}, {"properties": {"a": {}}}, "/properties/a: no schema"),
-        (
-            {"properties": {"a\u200bb": {}, "c": {}}, "required": ["a\u200bb", "c"]},
-            {"properties": {"c": {}}, "required": ["c"]},
-            "/properties/ab: characters that nobody can see in a name|"
-            "/required: values with characters that nobody can see",
-        ),
         (
             {"patternProperties": {"(a)\\1": {}, "^b": {}}},
             {"patternProperties": {"^b": {}}},
@@ -351,7 +377,10 @@ SCHEMAS = st.recursive(
 def test_whatever_a_server_sends_becomes_a_tool_that_can_be_used(
     parameters: object, output: object, annotations: object
 ) -> None:
-    found = tool(inputSchema=parameters, outputSchema=output, annotations=annotations)
+    try:
+        found = tool(inputSchema=parameters, outputSchema=output, annotations=annotations)
+    except HiddenCharacter:
+        return
     definition = found.definition
     definition.parameters.validator()
     assert definition.parameters.value["type"] == "object"
@@ -368,3 +397,23 @@ def test_whatever_a_server_sends_is_a_tool_or_refused(raw: object) -> None:
         sanitised(raw, "clock")
     except InvalidDefinition:
         return
+
+
+@pytest.mark.requirement("C-8-annotations")
+def test_an_annotation_is_kept_where_it_is_a_plain_value_and_is_no_loss_elsewhere() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "x-order": 1, "x-deep": {"any": ["thing"]}}},
+        "x-fastmcp-wrap-result": True,
+        "x-long": "a" * 257,
+        "x-seen": "as\u200b you see",
+        "nonsense": 1,
+    }
+    found = tool(outputSchema=schema)
+    assert found.definition.output_schema is not None
+    assert found.definition.output_schema.value == {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "x-order": 1}},
+        "x-fastmcp-wrap-result": True,
+    }
+    assert found.cut == ("/outputSchema/nonsense: no keyword of JSON Schema",)

@@ -162,11 +162,13 @@ async def test_a_late_hook_refuses_the_call(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.requirement("C-12-before-call", "C-3-deadline-from-entry")
-async def test_a_hook_never_delays_the_answer_past_the_deadline() -> None:
+async def test_a_hook_never_delays_the_answer_past_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook_calls, "HOOK_S", 3600.0)
     tools = Answering()
     async with FunctionRegistry({"tools": tools, "guard": Guard(asyncio.Event())}) as registry:
         soon = CallContext(deadline=asyncio.get_running_loop().time() + 0.02)
-        result = await registry.execute(ToolCall("1", "answer"), soon)
+        async with asyncio.timeout(30):
+            result = await registry.execute(ToolCall("1", "answer"), soon)
     assert (result.status, tools.answered) == (ToolStatus.TIMEOUT, 0)
 
 

@@ -464,6 +464,6 @@ async def test_wrong_limits_of_the_edge_are_refused_with_their_place(config: Wri
         " seconds, not a list",
         "providers.yaml:6:18: http.edge.connections: should be at least 1, not 0",
         "providers.yaml:7:5: http.edge.streams: unknown key 'streams' (nearest: 'streams_per_key')",
-        f"providers.yaml:8:53: http.trusted_proxies[3]: {proxy}, not 'proxy.example.org'",
-        f"providers.yaml:8:72: http.trusted_proxies[4]: {proxy}, not '10.1.0.1/16'",
+        f"providers.yaml:8:56: http.trusted_proxies[3]: {proxy}, not 'proxy.example.org'",
+        f"providers.yaml:8:75: http.trusted_proxies[4]: {proxy}, not '10.1.0.1/16'",
     ]

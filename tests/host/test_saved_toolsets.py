@@ -201,7 +201,7 @@ async def test_the_equipped_toolset_and_its_notes_are_there_after_a_restart(conf
 @pytest.mark.requirement("C-7-saved-equipped", "I4-saved-writers")
 async def test_two_hosts_on_one_store_hear_of_each_others_changes(config: Write, tmp_path: Path) -> None:
     file = config(f"{FILE}\n    store: sqlite:///{tmp_path}/state.db")
-    async with open_host(file, environ={}) as one, open_host(file, environ={}) as two:
+    async with open_host(file, environ={}) as one, open_host(file, environ={}, sessions=False) as two:
         await one.saved_toolsets.build(ANN, "mine", named("write"))
         executor = two.executor_for(ANN.principal)
         heard = asyncio.Event()
@@ -330,7 +330,7 @@ async def test_notes_of_a_changed_tool_still_show_and_are_stale_and_those_of_non
         assert described(host, ANN, "look").startswith("New.\n\n### Additional Tool Notes\n\n• **units**: Metric.")
         await host.disable("late", by=ANN.principal)
         shown = (await service.show(ANN, "kept")).fields()
-        assert notes_of(shown) == [("look", True, [("units", False), ("new", False)])]
+        assert notes_of(shown) == [("look", True, [("units", True), ("new", True)])]
 
 
 LATE = """

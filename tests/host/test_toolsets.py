@@ -192,7 +192,7 @@ async def test_what_a_tenant_changed_is_kept_and_holds_for_that_tenant_alone(con
 @pytest.mark.requirement("I4-two-processes", "C-7-allowlist-put", "C-7-binding")
 async def test_what_one_host_changes_another_on_the_same_store_follows(config: Write) -> None:
     path = config(f"{FILE}\n    store: sqlite:///state.db")
-    async with open_host(path, environ={}) as one, open_host(path, environ={}) as other:
+    async with open_host(path, environ={}) as one, open_host(path, environ={}, sessions=False) as other:
         agent = other.executor_for(ADMIN, agent="writer")
         changed = asyncio.Event()
         agent.subscribe(lambda diff: changed.set())

@@ -116,6 +116,24 @@ async def test_headers_of_32_kib_pass_and_one_byte_more_does_not(host: Host) -> 
     assert (answer.status, code(answer)) == (431, "headers_too_large")
 
 
+@pytest.mark.requirement("C-5-edge-settings")
+async def test_the_limit_of_a_head_is_that_of_the_configuration(sample_package: None) -> None:
+    async with open_host(settings(http={"edge": {"head_bytes": "64KiB"}}), environ={}) as host:
+        assert (await asked(host, [LOCAL, KEY, (b"x-fill", b"x" * 60_000)])).status == 200
+        assert (await asked(host, [LOCAL, KEY, (b"x-fill", b"x" * 66_000)])).status == 431
+
+
+@pytest.mark.requirement("C-5-content-encoding")
+async def test_an_encoded_body_is_refused_before_it_is_read(host: Host) -> None:
+    gzip = [LOCAL, KEY, (b"content-encoding", b"gzip")]
+    for path in ("/v1/tools", "/v1/samples"):
+        answer = await Conversation("GET", path, headers=gzip).held_with(create_app(host))
+        assert (answer.status, code(answer)) == (415, "unsupported_media_type")
+        assert json.loads(answer.body)["error"]["param"] == "Content-Encoding"
+    answer = await Conversation("GET", "/v1/nowhere", headers=gzip).held_with(create_app(host))
+    assert (answer.status, code(answer)) == (404, "route_not_found")
+
+
 @pytest.mark.parametrize("name", sorted(SINGLE))
 async def test_a_header_that_must_not_stand_twice_is_refused_when_it_does(host: Host, name: bytes) -> None:
     answer = await asked(host, [LOCAL, KEY, (name, b"1"), (name, b"1")])
@@ -146,6 +164,19 @@ async def test_a_host_without_auth_serves_its_own_machine_only(
         answer = await asked(host, [LOCAL], peer=peer, server=server)
         assert answer.status == status
         assert status == 200 or code(answer) == "loopback_only"
+
+
+@pytest.mark.requirement("C-5-loopback-only")
+@pytest.mark.parametrize(
+    ("forwarded", "status"),
+    [(b"127.0.0.1, ::1", 200), (b"203.0.113.9", 403), (b"203.0.113.9, 127.0.0.1", 403), (b"nonsense", 403)],
+)
+async def test_a_host_without_auth_serves_nobody_from_elsewhere_through_a_local_proxy(
+    sample_package: None, forwarded: bytes, status: int
+) -> None:
+    async with open_host(settings(auth=None), environ={}) as host:
+        answer = await asked(host, [LOCAL, (b"x-forwarded-for", forwarded)])
+        assert answer.status == status
 
 
 @pytest.mark.requirement("C-5-no-auth")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolplug.http.peer import NO_ADDRESS, TrustedProxies, peer_of
+from toolplug.http.auth.peer import NO_ADDRESS, TrustedProxies, peer_of
 
 PROXIES = TrustedProxies(["10.0.0.0/8", "192.0.2.7", "fd00::/8"])
 

@@ -72,6 +72,47 @@ async def test_a_call_becomes_a_request_and_its_answer_the_result() -> None:
         assert answer.headers["X-Request-Id"] == host_request_id
 
 
+@pytest.mark.requirement("C-6-request-ids")
+async def test_a_request_names_the_call_and_the_hosts_request() -> None:
+    async with attached() as it:
+        headers = {**ALICE, "X-Request-Id": "trace-7"}
+        for wait in (True, False):
+            body = {"tool": "add", "id": "mine", "wait": wait}
+            place = f"{it.plugin.place}/tool-calls"
+            calling = asyncio.create_task(it.served.client.post(place, headers=headers, json=body))
+            request = await it.request()
+            assert (request.data["callId"], request.data["hostRequestId"]) == ("mine", "trace-7")
+            await it.plugin.answer(request.data["id"], result=1)
+            await calling
+
+
+@pytest.mark.requirement("C-6-bare-name")
+async def test_a_name_that_is_not_there_is_unknown_to_the_session() -> None:
+    async with attached(providers=None) as it:
+        await it.plugin.update(removed=["draw"])
+        for name in ("draw", "never"):
+            answer = (await it.call(name)).json()
+            assert (answer["status"], answer["output"]) == ("unknown_tool", f'session has no tool "{name}"')
+            taken = (await it.call(name, wait=False)).json()
+            assert (await looked_up(it, taken["id"]))["result"]["output"] == f'session has no tool "{name}"'
+            body = {"name": name, "session": it.plugin.code}
+            other = (await it.served.client.post("/v1/tool-calls", headers=ALICE, json=body)).json()
+            assert other["output"] == f'no builtin provider handles tool "{name}"'
+        assert (await it.call("fs.read")).json()["output"] == "Toolset not found for fs.read"
+
+
+@pytest.mark.requirement("C-8-stream-lines")
+async def test_no_argument_breaks_a_line_of_the_stream() -> None:
+    async with attached() as it:
+        text = "x\u2028\u2028event: tool-request\u2029data: {}\x85\x85"
+        calling = it.calling(arguments={"note": text})
+        request = await it.request()
+        assert request.data["arguments"] == {"note": text}
+        assert not {"\x85", "\u2028", "\u2029"} & set(it.stream.body.decode())
+        await it.plugin.answer(request.data["id"], result=1)
+        await calling
+
+
 @pytest.mark.requirement("C-6-call", "C-6-camel-case")
 async def test_args_and_request_id_are_read_as_well() -> None:
     async with attached() as it:

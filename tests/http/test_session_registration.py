@@ -79,7 +79,7 @@ async def test_a_bad_definition_is_left_out_and_told_by_name(sample_package: Non
         answer = await plugin.register(
             tool("good"),
             tool("two words"),
-            {"name": "no_schema"},
+            {"name": "no_schema", "inputSchema": "x"},
             tool("whoami"),
             tool("needs", requires=[{"type": "storage", "level": "enterprise"}]),
             tool("good"),
@@ -167,7 +167,7 @@ async def test_every_known_capability_is_taken(type_: str, level: str) -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({}, "pluginType"),
+        ({}, "tools"),
         ({"pluginType": "table"}, "tools"),
         ({"pluginType": "table", "tools": {}}, "tools"),
         ({"pluginType": "table", "tools": None}, "tools"),
@@ -184,6 +184,73 @@ async def test_what_is_no_registration_is_400_and_names_the_field(body: Json, pa
         plugin = await new_plugin(client)
         answer = await plugin.send("register-tools", body)
         assert refusal(answer) == (400, "invalid_request", param)
+
+
+HIDDEN = "a\u202e\U000e0041\ufe01\x85b"
+
+
+@pytest.mark.requirement("C-8-hidden-text")
+async def test_a_schema_is_cleaned_like_a_servers_and_the_removals_are_reported() -> None:
+    schema = {
+        "type": "object",
+        "title": HIDDEN,
+        "properties": {"rows": {"type": "integer", "description": HIDDEN, "default": HIDDEN, "examples": [HIDDEN]}},
+        "nullable": True,
+    }
+    hidden = {"name": "add", "inputSchema": schema, "outputSchema": schema, "annotations": {"title": HIDDEN}}
+    async with sessions_host() as (_, _, client):
+        plugin = await new_plugin(client)
+        answer = await plugin.register(hidden)
+        assert answer.status_code == 201
+        (report,) = answer.json()["cleanedTools"]
+        assert report["toolName"] == "add"
+        assert report["removed"][:2] == [
+            "/inputSchema/title: characters that nobody can see",
+            "/inputSchema/properties/rows/description: characters that nobody can see",
+        ]
+        assert "/inputSchema/nullable: no keyword of JSON Schema" in report["removed"]
+        listed = await client.get("/v1/tools", headers=ALICE, params={"session": plugin.code, "format": "mcp"})
+        metadata = await client.get(f"{plugin.place}/metadata", headers=ALICE)
+        for shown in (listed.text, metadata.text):
+            assert not set(HIDDEN) & set(shown) - {"a", "b"}
+        assert listed.json()["tools"][0]["inputSchema"]["title"] == "a\nb"
+        updated = await plugin.update(modified=[hidden])
+        assert (updated.json()["revision"], len(updated.json()["cleanedTools"])) == (1, 1)
+        assert "cleanedTools" not in (await plugin.update(added=[tool("clean")])).json()
+
+
+@pytest.mark.requirement("C-8-hidden-names")
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"properties": {"a\u200b": {}}}, "/inputSchema/properties/a"),
+        ({"$defs": {"a\u00ad": {}}}, "/inputSchema/$defs/a"),
+        ({"properties": {"a": {"pattern": "\u3164"}}}, "/inputSchema/properties/a/pattern"),
+        ({"properties": {"a": {"enum": ["\U000e0041"]}}}, "/inputSchema/properties/a/enum"),
+        ({"properties": {"a": {"const": "\u202e"}}}, "/inputSchema/properties/a/const"),
+    ],
+)
+async def test_a_hidden_character_in_what_is_compared_fails_the_tool(schema: Json, pointer: str) -> None:
+    async with sessions_host() as (_, _, client):
+        plugin = await new_plugin(client)
+        hidden = {"name": "hidden", "inputSchema": {"type": "object", **schema}}
+        answer = await plugin.register(tool("good"), hidden)
+        (failed,) = answer.json()["failedTools"]
+        assert (failed["toolName"], failed["recoverable"]) == ("hidden", False)
+        assert failed["error"].startswith(f"{pointer} has the hidden character U+")
+        refused = await plugin.update(added=[hidden])
+        assert refusal(refused) == (422, "invalid_tool", "toolUpdates.added[0].inputSchema")
+
+
+@pytest.mark.requirement("C-6-plugin-type-default", "C-6-no-input-schema")
+async def test_a_registration_needs_neither_a_plugin_type_nor_an_input_schema() -> None:
+    async with sessions_host() as (_, _, client):
+        plugin = await new_plugin(client, pluginType="codap")
+        answer = await plugin.send("register-tools", {"tools": [{"name": "plain", "description": "Plain."}]})
+        assert (answer.status_code, answer.json()["registeredTools"]) == (201, ["plain"])
+        assert answer.json()["sessionConfiguration"]["pluginType"] == "codap"
+        added = await plugin.update(added=[{"name": "more"}])
+        assert (added.status_code, (await plugin.metadata())["pluginType"]) == (200, "codap")
 
 
 @pytest.mark.requirement("DYN-environment-shape", "C-6-limits")
@@ -225,7 +292,7 @@ async def test_an_update_adds_removes_and_modifies_at_once() -> None:
         ({"added": [tool("new")], "removed": ["nobody"]}, 409, "tool_not_found", "toolUpdates.removed[0]"),
         ({"added": [tool("new")], "modified": [tool("nobody")]}, 409, "tool_not_found", "toolUpdates.modified[0]"),
         ({"added": [tool("new"), tool("two words")]}, 422, "invalid_tool", "toolUpdates.added[1].name"),
-        ({"added": [{"name": "new"}]}, 422, "invalid_tool", "toolUpdates.added[0].inputSchema"),
+        ({"added": [{"name": "new", "inputSchema": []}]}, 422, "invalid_tool", "toolUpdates.added[0].inputSchema"),
         ({"modified": [tool("kept", description=7)]}, 422, "invalid_tool", "toolUpdates.modified[0].description"),
         ({"modified": [tool("kept", more=1)]}, 422, "invalid_tool", "toolUpdates.modified[0].more"),
         ({"added": [tool("new", requires=["storage"])]}, 422, "invalid_tool", "toolUpdates.added[0]"),

@@ -134,6 +134,25 @@ async def test_of_two_tools_with_one_name_the_first_provider_keeps_it_and_one_wa
     ]
 
 
+@pytest.mark.requirement("REG-edge-conflict")
+async def test_a_tool_that_lost_its_name_has_no_lines_of_zeros_until_it_is_listed() -> None:
+    metrics = CollectorRegistry()
+    async with FunctionRegistry({"clock": Clock(), "echo": Echo()}, metrics=metrics) as registry:
+
+        def lines() -> set[tuple[str, str]]:
+            name = "antwort_builtin_tool_in_flight"
+            return {
+                (sample.labels["provider"], sample.labels["tool_name"])
+                for family in metrics.collect()
+                for sample in family.samples
+                if sample.name == name and sample.labels["provider"] != "_unknown"
+            }
+
+        assert lines() == {("clock", "tenant"), ("clock", "echo")}
+        await registry.tools_of("echo").execute(call("echo", text="abc"), CallContext())
+        assert lines() == {("clock", "tenant"), ("clock", "echo"), ("echo", "echo")}
+
+
 @pytest.mark.requirement("REG-tenant-delivered", "REG-in-process")
 async def test_a_tool_finds_the_tenant_of_its_caller() -> None:
     async with FunctionRegistry({"clock": Clock()}) as registry:

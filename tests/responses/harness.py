@@ -74,8 +74,13 @@ async def opened_harness(
     sections: Mapping[str, object],
     items: str = "mcp_call",
     prepare: Prepare = untouched,
+    *,
+    sessions: bool = True,
 ) -> AsyncIterator[Harness]:
-    """Open the host and its clients; a section that is given replaces the harness's own, None drops it."""
+    """Open the host and its clients; a section that is given replaces the harness's own, None drops it.
+
+    `sessions` False is for a host beside another one on the same store.
+    """
     written_on = Board(board)
     whole: dict[str, object] = {
         "store": "memory://",
@@ -90,7 +95,7 @@ async def opened_harness(
     }
     settings = {name: value for name, value in whole.items() if value is not None}
     judged = Judged()
-    host = open_host(settings, environ={})
+    host = open_host(settings, environ={}, sessions=sessions)
     prepare(host)
     async with (
         host,

@@ -117,7 +117,7 @@ async def test_another_process_tells_of_it_when_it_has_ended(desk_package: None,
     async with AsyncExitStack() as opened:
         reached = {"base_url": f"{await opened.enter_async_context(serving(backend))}/v1"}
         maker = await opened.enter_async_context(opened_harness(backend, reached, "maker", sections))
-        other = await opened.enter_async_context(opened_harness(backend, reached, "other", sections))
+        other = await opened.enter_async_context(opened_harness(backend, reached, "other", sections, sessions=False))
         stream = await maker.client.responses.create(model=MODEL, input="Go", background=True, stream=True)
         begun = await anext(stream)
         await gate.reached.wait()
@@ -161,7 +161,7 @@ async def test_what_another_process_has_stopped_does_not_come_back(
     async with AsyncExitStack() as opened:
         reached = {"base_url": f"{await opened.enter_async_context(serving(backend))}/v1"}
         maker = await opened.enter_async_context(opened_harness(backend, reached, "maker", sections))
-        other = await opened.enter_async_context(opened_harness(backend, reached, "other", sections))
+        other = await opened.enter_async_context(opened_harness(backend, reached, "other", sections, sessions=False))
         listener = await opened.enter_async_context(AsyncOpenAI(base_url=f"{maker.url}/v1", api_key="alice-key"))
         stream = await listener.responses.create(model=MODEL, input="Go", background=True, stream=True)
         begun = await anext(stream)

@@ -48,7 +48,7 @@ class ModelHarness(Harness):
         wanted = {name: self._description(slot) for name in names}
         tools: list[object] = [definition(name, text) for name, text in wanted.items()]
         if bad:
-            tools.insert(len(tools) // 2, {"name": "bad"})
+            tools.insert(len(tools) // 2, {"name": "bad", "inputSchema": []})
         asked = Registration(plugin_type=f"p{slot}", tools=tools, atomic=atomic)
         self._change(session, lambda _: wanted, session.register(asked), set(names))
 

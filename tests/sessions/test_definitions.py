@@ -49,6 +49,15 @@ def test_what_is_null_is_as_good_as_left_out() -> None:
     assert taken(raw | {"description": None}) == {"name": "a", "inputSchema": {"type": "object"}}
 
 
+@pytest.mark.requirement("C-6-no-input-schema")
+@pytest.mark.parametrize("raw", [{"name": "a"}, {"name": "a", "inputSchema": None}])
+def test_a_tool_without_input_schema_takes_no_arguments(raw: dict[str, object]) -> None:
+    tool = DefinitionCache().tool(raw)
+    assert tool.definition.parameters.validator().is_valid({})
+    assert not tool.definition.parameters.validator().is_valid({"a": 1})
+    assert taken(raw)["inputSchema"] == tool.definition.parameters.value
+
+
 def test_equal_definitions_are_one_object_while_anybody_has_it() -> None:
     pool = DefinitionCache()
     first = pool.tool(definition("a", "Same."))
@@ -65,8 +74,6 @@ FAULTS: list[tuple[object, str]] = [
     (definition("a") | {"name": None}, "name"),
     (definition("a") | {"name": 7}, "name"),
     (definition("a") | {"description": 7}, "description"),
-    ({"name": "a"}, "inputSchema"),
-    (definition("a") | {"inputSchema": None}, "inputSchema"),
     (definition("a") | {"inputSchema": []}, "inputSchema"),
     (definition("a") | {"inputSchema": True}, "inputSchema"),
     (definition("a") | {"inputSchema": {"type": "string"}}, "inputSchema.type"),

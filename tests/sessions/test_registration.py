@@ -57,6 +57,43 @@ async def test_a_registration_is_the_set_of_the_session(session: Session) -> Non
     assert list(session.executor.catalog) == ["b", "a"]
 
 
+@pytest.mark.requirement("C-6-audit-in-process")
+async def test_every_change_in_process_leaves_an_audit_line_and_a_count(
+    sessions: Sessions, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="toolplug.audit"):
+        await session.register(registration("a"), request_id="r1")
+        await session.update(added("b"), "more", request_id="r2")
+        with pytest.raises(SessionRefused):
+            await session.update(added("b"), "again", request_id="r3")
+    lines = [orjson.loads(record.message) for record in caplog.records]
+    assert [(line["event"], line["outcome"], line["request_id"]) for line in lines] == [
+        ("session.register", "done", "r1"),
+        ("session.update", "done", "r2"),
+        ("session.update", "tool_exists", "r3"),
+    ]
+    assert {(line["principal"], line["tenant"]) for line in lines} == {("plugin", session.tenant)}
+    assert sessions.counters.changes == {("register", "done"): 1, ("update", "done"): 1, ("update", "tool_exists"): 1}
+
+
+HIDDEN = "a\u202eb\u200b\U000e0041c\x85d\r\ne"
+SEEN = "abc\nd\ne"
+
+
+@pytest.mark.requirement("C-8-hidden-text")
+async def test_what_an_application_says_of_itself_is_cleaned(sessions: Sessions) -> None:
+    session = (await sessions.create(T1, plugin_type=HIDDEN)).session
+    assert session.state.plugin_type == SEEN
+    capability = {"type": "storage", "level": "basic", "resources": [{HIDDEN: [HIDDEN]}]}
+    asked = replace(registration("a"), plugin_type=None, environment={HIDDEN: {"a": HIDDEN}}, capabilities=[capability])
+    await session.register(asked)
+    assert session.state.environment == {SEEN: {"a": SEEN}}
+    assert session.state.capabilities[0].resources == ({SEEN: [SEEN]},)
+    async with listening(session) as client:
+        await session.update(added("b"), HIDDEN)
+        assert (await client.hear_until("tool-availability-update"))["reason"] == SEEN
+
+
 @BOTH_STORES
 @pytest.mark.requirement("C-6-register-replaces", "C-6-atomic-revision")
 async def test_registering_again_replaces_the_set_with_one_event_of_the_difference(session: Session) -> None:

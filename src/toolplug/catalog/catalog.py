@@ -32,6 +32,11 @@ from toolplug.errors import InvalidDefinition
 _PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
+def no_provider(name: str) -> str:
+    """The text for a name that no provider's tool has, hidden ones included (CONTRACT.md section 1)."""
+    return f'no builtin provider handles tool "{name}"'
+
+
 class CatalogDiff(NamedTuple):
     """The names that came, went and changed from one catalog to the next, in listing order."""
 
@@ -126,7 +131,7 @@ class Catalog(Mapping[str, Tool]):
         prefix, dot, rest = name.partition(".")
         if dot and (not prefix or not rest or prefix not in self.prefixes):
             return f"Toolset not found for {name}"
-        return f'no builtin provider handles tool "{name}"'
+        return no_provider(name)
 
     def definitions(self) -> Iterator[ToolDefinition]:
         """Every definition, in listing order."""

@@ -114,11 +114,19 @@ class Observer(Protocol):
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
 
 
+class ApprovalClaim(Protocol):
+    """The right to make one approved call."""
+
+    async def release(self) -> None:
+        """Give the right back: the provider was not reached. Never raises."""
+        ...
+
+
 class Approval(Protocol):
     """Calls that a person must approve."""
 
-    async def ask(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
-        """None where this very call has been approved; else the refusal that says how it can be."""
+    async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> ApprovalClaim | ToolResult:
+        """The right to make this very call, where it has been approved; else the refusal that says how it can be."""
         ...
 
 
@@ -154,9 +162,10 @@ class Plan:
     `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
     that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
     `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
-    `longest_s`, ask for so much. `limits` is what the limits were resolved to as a whole, with what they were drawn
-    from (read it with `limits_of`); the fields that every call looks at are taken from it. `owner` is whose code runs,
-    for the log. Empty tuples and None cost nothing at the call; `needs_pipeline` is set where there is more around it.
+    `longest_s`, ask for so much. With `caller_approves` its callers may approve their own calls. `limits` is what the
+    limits were resolved to as a whole, with what they were drawn from (read it with `limits_of`); the fields that every
+    call looks at are taken from it. `owner` is whose code runs, for the log. Empty tuples and None cost nothing at the
+    call; `needs_pipeline` is set where there is more around it.
     """
 
     ref: ToolRef
@@ -176,6 +185,7 @@ class Plan:
     limiters: tuple[Limiter, ...] = ()
     retry: Retry | None = None
     approval: Approval | None = None
+    caller_approves: bool = False
     replay: Replay | None = None
     artifacts: Artifacts | None = None
     observers: tuple[Observer, ...] = ()

@@ -8,26 +8,14 @@ how a validator resolves it depends on the draft, and a count that is too low wo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 from urllib.parse import unquote
 
+from toolplug.catalog.schema_walk import BELOW_VALUE, SAME_VALUE, Node, at_pointer, references, subschemas
 from toolplug.errors import InvalidDefinition
 
 MAX_EXPANDED_REFERENCES = 10_000
-
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-_BY_NAME = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
-_SAME_VALUE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
-_BELOW = frozenset(
-    {"properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}
-    | {"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}
-)
-
-_INDEX = re.compile("[0-9]{1,4}")
-
-Node = Mapping[str, object]
 
 
 class _Edge(NamedTuple):
@@ -105,8 +93,8 @@ class References:
         for node in reached:
             edges: list[_Edge] = []
             applied = tuple(_applied(node))
-            for reference, levels in ((each, levels) for inner, levels in applied for each in _references(inner)):
-                for target in self._named(reference):
+            for reference, levels in ((each, levels) for inner, levels in applied for each in references(inner)):
+                for target in self.named(reference):
                     if id(target) not in numbers:
                         numbers[id(target)] = len(reached)
                         reached.append(target)
@@ -116,16 +104,18 @@ class References:
             self._edges.append(tuple(edges))
             self._sizes.append(len(applied))
 
-    def _named(self, reference: str) -> Iterator[Node]:
+    def named(self, reference: object) -> Iterator[Node]:
         """Every schema that the reference may mean; none for a remote one, which is refused when it is compiled."""
+        if not isinstance(reference, str):
+            return
         address, _, fragment = unquote(reference).partition("#")
         if fragment and not fragment.startswith("/"):
             yield from self._anchors.get(fragment, ())
             return
         for identifier, root in self._roots:
-            found = _at(root, fragment) if _may_name(address, identifier) else None
-            if found is not None:
-                yield found
+            found = at_pointer(root, fragment) if _may_name(address, identifier) else None
+            if isinstance(found, Mapping):
+                yield cast("Node", found)
 
 
 def _may_name(address: str, identifier: str | None) -> bool:
@@ -141,55 +131,18 @@ def _tail(address: str) -> str:
     return "" if last in (".", "..") else last
 
 
-def _schemas(keyword: str, value: object) -> Iterator[Node]:
-    """The schemas directly under a keyword."""
-    if isinstance(value, Mapping):
-        inner = cast("Node", value)
-        below = inner.values() if keyword in _BY_NAME else (inner,)
-    elif isinstance(value, list):
-        below = cast("list[object]", value)
-    else:
-        return
-    yield from (cast("Node", schema) for schema in below if isinstance(schema, Mapping))
-
-
 def _applied(schema: Node) -> Iterator[tuple[Node, int]]:
     """The schema and those inside it that a validator applies, each with how deep in the value."""
     stack = [(schema, 0)]
     while stack:
         node, levels = stack.pop()
         yield node, levels
-        for keyword, value in node.items():
-            if keyword in _SAME_VALUE:
-                stack.extend((below, levels) for below in _schemas(keyword, value))
-            elif keyword in _BELOW:
-                stack.extend((below, levels + 1) for below in _schemas(keyword, value))
-
-
-def _references(schema: Node) -> Iterator[str]:
-    """The references that stand in the schema itself."""
-    for keyword in _REFERENCES:
-        reference = schema.get(keyword)
-        if isinstance(reference, str):
-            yield reference
-
-
-def _at(root: Node, pointer: str) -> Node | None:
-    """What a JSON pointer names, where that is an object."""
-    node: object = root
-    for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, list):
-            items = cast("list[object]", node)
-            node = items[int(name)] if _INDEX.fullmatch(name) and int(name) < len(items) else None
-        else:
-            inner = _object(node)
-            node = inner.get(name) if inner else None
-    return _object(node)
-
-
-def _object(value: object) -> Node | None:
-    return cast("Node", value) if isinstance(value, dict) else None
+        for keyword, _, inner in subschemas(node):
+            if isinstance(inner, Mapping):
+                if keyword in SAME_VALUE:
+                    stack.append((cast("Node", inner), levels))
+                elif keyword in BELOW_VALUE:
+                    stack.append((cast("Node", inner), levels + 1))
 
 
 def _components(targets: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, cast
 from unicodedata import category
 
 
@@ -115,6 +115,17 @@ def _belongs(character: str, last: str, before: str) -> bool:
     if _EMOJI.match(last) or category(last)[0] in "LM":
         return True
     return character == _EMOJI_STYLE and (last in "#*" or last.isdecimal())
+
+
+def cleaned_json(value: object) -> object:
+    """A JSON value, no deeper than its writer checks, with every text in it cleaned, keys too."""
+    if isinstance(value, str):
+        return cleaned(value)
+    if isinstance(value, dict):
+        return {cleaned(key): cleaned_json(item) for key, item in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        return [cleaned_json(item) for item in cast("list[object]", value)]
+    return value
 
 
 def cleaned_description(text: str) -> str:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from dataclasses import asdict
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
+from starlette.authentication import AuthenticationError
 
 from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.logs import without_findings
 from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import print_json, print_table, problem_fields, problems_in
 from toolplug.errors import Problem, ToolplugError
+from toolplug.host.file.settings import Auth
 from toolplug.host.inspection import Findings, findings, open_inspected
+from toolplug.host.lint import tool_costs, tool_warnings
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import installed
 
@@ -25,30 +32,65 @@ app: typer.Typer = typer.Typer()
 
 @app.command()
 @async_command
-async def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> int:
+async def doctor(
+    config: ConfigOption = None,
+    tools: Annotated[
+        bool, typer.Option("--tools", help="Only the tools: what each costs a model, and the warnings about them.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
     """Look for everything that is wrong or doubtful, in the configuration and in the installed packages.
 
-    Reads the whole configuration, starts the providers that are on, opens the store. Exits 1 when something is wrong.
+    Reads the whole configuration, starts the providers that are on, opens the store, asks for the key set of tokens.
+    Warns of tools that a model cannot understand. Exits 1 when something is wrong.
 
     Example: toolplug doctor
     """
     file = found_config(config)
     records: tuple[ProviderRecord, ...] = ()
+    costs: list[tuple[str, str, int]] = []
     problems: list[Problem] = []
+    warnings: list[Problem] = []
     try:
-        async with entered(open_inspected(file or {"store": "memory://"}, problems)) as host:
-            found = await findings(host, installed(), problems)
-            records = host.records()
+        with without_findings():
+            async with entered(open_inspected(file or {"store": "memory://"}, problems, warnings=warnings)) as host:
+                costs = tool_costs(host)
+                if tools:
+                    found = Findings(wrong=tuple(problems), doubtful=tuple(tool_warnings(host)))
+                else:
+                    found = await findings(host, installed(), problems)
+                    found = found._replace(doubtful=(*warnings, *found.doubtful, *await _key_set(host.settings.auth)))
+                records = host.records()
     except (ToolplugError, OSError) as error:
         found = Findings(wrong=tuple(problems_in(error)), doubtful=installed().problems)
     if file is None:
         found = found._replace(doubtful=(NO_CONFIGURATION, *found.doubtful))
     if as_json:
         fields = {"problems": problem_fields(found.wrong), "warnings": problem_fields(found.doubtful)}
-        print_json({**fields, "providers": [asdict(record) for record in records], "versions": _versions()})
+        listed = [{"name": name, "provider": key, "characters": length} for name, key, length in costs]
+        rest = {"providers": [asdict(record) for record in records], "versions": _versions()}
+        print_json({**fields, **({"tools": listed} if tools else rest)})
+    elif tools:
+        print_table(("tool", "provider", "characters"), [(name, key, str(length)) for name, key, length in costs])
+        _print_findings(found)
     else:
         _print(found, records)
     return 1 if found.wrong else 0
+
+
+async def _key_set(auth: Auth | None) -> list[Problem]:
+    """A warning where the key set of tokens does not answer; PyJWT is an extra, so its module is looked up by name."""
+    if auth is None or auth.jwt is None or auth.jwt.jwks_url is None:
+        return []
+    tokens = import_module("toolplug.http.auth.jwt")
+    with suppress(AuthenticationError):  # it answers, and has no key of this id
+        try:
+            await tokens.KeySet(auth.jwt.jwks_url).key("")
+        except tokens.KeySetDown:
+            message = "the key set does not answer, or holds no key: no token can be verified"
+            hint = "open the address; it must answer within 5 s with a JSON Web Key Set"
+            return [Problem(code="key_set_down", message=message, path="auth.jwt.jwks_url", hint=hint)]
+    return []
 
 
 def _print(found: Findings, records: tuple[ProviderRecord, ...]) -> None:
@@ -57,6 +99,10 @@ def _print(found: Findings, records: tuple[ProviderRecord, ...]) -> None:
         typer.echo("")
         rows = [(record.key, record.state, ", ".join(record.tools) or "-") for record in records]
         print_table(("provider", "state", "tools"), rows)
+    _print_findings(found)
+
+
+def _print_findings(found: Findings) -> None:
     for title, problems in (("wrong", found.wrong), ("doubtful", found.doubtful)):
         for problem in problems:
             typer.echo(f"\n{title}: {problem}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -142,6 +144,23 @@ class JsonLines(logging.Formatter):
 def _trace(record: logging.LogRecord) -> str:
     crash = getattr(record, "crash", None)
     return crash.trace() if isinstance(crash, Crash) else ""
+
+
+@contextmanager
+def without_findings() -> Generator[None]:
+    """Leave out the log lines that `doctor` has as findings."""
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(_is_no_finding)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(_is_no_finding)
+
+
+def _is_no_finding(record: logging.LogRecord) -> bool:
+    return not hasattr(record, "finding")
 
 
 def log_warnings(config: Path | None = None, *, traces: bool = False) -> None:

@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
-from toolplug.cli.output import print_answer
+from toolplug.cli.output import print_answer, print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem
+from toolplug.providers.entry_points import InstalledProvider, installed
 
 TEMPLATES = "provider_package"
 FILES = {
@@ -26,6 +27,8 @@ FILES = {
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _LONGEST = 48
+_PREFIX = "toolplug_"
+"""What a package's name begins with anyway: it is no part of the type."""
 
 app: typer.Typer = typer.Typer()
 
@@ -42,16 +45,25 @@ def new_provider(
 
     Example: toolplug new-provider weather && cd toolplug-weather && pip install -e . pytest && python -m pytest
     """
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+    key = name.replace("-", "_").removeprefix(_PREFIX)
+    if not _NAME.fullmatch(name) or not _NAME.fullmatch(key) or len(key) > _LONGEST:
         raise typer.BadParameter(f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name")
-    key = name.replace("-", "_")
     folder = Path(f"toolplug-{key.replace('_', '-')}")
     written = _write(folder, key)
     text = (
         f"{folder} is written; next:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n\n"
         f"Then switch it on in {found_config(config) or DEFAULT_FILE}:\n\nproviders:\n  {key}:\n    enabled: true"
     )
-    print_answer(as_json, {"folder": str(folder), "files": [str(file) for file in written]}, text)
+    warnings = [_taken(key, owner) for owner in installed().types.get(key, ())]
+    fields: dict[str, object] = {"folder": str(folder), "files": [str(file) for file in written]}
+    print_answer(as_json, {**fields, **({"warnings": problem_fields(warnings)} if warnings else {})}, text)
+    if not as_json:
+        print_problems(warnings, as_json=False)
+
+
+def _taken(key: str, owner: InstalledProvider) -> Problem:
+    message = f"{owner.package} is installed and has the provider type {key!r} too: no configuration can name both"
+    return Problem(code="type_taken", message=message, hint="take another name, or uninstall it")
 
 
 def _write(folder: Path, key: str) -> list[Path]:

@@ -31,6 +31,8 @@ ConfigOption: TypeAlias = Annotated[
     ),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer in JSON, also with problems.")]
+AgentOption: TypeAlias = Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")]
+SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")]
 TenantOption: TypeAlias = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Act in this tenant.")]
 
 

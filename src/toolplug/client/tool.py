@@ -128,7 +128,7 @@ def _definition(listed: ToolDefinition, requires: Sequence[CapabilityType | Requ
         "description": listed.description,
         "inputSchema": listed.parameters.value,
     }
-    if listed.output_schema is not None:
+    if listed.output_schema is not None and listed.output_schema.value.get("type") == "object":  # MCP's rule for tools
         definition["outputSchema"] = listed.output_schema.value
     if hints := promised(listed.hints):
         definition["annotations"] = hints

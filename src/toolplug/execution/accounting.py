@@ -59,9 +59,15 @@ audit_origin: ContextVar[AuditOrigin | None] = ContextVar("toolplug_audit_origin
 
 
 def audit(
-    event: str, outcome: str, principal: Principal, target: str, request_id: str, origin: AuditOrigin | None = None
+    event: str,
+    outcome: str,
+    principal: Principal,
+    target: str,
+    request_id: str,
+    origin: AuditOrigin | None = None,
+    **more: str,
 ) -> None:
-    """Write one line: `ts` (ISO 8601, UTC), event, outcome, principal, tenant, target, request id.
+    """Write one line: `ts` (ISO 8601, UTC), event, outcome, principal, tenant, target, request id, `more`.
 
     Of a request also `peer` and `credential`; `origin` is given where the request has not been admitted.
     """
@@ -74,6 +80,7 @@ def audit(
         "tenant": principal.tenant,
         "target": target,
         "request_id": request_id,
+        **more,
         **({} if origin is None else {"peer": origin.peer, "credential": origin.credential}),
     }
     _LOGGER.info("%s", json.dumps(line, separators=(",", ":")))
@@ -85,9 +92,12 @@ _FASTEST = BUCKETS[0]
 
 
 class CallCounters:
-    """How the calls of one tool ended and how long they took. Never falls; lives as long as its `CallAccounting`."""
+    """How the calls of one tool ended and how long they took. Never falls; lives as long as its `CallAccounting`.
 
-    __slots__ = ("buckets", "ended", "in_flight", "provider", "seconds", "tool_name")
+    `listed` is False while another tool has its name: it has no lines of zeros then.
+    """
+
+    __slots__ = ("buckets", "ended", "in_flight", "listed", "provider", "seconds", "tool_name")
 
     def __init__(self, provider: str, tool_name: str) -> None:
         self.provider: str = provider
@@ -96,6 +106,7 @@ class CallCounters:
         self.buckets: list[int] = [0] * (len(BUCKETS) + 1)
         self.seconds: float = 0.0
         self.in_flight: int = 0
+        self.listed: bool = True
 
     def record(self, status: str, seconds: float) -> None:
         """Count one call that has been answered."""
@@ -264,7 +275,7 @@ class CallMetrics(Collector):
         ended = CounterMetricFamily(f"{prefix}_executions", "Tool calls that ended.", labels=[*labels, "status"])
         took = HistogramMetricFamily(f"{prefix}_duration_seconds", "Time from call to answer.", labels=labels)
         running = GaugeMetricFamily(f"{prefix}_in_flight", "Tools that run now, abandoned ones too.", labels=labels)
-        every = self._accounting.all_counters()
+        every = [item for item in self._accounting.all_counters() if item.listed or item.ended or item.in_flight]
         for counters in every[:MAX_SERIES]:
             names = [counters.provider, counters.tool_name]
             for status, count in tuple(counters.ended.items()):

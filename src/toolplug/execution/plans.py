@@ -46,9 +46,18 @@ UNKNOWN = "_unknown"
 CALL_SCOPE = "tools:call"
 
 
-Policy = Literal["allow", "ask", "deny", "disable"]
+class AskCaller(BaseModel):
+    """The policy `{ask: caller}`: a person approves each call, also the caller's own, where its client can ask."""
 
-DEFAULT_POLICY: Policy = "allow"
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    ask: Literal["caller"]
+
+
+PolicyWord = Literal["allow", "ask", "deny", "disable"]
+Policy = PolicyWord | AskCaller
+
+DEFAULT_POLICY: PolicyWord = "allow"
 
 
 class ToolRule(BaseModel):
@@ -73,6 +82,11 @@ class ToolPolicy(NamedTuple):
 
     policy: Policy = DEFAULT_POLICY
     origin: str = DEFAULT_ORIGIN
+
+    @property
+    def word(self) -> PolicyWord:
+        """The policy without who may approve."""
+        return "ask" if isinstance(self.policy, AskCaller) else self.policy
 
 
 Hooks = Callable[[], Sequence[Observer]]
@@ -197,8 +211,8 @@ class PlanBuilder:
         fields = limits.in_plan(services.artifacts)
         settings = limits.settings
         if policy is not None:
-            settings = (Setting("policy", *policy), *settings)
-            gates = (*gates, PolicyGate(policy.origin)) if policy.policy == "deny" else gates
+            settings = (Setting("policy", policy.word, policy.origin), *settings)
+            gates = (*gates, PolicyGate(policy.origin)) if policy.word == "deny" else gates
         return Plan(
             ref=definition.ref,
             target=source.target,
@@ -212,7 +226,8 @@ class PlanBuilder:
             wants_context=wants_context,
             copies=copies,
             gates=gates,
-            approval=services.approvals if policy is not None and policy.policy == "ask" else None,
+            approval=services.approvals if policy is not None and policy.word == "ask" else None,
+            caller_approves=policy is not None and isinstance(policy.policy, AskCaller),
             replay=services.replay,
             observers=self._observers,
             settings=settings,

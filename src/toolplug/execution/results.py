@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.catalog import no_provider
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.schema import MAX_REPORTED
 from toolplug.crashes import CodeOwner, log_crash
@@ -181,7 +182,7 @@ def invalid(call: ToolCall, lines: Sequence[str]) -> ToolResult:
 
 def gone(call: ToolCall) -> ToolResult:
     """The tool was listed and is not for this caller, or not any more: reads as if it did not exist."""
-    return ended(call, ToolStatus.UNKNOWN_TOOL, f'no builtin provider handles tool "{call.name}"')
+    return ended(call, ToolStatus.UNKNOWN_TOOL, no_provider(call.name))
 
 
 def timed_out(call: ToolCall, seconds: float) -> ToolResult:

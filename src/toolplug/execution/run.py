@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
-from toolplug.catalog.plan import Plan, Replay
+from toolplug.catalog.plan import Approval, Plan
 from toolplug.catalog.schema import compiled
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
@@ -48,12 +48,8 @@ async def run_pipeline(it: PipelineCall) -> ToolResult:
     """Hooks, then approval, then replay, then limiters, then the target with its retries; the hooks hear the result."""
     plan, context = it.plan, it.context
     result = await _vetoed(it)
-    if result is None and plan.approval is not None:
-        result = await plan.approval.ask(plan, it.call, context)
-    if result is None and plan.replay is not None and context.idempotency_key is not None:
-        result = await _replayed(plan.replay, it)
-    elif result is None:
-        result = await _tried(it)
+    if result is None:
+        result = await (_replayed(it) if plan.approval is None else _approved(plan.approval, it))
     for observer in plan.observers:
         await observer.after(it.inner, context, result)
     return result
@@ -69,12 +65,35 @@ async def _vetoed(it: PipelineCall) -> ToolResult | None:
     return None
 
 
-async def _replayed(replay: Replay, it: PipelineCall) -> ToolResult:
-    """The first result under the key, or this call's own, which is remembered if the tool was reached.
+async def _approved(approval: Approval, it: PipelineCall) -> ToolResult:
+    """Return the refusal of a call that is not approved, else its result; the approval stays if no tool was reached."""
+    claim = await approval.claim(it.plan, it.call, it.context)
+    if isinstance(claim, ToolResult):
+        return claim
+    try:
+        result = await _replayed(it)
+    except (asyncio.CancelledError, Exception):
+        if not it.reached:
+            await claim.release()
+        raise
+    if not it.reached or (result.status in _NOT_REACHED and not _may_have_run(result)):
+        await claim.release()
+    return result
+
+
+def _may_have_run(result: ToolResult) -> bool:
+    """Whether a source went away during the call; one that could not be asked says when it may be back."""
+    return result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+
+
+async def _replayed(it: PipelineCall) -> ToolResult:
+    """Return the first result under the call's key, or this call's own, which is remembered if the tool was reached.
 
     A call that is cancelled while its tool runs leaves its mark to expire: the tool may still have its effect.
     """
-    plan, call, context = it.plan, it.call, it.context
+    plan, call, context, replay = it.plan, it.call, it.context, it.plan.replay
+    if replay is None or context.idempotency_key is None:
+        return await _tried(it)
     try:
         first = await replay.begin(plan, it.inner, context, it.seconds)
     except StoreError as error:

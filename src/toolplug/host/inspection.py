@@ -13,6 +13,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import Configuration, Source, read_configuration, read_parts
 from toolplug.host.host import Host
+from toolplug.host.lint import configuration_warnings, metric_warnings, tool_warnings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, recorded
 from toolplug.providers.entry_points import Installed
 from toolplug.stores.store import Store
@@ -75,6 +76,8 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *(_failure(record) for record in host.records() if record.state is ProviderState.SHADOWED),
         *_conflicts(host),
         *_long_descriptions(host),
+        *tool_warnings(host),
+        *await metric_warnings(host),
         *_failed_servers(host),
         *await long_notes(host.store),
     ]
@@ -155,7 +158,7 @@ def _failed_servers(host: Host) -> Iterator[Problem]:
             yield Problem(code="unmatched_rule", message=message, path=f"{path}.tools", hint=hint)
         for tool in record.tools:
             if tool.quarantined:
-                message = f"its tool {tool.name!r} has changed, and is in quarantine"
+                message = f"its tool {tool.name!r} is new or has changed, and is in quarantine"
                 hint = f"look at it, then: toolplug discover {view.id} --accept {tool.name}"
                 yield Problem(code="quarantined", message=message, path=path, hint=hint)
 
@@ -188,12 +191,18 @@ _STATES = {
 }
 
 
-def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[str, str] | None = None) -> Host:
+def open_inspected(
+    config: Source,
+    problems: list[Problem],
+    *,
+    warnings: list[Problem] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Host:
     """A host like that of `open_host`, in which every provider ends in a state and none stops the others.
 
     What would stop a start is added to `problems` when the host is entered, but for providers that fail to start: their
-    records say so. `Host.wrong_servers` are no part of it. Entering raises `ConfigError` only for a document that
-    cannot be read at all.
+    records say so. `Host.wrong_servers` are no part of it. `warnings` gets those about the configuration.
+    Entering raises `ConfigError` only for a document that cannot be read at all.
     """
 
     def read(
@@ -202,6 +211,8 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
         found: list[Problem] = []
         configuration = read_parts(source, environ, installed, found, coded)
         problems.extend(sorted(found, key=lambda item: (item.line, item.column)))
+        if warnings is not None:
+            warnings.extend(configuration_warnings(configuration))
         return _tolerant(configuration, found)
 
     return Host(config, environ, read, serving=False)

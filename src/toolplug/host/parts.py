@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple, Self, TypeVar
@@ -20,10 +20,10 @@ from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
-from toolplug.execution.quotas import QuotaUse
-from toolplug.execution.resolved_limits import LimitLevel
+from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.host.explain_gates import EquippedGate
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
@@ -39,7 +39,8 @@ from toolplug.providers.site import Services
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
-from toolplug.stores.open import open_store, store_folder
+from toolplug.stores.open import open_store, store_file, store_folder
+from toolplug.stores.serving_lock import only_server, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Toolsets
@@ -273,6 +274,8 @@ class Parts:
         settings = configuration.settings
         async with AsyncExitStack() as life:
             current = CurrentConfiguration(configuration)
+            if serves.sessions:
+                await life.enter_async_context(_serving_alone(configuration))
             store = await life.enter_async_context(_counted_store(current))
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
@@ -301,6 +304,7 @@ class Parts:
                     planner,
                     neighbours,
                     limits=settings.session_limits,
+                    begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
                     serving=serves.sessions,
                 )
@@ -373,6 +377,18 @@ class Parts:
         self.toolsets.tools.end(code)
         self.saved.toolsets.end(code)
         self.mcp.announcer.end(code)
+
+
+def _serving_alone(configuration: Configuration) -> AbstractAsyncContextManager[None]:
+    """Be the only process that serves the store; wait for another one as long as its calls may take to end."""
+    file = store_file(configuration.settings.store, folder=configuration.folder)
+    if file is None:
+        warn_of_workers()
+        return nullcontext()
+    general = configuration.settings.limits.drain
+    drains = [item.entry.limits.drain for item in configuration.providers.wanted.values() if item.build is not None]
+    default = DEFAULT_DRAIN_S if general is None else general
+    return only_server(file, wait_s=max((default if own is None else own for own in drains), default=default))
 
 
 def _counted_store(current: CurrentConfiguration) -> Store:

@@ -111,5 +111,12 @@ class ResponsesService:
 def _client(settings: BackendSettings) -> Backend:
     make = import_module(_CLIENT).OpenAIBackend  # the one place that decides to import the client
     key = None if settings.api_key is None else settings.api_key.get_secret_value()
-    made = make(settings.base_url, key, settings.model, timeout_s=settings.timeout, retries=settings.retries)
+    made = make(
+        settings.base_url,
+        key,
+        settings.model,
+        timeout_s=settings.timeout,
+        deadline_s=settings.deadline,
+        retries=settings.retries,
+    )
     return cast("Backend", made)  # a module that is imported by name has no types

@@ -65,7 +65,7 @@ class ToolInfos:
         self._pages: OrderedDict[tuple[int, ...], tuple[tuple[bytes, ...], CatalogPage]] = OrderedDict()
 
     def page(self, principal: Principal, agent: str | None, session: Session | None) -> CatalogPage:
-        """The tools of providers, of the session, of toolsets, then of servers that are in no toolset.
+        """The tools of providers, of the session, of toolsets, of servers with a prefix, then of the other servers.
 
         With an agent, or for a credential of one: those of its toolsets, and of the session. Raises `AgentRequired`
         and `AgentNotAllowed`.
@@ -102,6 +102,10 @@ class ToolInfos:
             section = self._of_toolset(toolset, principal, session, listed)
             exposed.update(() if section.server is None else (section.server,))
             yield from _seen(section, principal)
+        for server in self._toolsets.toolsets.servers.values() if principal.agents is None else ():
+            exposed.add(server.id)
+            record = self._servers.record(principal.tenant, server.id)
+            yield from _seen(_Section(self._toolsets.part(server).catalog, "", None, server.id, record), principal)
         for server, catalog in listed.items():
             if server not in exposed:
                 record = self._servers.record(principal.tenant, server)

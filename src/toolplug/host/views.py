@@ -125,7 +125,8 @@ class Views:
         self._agents = agents
         self._refused = CachedValue(_refused)
         self._left_out = CachedValue(left_out)
-        self._nothing_chosen = registry.view(self._left_out)
+        self._everybodys = merged_executor(self._unknown(), registry, agents.servers)
+        self._nothing_chosen = self._everybodys.view(self._left_out)
         self._order = WithReadResultLast(tail)
         self._equipment = equipment
         self._recent = RecentViews()
@@ -190,8 +191,7 @@ class Views:
         return LazyExecutor(self._agents, choice, within if session is None else session.code, composed)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
-        tools = self._registry if only is None else self._nothing_chosen
-        return self._in_session(tools, principal, session)
+        return self._in_session(self._everybodys if only is None else self._nothing_chosen, principal, session)
 
     def _of_agent(self, choice: Choice, session: Hashable) -> LiveCatalog:
         """The toolsets of the choice; those that only the request leaves out are not listed."""
@@ -212,7 +212,7 @@ class Views:
         """These tools, then the session's, then what reads the results that are kept of any of them."""
         order = self._order
         if session is None:
-            return (self._seen_by(principal, tools if tools is self._registry else tools.view(order.whole)),)
+            return (self._seen_by(principal, tools.view(order.whole)),)
         own = session.executor
         return (
             self._shared(principal, tools, order.body),

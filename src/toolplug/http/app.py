@@ -33,10 +33,10 @@ from toolplug.http.auth.authentication import (
     session_of_token,
 )
 from toolplug.http.auth.protected_resource import challenged
+from toolplug.http.auth.refusals import Refusals
 from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
-from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (

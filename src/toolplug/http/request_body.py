@@ -60,7 +60,11 @@ class OrjsonResponse(Response):
 
 
 def check_declared(headers: Mapping[bytes, bytes], limit: int) -> None:
-    """Raise `HttpProblem` where the declared length is not a number, or over the limit in bytes."""
+    """Raise `HttpProblem` where the declared length is not a number or over the limit in bytes, or the body encoded."""
+    if b"content-encoding" in headers:
+        message = "the body is not decompressed here; send it without Content-Encoding"
+        accepted = {"Accept-Encoding": "identity"}
+        raise HttpProblem(415, "unsupported_media_type", message, param="Content-Encoding", headers=accepted)
     declared = headers.get(b"content-length")
     if declared is None:
         return

@@ -18,10 +18,10 @@ from ipaddress import ip_address
 from starlette.responses import Response
 from starlette.types import Scope
 
-from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.settings import EdgeSettings, HostSettings
 from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
+from toolplug.http.auth.peer import TrustedProxies
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.peer import TrustedProxies, peer_of
 from toolplug.http.requests import HostState, SentResponse
 from toolplug.sessions.service import Sessions
 
@@ -79,23 +79,25 @@ def check_origin(headers: Mapping[bytes, bytes], allowed: Collection[str]) -> No
 
 
 MAX_HEADERS = 100
-MAX_HEADER_BYTES = 32 * 1024
-"""Names and values together, without separators."""
+MAX_HEADER_BYTES = EdgeSettings().head_bytes
+"""Names and values together, without separators; of a host `http.edge.head_bytes`."""
 
 SINGLE = frozenset(
     {b"authorization", b"content-length", b"content-type", b"idempotency-key", b"origin", b"x-api-key", b"x-request-id"}
 )
 
 
-def check_headers(raw: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]) -> None:
+def check_headers(
+    raw: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes], max_bytes: int = MAX_HEADER_BYTES
+) -> None:
     """Raise `HttpProblem` for too many, too large or doubled headers; `headers` holds the last of each name."""
     if len(raw) > MAX_HEADERS:
         raise _too_large(f"{len(raw)} headers, {MAX_HEADERS} are allowed")
     size = 0
     for name, value in raw:
         size += len(name) + len(value)
-    if size > MAX_HEADER_BYTES:
-        raise _too_large(f"{size} bytes of headers, {MAX_HEADER_BYTES} are allowed")
+    if size > max_bytes:
+        raise _too_large(f"{size} bytes of headers, {max_bytes} are allowed")
     if len(headers) < len(raw):
         names = [name for name, _ in raw]
         for name in SINGLE:
@@ -110,14 +112,16 @@ def _too_large(found: str) -> HttpProblem:
 _USUAL = frozenset({"127.0.0.1", "::1"})
 
 
-def check_loopback(scope: Scope, proxies: TrustedProxies) -> None:
+def check_loopback(scope: Scope, forwarded_for: bytes | None) -> None:
     """Raise `HttpProblem` unless the peer is on loopback and the connection came in there.
 
     A peer that the server does not name (a Unix socket) counts as foreign. The bound address is looked at as well,
-    since a trusted proxy may name any peer.
+    since a trusted proxy may name any peer, and so is `X-Forwarded-For`: a proxy on this machine serves others.
     """
-    bound = scope.get("server")
-    if not is_loopback(peer_of(scope, proxies)) or (bound is not None and _is_foreign(bound[0])):
+    peer, bound = scope.get("client"), scope.get("server")
+    via = () if forwarded_for is None else forwarded_for.decode("latin-1").split(",")
+    is_remote = peer is None or not all(is_loopback(address.strip()) for address in (peer[0], *via))
+    if is_remote or (bound is not None and _is_foreign(bound[0])):
         message = "without auth only this machine is served; add auth to the configuration, or serve --insecure-no-auth"
         raise HttpProblem(403, "loopback_only", message)
 
@@ -218,6 +222,7 @@ class RequestChecks:
         self.callers: CallersOnly = CallersOnly(configured_authenticator(settings.auth, authenticators), sessions)
         self._hosts = frozenset({LOCAL, *(host_name(name) or name.lower() for name in settings.http.allowed_hosts)})
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.http.allowed_origins)
+        self._head_bytes = settings.http.edge.head_bytes
         self._accepted: tuple[bytes | None, object] | None = None
         self._loopback_only = self.open and not insecure_no_auth
 
@@ -233,9 +238,9 @@ class RequestChecks:
         if named != self._accepted or len(headers) < len(raw):  # clients do not change the name that they use
             check_host(scope, headers, self._hosts)
             self._accepted = named
-        check_headers(raw, headers)
+        check_headers(raw, headers, self._head_bytes)
         check_origin(headers, self._origins)
         if path.startswith(SHARED):
             sent.headers += sharing_headers(headers)
         if self._loopback_only:
-            check_loopback(scope, self.proxies)
+            check_loopback(scope, headers.get(b"x-forwarded-for"))

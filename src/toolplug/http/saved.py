@@ -71,7 +71,7 @@ class ShownNote(CamelAnswer):
 
     name: str
     note: str
-    stale: Annotated[bool, Field(description="has the tool changed since it was written")]
+    stale: Annotated[bool, Field(description="has the tool changed since it was written, or is it away")]
 
 
 class ShownNotes(CamelAnswer):

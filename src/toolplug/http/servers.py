@@ -13,7 +13,7 @@ from toolplug.catalog.exact_json import load_json
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
 from toolplug.errors import InvalidJson
-from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.plans import Policy, PolicyWord, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.mcp_servers import ServerSource, ServerView
@@ -77,7 +77,7 @@ class ChangeServerBody(CamelBody):
 
 
 class AcceptBody(CamelBody):
-    """The quarantined tools whose new definitions are accepted."""
+    """The quarantined tools that are accepted as they are now."""
 
     tools: list[str] | None = Field(
         None, max_length=MAX_TOOL_NAMES, description="by the server's own names; all when absent"
@@ -104,7 +104,7 @@ class FoundToolAnswer(CamelAnswer):
     output_schema: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     policy: Policy
     cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
-    quarantined: Annotated[bool, Field(description="its definition has changed, and nobody has accepted it yet")]
+    quarantined: Annotated[bool, Field(description="it is new or has changed, and nobody has accepted it yet")]
 
 
 class ServerAnswer(CamelAnswer):
@@ -114,7 +114,7 @@ class ServerAnswer(CamelAnswer):
     source: ServerSource
     enabled: bool
     policy: Policy
-    pin: Annotated[bool, Field(description="is a tool quarantined when its definition changes")]
+    pin: Annotated[bool, Field(description="is a tool quarantined that is new or whose definition changes")]
     tool_policies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
     transport: TransportAnswer | SkipJsonSchema[None] = Field(
         None, description="for admin alone", json_schema_extra=absent
@@ -127,6 +127,9 @@ class ServerAnswer(CamelAnswer):
     stale: Annotated[bool, Field(description="the tools are those of an earlier discovery")]
     next_retry: str | None
     left_out: Annotated[list[str], Field(description="listed tools that are not among these, and why")]
+    announces_changes: Annotated[
+        bool | None, Field(description="false: a change is found only by the next discovery; null: not known")
+    ]
 
 
 class ServerList(CamelAnswer):
@@ -144,7 +147,7 @@ class ToolInfo(CamelAnswer):
     server: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     toolset: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     callable: bool
-    configured_policy: Policy
+    configured_policy: PolicyWord
     discovery_status: Annotated[Status | None, Field(description="of its server")]
     last_discovered: str | None
     stale: Annotated[bool, Field(description="the server has not said so lately")]
@@ -210,6 +213,7 @@ def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
         "stale": record.stale,
         "nextRetry": record.next_retry,
         "leftOut": list(record.left_out),
+        "announcesChanges": record.announces_changes,
     }
 
 

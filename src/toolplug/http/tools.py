@@ -64,6 +64,9 @@ class CallAnswer(BaseModel, extra="forbid"):
     structured: object = Field(
         None, description="the JSON value behind the output; absent for plain text", json_schema_extra=absent
     )
+    parts: list[dict[str, object]] = Field(
+        [], description="images, audio, links and resources, as MCP content blocks", json_schema_extra=absent
+    )
     metadata: dict[str, object]
     retry_after_s: float | SkipJsonSchema[None] = Field(
         None, description="after so many seconds the same call may work", json_schema_extra=absent
@@ -142,7 +145,7 @@ TOO_MANY_WAITING = "too_many_waiting_calls"
 
 
 def call_answer(result: ToolResult) -> bytes:
-    """The answer's body; what is not there (`structured`, `retry_after_s`) is left out."""
+    """The answer's body; what is not there (`structured`, `parts`, `retry_after_s`) is left out."""
     head = orjson.dumps(
         {
             "call_id": result.call_id,
@@ -154,6 +157,8 @@ def call_answer(result: ToolResult) -> bytes:
     parts = [head[:-1], b',"metadata":', _metadata(result)]
     if result.structured is not None:
         parts += [b',"structured":', (encoded(result.structured) or "null").encode()]
+    if result.parts:
+        parts += [b',"parts":', (encoded(result.parts) or "[]").encode()]
     if result.retry_after_s is not None:
         parts += [b',"retry_after_s":', orjson.dumps(result.retry_after_s)]
     parts.append(b"}")

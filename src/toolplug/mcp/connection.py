@@ -1,4 +1,4 @@
-"""An open connection to a server, as the rest of the package needs it: two requests, and two pieces of news.
+"""An open connection to a server, as the rest of the package needs it: two requests, and three pieces of news.
 
 `sdk.connecting` makes them; nothing else on this side imports the SDK.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from toolplug.catalog.call import Report
@@ -35,12 +36,16 @@ class BadAnswer(Exception):
     """The server answered with something that is no answer to what it was asked."""
 
 
+_NO_META: Mapping[str, object] = MappingProxyType({})
+
+
 class Answer(NamedTuple):
-    """The result of `tools/call`. `content` are blocks of the protocol as JSON objects."""
+    """The result of `tools/call`. `content` are blocks of the protocol as JSON objects, `meta` its `_meta`."""
 
     content: Sequence[Mapping[str, object]]
     structured: object
     is_error: bool
+    meta: Mapping[str, object] = _NO_META
 
 
 class ServerConnection(Protocol):
@@ -61,6 +66,10 @@ class ServerConnection(Protocol):
 
         Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer` (a cursor that comes again, too many pages or tools).
         """
+        ...
+
+    async def announces_changes(self) -> bool | None:
+        """Whether the server says when its list changes, after a second at most; None where that is not known yet."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from toolplug.catalog.call import ToolResult
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.render import fragment
+from toolplug.catalog.render import WRAPPED, fragment
 from toolplug.execution.results import Reports
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import as_object, encoded
 
 R = TypeVar("R")
 
@@ -91,33 +91,74 @@ def _page_of(catalog: Catalog, names: Iterator[str]) -> Page:
 APPROVAL = "toolplug/approval"
 """In a request's `_meta`: the approval that a call needs, where a person has given it."""
 
+META = "_meta"
+"""In a result's metadata: what an MCP server has put in the `_meta` of its own."""
+
 _OWN = "toolplug/"
 
 Block = Mapping[str, object]
 
 
-def content_of(result: ToolResult, is_block: Callable[[Block], bool]) -> dict[str, object]:
-    """The result's text, then its parts; every status but success is an error.
+def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped: bool) -> dict[str, object]:
+    """The result's text and parts; every status but success is an error.
 
-    A part that is no block of the protocol becomes text. `structuredContent` is there where the value is an object,
-    which is all that both eras allow. How the call ended, and what is for the caller alone, stands in `_meta`.
+    A part that is no block of the protocol becomes text. `structuredContent` is there where the value is an object, or
+    is `wrapped` in one: both eras allow nothing else. How the call ended, and what is for the caller alone, stands in
+    `_meta`, beside what a server has put there.
     """
-    text = [{"type": "text", "text": result.output}] if result.output or not result.parts else []
-    meta: dict[str, object] = {f"{_OWN}status": result.status.value}
-    if result.metadata:
-        meta[f"{_OWN}metadata"] = dict(result.metadata)
+    of_server = as_object(result.metadata.get(META))
+    meta: dict[str, object] = {key: value for key, value in of_server.items() if not key.startswith(_OWN)}
+    meta[f"{_OWN}status"] = result.status.value
+    if metadata := {key: value for key, value in result.metadata.items() if key != META}:
+        meta[f"{_OWN}metadata"] = metadata
     if result.retry_after_s is not None:
         meta[f"{_OWN}retry_after_s"] = result.retry_after_s
     answer: dict[str, object] = {
-        "content": [*text, *(part if is_block(part) else _as_text(part) for part in result.parts)],
+        "content": [block if is_block(block) else _as_text(block) for block in _blocks(result.output, result.parts)],
         "isError": result.is_error,
         "resultType": "complete",
         "_meta": meta,
     }
     structured = result.structured
-    if isinstance(structured, dict):
+    if wrapped and not result.is_error:
+        text_is_value = structured is None and result.output != "null"
+        answer["structuredContent"] = {WRAPPED: result.output if text_is_value else structured}
+    elif isinstance(structured, dict):
         answer["structuredContent"] = structured
     return answer
+
+
+_AFTER = f"{_OWN}after"
+"""In a part's `_meta`: so many characters of the result's text come before it; all of it where nothing is said."""
+
+
+def placed(part: Block, after: int) -> Block:
+    """The part with its place among the result's text."""
+    return {**part, "_meta": {**as_object(part.get("_meta")), _AFTER: after}}
+
+
+def _blocks(output: str, parts: Sequence[Block]) -> Iterator[Block]:
+    """Text and parts in the order in which the tool gave them; a place that is not between two lines is ignored."""
+    written = 0
+    for part in parts:
+        meta = dict(as_object(part.get("_meta")))
+        after = meta.pop(_AFTER, None)
+        at = after if isinstance(after, int) and _between_lines(output, after) else len(output)
+        if at > written:
+            yield _text_block(output[written:at])
+            written = at + 1
+        rest = {name: value for name, value in part.items() if name != "_meta"}
+        yield part if after is None else {**rest, "_meta": meta} if meta else rest
+    if written < len(output) or not (output or parts):
+        yield _text_block(output[written:])
+
+
+def _between_lines(output: str, at: int) -> bool:
+    return at in {0, len(output)} or (0 < at < len(output) and output[at] == "\n")
+
+
+def _text_block(text: str) -> Block:
+    return {"type": "text", "text": text}
 
 
 def _as_text(part: Block) -> Block:

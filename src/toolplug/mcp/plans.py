@@ -22,29 +22,46 @@ from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
+from toolplug.mcp.content import META, placed
 from toolplug.mcp.server_config import Server
+from toolplug.signatures.values import encoded
 
+MAX_META = 16_384
+"""Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""
 UNFIT = "structured content that does not fit the tool's output schema"
 
 
 def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     """The result: what is text as its output, a line each; every other block as a part.
 
-    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays.
+    Where text comes after a part, each part says in its `_meta` how much text comes before it.
+    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays. The
+    `_meta` of the answer is in the metadata, unless it is too large.
     """
     text: list[str] = []
-    parts: list[Mapping[str, object]] = []
+    parts: list[tuple[int, Mapping[str, object]]] = []
     for block in answer.content:
         words = block.get("text")
         if block.get("type") == "text" and isinstance(words, str):
             text.append(words)
         else:
-            parts.append(block)
+            parts.append((len("\n".join(text)), block))
+    joined = "\n".join(text)
+    in_order = all(before == len(joined) for before, _ in parts)
+    blocks = tuple(block if in_order else placed(block, before) for before, block in parts)
     status = ToolStatus.TOOL_ERROR if answer.is_error else ToolStatus.SUCCESS
+    metadata = _metadata(answer)
     structured = answer.structured
     if structured is None or output is None or answer.is_error or _fits(structured, output):
-        return ToolResult("", "", "\n".join(text), status, structured, tuple(parts), EMPTY)
-    return ToolResult("", "", "\n".join(text), status, None, tuple(parts), {"left_out": UNFIT})
+        return ToolResult("", "", joined, status, structured, blocks, metadata)
+    return ToolResult("", "", joined, status, None, blocks, {**metadata, "left_out": UNFIT})
+
+
+def _metadata(answer: Answer) -> Mapping[str, object]:
+    if not answer.meta:
+        return EMPTY
+    text = encoded(answer.meta)
+    return EMPTY if text is None or len(text) > MAX_META else {META: answer.meta}
 
 
 def _fits(structured: object, output: Schema) -> bool:
@@ -107,15 +124,15 @@ class Planner:
 
     def _tool(self, definition: ToolDefinition, target: Target, reach: SwitchedConnection) -> Tool:
         server, services, name = self._server, self._services, definition.ref.name
-        rule, policy = server.rule(name), server.policy_of(name)
-        if policy == "ask" and services.approvals is None:
+        rule, policy = server.rule(name), ToolPolicy(server.policy_of(name), server.origin_of(name, "policy"))
+        if policy.word == "ask" and services.approvals is None:
             raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is nobody to ask")
         own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))
         abandoned = services.accounting.abandoned(*self._level)
         plan = self._builder.build(
             definition,
             PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
-            ToolPolicy(policy, server.origin_of(name, "policy")),
+            policy,
             None if rule.limits == NO_LIMITS else own,
             gates=(*self._own, *rule.gates(partial(server.origin_of, name))),
         )
@@ -170,7 +187,7 @@ def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
 
 
 async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
-    raise SourceAway("its definition has changed and waits for somebody to accept it", code="quarantined")
+    raise SourceAway("it is new or has changed, and waits for somebody to accept it", code="quarantined")
 
 
 def _level(name: ServerName) -> LevelKey:

@@ -26,7 +26,13 @@ from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.hooks import HOOKS, MARKS
-from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function
+from toolplug.signatures.annotations import (
+    ClassFunction,
+    Names,
+    UnresolvedAnnotation,
+    class_function,
+    unread_signature,
+)
 from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
 from toolplug.signatures.signature import Signature, read_signature
@@ -269,9 +275,20 @@ def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
     return bound
 
 
-def declared_tools(owner: type) -> list[ToolDefinition]:
-    """The definitions of the `@tool` methods of a class. Raises `InvalidDefinition`."""
+def check_declared(owner: type) -> list[ToolDefinition]:
+    """Return the definitions of the `@tool` methods of a class.
+
+    Raises `InvalidDefinition` for an annotation that still means nothing when the whole module is there.
+    """
     return [_read(owner, item)[0] for item in marked(owner, ToolMark)]
+
+
+def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:
+    """The `@tool` methods whose first parameter is not called `self` or like a private name, and what it is called."""
+    for item in marked(owner, ToolMark):
+        first = next(iter(unread_signature(item.method.function).parameters), "self")
+        if item.method.bound and first not in {"self", "cls"} and not first.startswith("_"):
+            yield _name(item), first
 
 
 def declared_routes(owner: type) -> list[tuple[str, str]]:

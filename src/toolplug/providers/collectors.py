@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily
@@ -17,6 +18,12 @@ from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.threads import begun_in_own_thread
 
 _LOG = logging.getLogger("toolplug.providers")
+
+FINDING: Mapping[str, object] = MappingProxyType({"finding": True})
+"""The `extra` of log lines that `toolplug doctor` leaves out: it has them as findings."""
+
+_OWN = ("builtin_", "session_", "sessions", "mcp_", "http_")
+"""What the names of the host's own metrics begin with, after the namespace."""
 
 COLLECT_S = 2.0
 """How long one collector may take; a scraper waits for 10 s as a rule."""
@@ -30,11 +37,19 @@ class Collected(NamedTuple):
     collectors: Sequence[Collector]
 
 
+class LeftOut(NamedTuple):
+    """A family of a provider that is not shown: its name begins with a prefix of the host's own metrics."""
+
+    key: str
+    family: str
+    prefix: str
+
+
 class ProviderCollectors(Collector):
     """One collector for the collectors of all active providers; what is active is asked at every scrape.
 
     Families of one name are merged; with `labelled`, and where two providers give one name, samples say their provider.
-    A family under the host's own names is left out.
+    A family under the host's own names is left out; `left_out` has those, and the log names each once.
     """
 
     def __init__(
@@ -44,6 +59,7 @@ class ProviderCollectors(Collector):
         self._namespace = namespace
         self._within_s = within_s
         self._errors: Counter[str] = Counter()
+        self.left_out: dict[LeftOut, None] = {}
         self._asked: dict[int, Future[list[Metric]]] = {}  # by the collector's id; its thread keeps it alive
 
     def describe(self) -> Iterator[Metric]:
@@ -70,9 +86,10 @@ class ProviderCollectors(Collector):
         yield errors
 
     def _families(self, active: Collected, collector: Collector) -> list[Metric]:
-        own = f"{self._namespace}_builtin_"
         try:
-            return [family for family in self._asked_in_time(collector) if not family.name.startswith(own)]
+            return [
+                family for family in self._asked_in_time(collector) if self._is_theirs(active.owner.key, family.name)
+            ]
         except BaseException as error:  # noqa: BLE001  one collector never costs the scrape
             self._errors[active.owner.key] += 1
             if id(collector) in self._asked:
@@ -81,6 +98,17 @@ class ProviderCollectors(Collector):
             else:
                 log_crash("a collector", error, active.owner, then="its lines are left out")
             return []
+
+    def _is_theirs(self, key: str, family: str) -> bool:
+        own = next((name for part in _OWN if family.startswith(name := f"{self._namespace}_{part}")), None)
+        if own is None:
+            return True
+        found = LeftOut(key, family, own)
+        if found not in self.left_out:
+            self.left_out[found] = None
+            text = "the metric %r of provider %r is left out: names that begin with %r are the host's own"
+            _LOG.warning(text, family, key, own, extra=FINDING)
+        return False
 
     def _asked_in_time(self, collector: Collector) -> list[Metric]:
         """What it gives. One that still hangs since an earlier scrape is waited for and not asked again."""

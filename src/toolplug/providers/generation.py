@@ -81,7 +81,7 @@ async def opened(
             collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
             switch=switch,
             threads=threads,
-            drain_s=drain_seconds(entry),
+            drain_s=drain_seconds(entry, services),
         )
     except (ProviderError, asyncio.CancelledError):
         await _closed(entry, provider)

@@ -13,7 +13,7 @@ from itertools import compress
 from pydantic import BaseModel
 
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.providers.authoring import declared_routes, declared_tools
+from toolplug.providers.authoring import check_declared, declared_routes
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.hooks import hook_problems
@@ -119,7 +119,7 @@ def _checked_tools(found: InstalledProvider, kind: type[FunctionProvider]) -> tu
     problems = hook_problems(kind)
     if problems:
         raise _incompatible(found, "; ".join(problems), f"ask the author of {found.distribution} to change the method")
-    return tuple(definition.name for definition in declared_tools(kind))
+    return tuple(definition.name for definition in check_declared(kind))
 
 
 def _made(

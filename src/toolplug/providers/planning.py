@@ -49,9 +49,9 @@ def planned_tools(
     return listed
 
 
-def drain_seconds(entry: ProviderEntry) -> float:
+def drain_seconds(entry: ProviderEntry, services: CallServices) -> float:
     """How long the calls of this provider may run on after it was switched off."""
-    return _builder(entry, CallServices()).drain_s
+    return _builder(entry, services).drain_s
 
 
 def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:

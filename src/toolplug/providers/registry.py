@@ -23,7 +23,7 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, Cal
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import check_event_loop
-from toolplug.providers.collectors import Collected, ProviderCollectors
+from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
 from toolplug.providers.entry import (
     DesiredProvider,
     ProviderEntry,
@@ -159,9 +159,10 @@ class FunctionRegistry(LiveCatalog):
         super().__init__(self._services.calls.unknown)
         self._instances = [_given(key, provider) for key, provider in providers.items()]
         self._metrics = metrics
+        self._provider_collectors = ProviderCollectors(self._collected, self._services.namespace)
         self._collectors = (
             CallMetrics(self._services.calls.accounting, self._services.namespace),
-            ProviderCollectors(self._collected, self._services.namespace),
+            self._provider_collectors,
         )
         self._slots: tuple[ProviderSlot, ...] = ()
         self._routes: tuple[MountedRoute, ...] = ()
@@ -233,6 +234,11 @@ class FunctionRegistry(LiveCatalog):
     def idle(self) -> tuple[ProviderRecord, ...]:
         """Those that were asked for and do not run, in order."""
         return tuple(slot.record for slot in self._slots if slot.generation is None)
+
+    @property
+    def left_out_metrics(self) -> tuple[LeftOut, ...]:
+        """The metrics of providers that scrapes have left out so far."""
+        return tuple(self._provider_collectors.left_out)
 
     def failures(self) -> dict[str, Problem]:
         """What kept a provider from starting, by key, where that did not stop the others."""
@@ -311,7 +317,12 @@ class FunctionRegistry(LiveCatalog):
 
     def _warn(self, conflicts: Sequence[Conflict]) -> None:
         met: set[tuple[str, str, str]] = set()
+        counters = self.accounting.counters
+        for key, part in self._own.items():
+            for tool in part.values():
+                counters(key, tool.definition.ref.name).listed = True
         for name, winner, loser in conflicts:
+            counters(loser.ref.source, loser.ref.name).listed = False
             met.add((name, winner.ref.source, loser.ref.source))
             if (name, winner.ref.source, loser.ref.source) not in self._conflicts:
                 _LOG.warning(
@@ -319,6 +330,7 @@ class FunctionRegistry(LiveCatalog):
                     name,
                     loser.ref.source,
                     winner.ref.source,
+                    extra=FINDING,
                 )
         self._conflicts = frozenset(met)
 

@@ -49,6 +49,11 @@ class ResponseBuilder:
         """The response's id."""
         return response_id(self.key)
 
+    @property
+    def items(self) -> list[Item]:
+        """The output, each item whole."""
+        return whole_items(self.output, self.hidden)
+
     def new_id(self, prefix: str) -> str:
         """An id for the next item; it says which turn of which response made it."""
         return f"{prefix}_{self.key}{len(self.output):03x}t{self.turn:x}"
@@ -149,6 +154,11 @@ class ResponseBuilder:
         self.output = [
             {**item, "status": "incomplete"} if item.get("status") == "in_progress" else item for item in self.output
         ]
+
+
+def whole_items(items: Sequence[Item], hidden: Mapping[str, object]) -> list[Item]:
+    """The items with what not everybody sees of them."""
+    return [as_object(as_object(hidden.get(str(item.get("id")))).get("item")) or item for item in items]
 
 
 def response_id(key: str) -> str:

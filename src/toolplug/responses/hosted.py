@@ -8,11 +8,14 @@ from typing import Final, Literal
 from toolplug.catalog.call import ToolResult
 from toolplug.catalog.definition import HostedItem, ToolDefinition
 from toolplug.responses.builder import Event, ResponseBuilder
-from toolplug.responses.input_items import WIRE_NAME, Item
+from toolplug.responses.input_items import WIRE_NAME, Item, is_image
 from toolplug.responses.turn import ModelCall
 from toolplug.signatures.values import as_json, as_object
 
 MCP = "mcp"
+
+PARTS: Final = "parts"
+"""The field of an item for what a result has besides its text."""
 
 _MCP_CALL: Final = "mcp_call"
 _UNKNOWN = "_unknown"
@@ -76,10 +79,11 @@ class HostedCall:
 
     def end(self, result: ToolResult, include: Collection[str]) -> Iterator[Event]:
         """The call has ended so."""
-        whole = self._item = _ended(self._item, self._shape, result)
-        if self._shape.on_include:
-            self._item = shown(whole, self._shape, include)
-            self._draft.hide(whole, self._shape)
+        shape = self._shape._replace(on_include=(*self._shape.on_include, PARTS)) if result.parts else self._shape
+        whole = self._item = _ended(self._item, shape, result)
+        if shape.on_include:
+            self._item = shown(whole, shape, include)
+            self._draft.hide(whole, shape)
         yield self._event("failed" if result.is_error else "completed")
         yield self._draft.done(self._index, self._item)
 
@@ -99,9 +103,22 @@ def _ended(item: Item, shape: HostedItem, result: ToolResult) -> Item:
     metadata = result.metadata
     given = {name: as_json(metadata[name]) for name in shape.fields if name in metadata}
     fields = {name: json.value for name, json in given.items() if json is not None}
-    if shape.type == "mcp_call" and result.is_error:
-        fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result.output}]}
-    return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": result.output}
+    output = "\n".join([*([result.output] if result.output else []), *map(_line_of, result.parts)])
+    if result.parts:
+        fields[PARTS] = list(result.parts)
+    if shape.type == _MCP_CALL and result.is_error:
+        fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": output}]}
+    return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": output}
+
+
+def _line_of(part: Mapping[str, object]) -> str:
+    """What stands for a part in the text of a result. The model is given images besides, and no other part."""
+    kind, resource = part.get("type"), as_object(part.get("resource"))
+    where = part.get("uri") or resource.get("uri")
+    media = part.get("mimeType") or resource.get("mimeType")
+    details = " ".join(str(each) for each in (part.get("name"), where and f"<{where}>", media) if each)
+    left_out = "" if is_image(part) else "left out: "
+    return " ".join(f"[{left_out}{kind} {details}".split()) + "]"
 
 
 def shown(item: Item, shape: HostedItem, include: Collection[str]) -> Item:

@@ -141,7 +141,7 @@ class HostedCalls:
     @property
     def items(self) -> list[Item]:
         """The output so far, with the calls over the limit that the model made nevertheless: only the model is told."""
-        told: list[Item] = list(self._draft.output)
+        told: list[Item] = self._draft.items
         for place, item in reversed(self._left_out):
             told.insert(place, item)
         return told

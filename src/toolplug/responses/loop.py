@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from time import time
@@ -27,6 +27,7 @@ from toolplug.responses.hosted_calls import Decided, HostedCalls, decided_calls
 from toolplug.responses.input_items import Item, checked_items
 from toolplug.responses.offer import Offer, ToolCaller, check_choice, offered
 from toolplug.responses.request import ResponseRequest
+from toolplug.responses.request_tools import ClientTool
 from toolplug.responses.transcript import messages, question
 from toolplug.responses.turn import CUT_SHORT, Citations, Turn
 from toolplug.signatures.values import as_object
@@ -90,10 +91,15 @@ class Loop:
                 async for event in events:
                     yield event
         except BackendFailed as error:
-            _LOG.warning("the model's server gave no answer: %s", error.code)  # its own words may quote the question
+            _LOG.warning("the model's server gave no answer: %s", error.code)
             if self._request.is_plain and not draft.output:
                 raise
             yield draft.fail(error.code, str(error))
+        except Exception:  # whatever goes wrong from here on, a client that has heard of the response hears of its end
+            if self._request.is_plain and not draft.output:
+                raise
+            _LOG.exception("a response failed")
+            yield draft.fail("server_error", "internal error")
         except (asyncio.CancelledError, GeneratorExit):
             draft.cancel()
             raise
@@ -108,7 +114,7 @@ class Loop:
             for event in self._server_lists(offer):
                 yield event
             draft.turn += 1
-            turn = Turn(draft, _callable(offer), offer.custom, self._taken, self._citations)
+            turn = Turn(draft, _callable(offer), self._taken, self._citations)
             async with aclosing(self._answer(turn, items, offer)) as events:
                 async for event in events:
                     yield event
@@ -178,9 +184,9 @@ class Loop:
                 yield from server_list(self.draft, server, tools)
 
 
-def _callable(offer: Offer) -> frozenset[str]:
-    """The client's functions that may be called."""
-    return offer.own if offer.allowed is None else offer.own & offer.allowed
+def _callable(offer: Offer) -> Mapping[str, ClientTool]:
+    """The client's tools that may be called."""
+    return {name: tool for name, tool in offer.own.items() if offer.allowed is None or name in offer.allowed}
 
 
 def _names_in(item: Item) -> tuple[str, ...]:

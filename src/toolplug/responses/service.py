@@ -83,6 +83,10 @@ class Responses:
                 await _keep_cancelled(keeping)
             raise
 
+    async def models(self) -> list[Mapping[str, object]]:
+        """The models of the model's server. Raises `BackendFailed`."""
+        return await (await self._load()).models()
+
     async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> Mapping[str, object]:
         """Begin a response that is made in the background, and give what there is of it. Raises as `events` does."""
         events = self.events(request, tenant, asker_for)

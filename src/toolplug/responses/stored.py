@@ -13,7 +13,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import HostedItem
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import ResponseRefused, StoreConflict
-from toolplug.responses.builder import FINAL, response_id
+from toolplug.responses.builder import FINAL, response_id, whole_items
 from toolplug.responses.hosted import shown
 from toolplug.responses.input_items import Item, parts_of, response_key_of
 from toolplug.signatures.values import as_object
@@ -63,8 +63,8 @@ class StoredResponse(NamedTuple):
 
     @property
     def items(self) -> list[Item]:
-        """What was said, by both sides."""
-        return [*self.sent, *cast("list[Item]", self.response["output"])]
+        """What was said, by both sides, each item whole."""
+        return [*self.sent, *whole_items(cast("list[Item]", self.response["output"]), self.hidden)]
 
 
 class _Found(NamedTuple):

@@ -20,6 +20,7 @@ from toolplug.responses.input_items import (
     called_with,
     is_cut,
     is_hosted_call,
+    is_image,
     parts_of,
     text_of,
     turn_of,
@@ -96,6 +97,7 @@ def messages(instructions: str | None, items: Sequence[Item]) -> list[Message]:
         transcript.messages.append({"role": "system", "content": instructions})
     for item in items:
         transcript.add(item)
+    transcript.end_turn()
     return transcript.messages
 
 
@@ -127,6 +129,7 @@ class Transcript:
         self.messages: list[Message] = []
         self._thought = ""
         self._answers: dict[str, object] = {}
+        self._seen: list[Message] = []
         self._called: set[str] = set()
         self._turn: _OpenTurn | None = None
         for item in items:
@@ -160,8 +163,8 @@ class Transcript:
             text = "".join(text_of(part) or "" for part in parts_of(content))
             message["content"] = f"{message['content'] or ''}{text}"
         else:
+            self.end_turn()
             self.messages.append({"role": "user" if role == "user" else "system", "content": _content(content)})
-            self._turn = None
 
     def _call(self, item: Item, kind: _LastItem) -> None:
         call_id = call_key(item)
@@ -173,12 +176,22 @@ class Transcript:
         made = cast("list[object]", message.setdefault("tool_calls", []))
         made.append({"id": call_id, "type": "function", "function": function})
         answer = self._answers.get(call_id, "")
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": answer})
+        parts = cast("list[Message]", answer) if isinstance(answer, list) else []
+        texts = [part for part in parts if part["type"] == "text"]
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": texts if parts else answer})
+        self._seen += [part for part in parts if part["type"] != "text"]
+
+    def end_turn(self) -> None:
+        """Nothing more belongs to the open turn. Its images follow as the user's: servers take none in answers."""
+        if self._seen:
+            self.messages.append({"role": "user", "content": self._seen})
+        self._turn, self._seen = None, []
 
     def _message_of(self, item: Item, kind: _LastItem) -> Message:
         """The assistant message that an item belongs to: the open turn's, or one of a new turn."""
         turn = self._turn
         if turn is None or not self._belongs(item, kind, turn):
+            self.end_turn()
             turn = self._turn = _OpenTurn({"role": "assistant", "content": None}, turn_of(item), kind)
             self.messages.append(turn.message)
         turn.last = kind
@@ -224,13 +237,22 @@ def _answer(item: Item) -> object:
     """What the model saw of a call; of one that was made elsewhere, what the item shows."""
     output = item.get("output")
     if isinstance(output, str):
-        return output
+        images = [_image(part) for part in map(as_object, _listed(item.get("parts"))) if is_image(part)]
+        return [{"type": "text", "text": output}, *images] if images else output
     if isinstance(output, list):
         return _content(cast("list[object]", output))
     if is_cut(item):
         return _CUT
     shown = {name: value for name, value in item.items() if name not in _SHOWN_APART and value is not None}
     return orjson.dumps(shown).decode()
+
+
+def _image(part: Mapping[str, object]) -> Message:
+    return {"type": "image_url", "image_url": {"url": f"data:{part['mimeType']};base64,{part['data']}"}}
+
+
+def _listed(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def _thought(item: Item) -> str:

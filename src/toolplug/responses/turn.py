@@ -8,14 +8,15 @@ calls         of the client's functions: `function_call` items as they are writt
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Literal, NamedTuple, cast
 
 from toolplug.responses.backend import CallPart, Delta
 from toolplug.responses.builder import Event, ResponseBuilder
-from toolplug.responses.input_items import Item, input_of
+from toolplug.responses.input_items import Item
+from toolplug.responses.request_tools import ClientTool, input_of
 from toolplug.signatures.values import as_object
 
 # What hosted calls have found, noted where the model's text names it.
@@ -126,15 +127,13 @@ class Turn:
     def __init__(
         self,
         draft: ResponseBuilder,
-        own: Collection[str],
-        custom: Collection[str],
+        own: Mapping[str, ClientTool],
         taken: set[str],
         citations: Citations,
     ) -> None:
         self.finish: str | None = None
         self._draft = draft
         self._own = own
-        self._custom = custom
         self._taken = taken
         self._citations = citations
         self._calls: list[_Call] = []
@@ -251,13 +250,15 @@ class Turn:
         return call
 
     def _tell(self, call: _Call) -> Iterator[Event]:
-        custom = call.name in self._custom
+        tool = self._own[call.name]
+        custom = tool.kind == "custom"
         call.item = {
             "id": self._draft.new_id("ctc" if custom else "fc"),
             "type": "custom_tool_call" if custom else "function_call",
             "status": "in_progress",
             "call_id": call.id,
-            "name": call.name,
+            "name": tool.name,
+            **({} if tool.namespace is None else {"namespace": tool.namespace}),
             "input" if custom else "arguments": "",
         }
         yield self._draft.added(call.item)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from weakref import ref
 
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, no_provider
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallCounters, Target, Tool
 from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
-from toolplug.execution.live import LiveCatalog, MergedExecutor, ToolExecutor
+from toolplug.execution.live import Listener, LiveCatalog, MergedExecutor, ToolExecutor, Unsubscribe
 from toolplug.execution.plans import PlanSource
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import SOURCE
@@ -36,6 +37,33 @@ class LentTools(MergedExecutor):
     def end(self) -> None:
         """Lend nothing any more."""
         self.lend(EMPTY_CATALOG, registered=True)
+
+
+class SessionRoute:
+    """An executor as the session's own route has it: what is not there is a tool of the session, not of a provider."""
+
+    def __init__(self, executor: ToolExecutor) -> None:
+        self._executor = executor
+
+    @property
+    def catalog(self) -> Catalog:
+        """The executor's own."""
+        return self._executor.catalog
+
+    def can_execute(self, name: str) -> bool:
+        """As the executor says."""
+        return self._executor.can_execute(name)
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        """Run one call. A name without a toolset that is unknown, hidden or just removed gets one text."""
+        result = await self._executor.execute(call, context)
+        if result.status is ToolStatus.UNKNOWN_TOOL and result.output == no_provider(result.name):
+            return result._replace(output=f'session has no tool "{result.name}"')
+        return result
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Hear what the executor tells."""
+        return self._executor.subscribe(listener)
 
 
 class SessionExecutors:

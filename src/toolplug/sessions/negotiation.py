@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import orjson
 
+from toolplug.catalog.sanitise import RemovedParts
+from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import FailedTool, InvalidDefinition, SessionRefused
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import (
     Capability,
+    CleanedTool,
     DefinitionCache,
     SessionTool,
     ToolSet,
@@ -23,6 +26,7 @@ from toolplug.sessions.session_tool import (
     unmet,
 )
 from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, SessionServices
+from toolplug.signatures.values import encoded
 
 _AT_ONCE = 50
 """Definitions that are read in one turn of the loop."""
@@ -35,10 +39,10 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a plugin registers, as it was sent. `atomic`: all tools or none."""
+    """What a plugin registers, as it was sent. `plugin_type` None: that of the session. `atomic`: all tools or none."""
 
-    plugin_type: str
     tools: Sequence[object]
+    plugin_type: str | None = None
     capabilities: Sequence[object] = ()
     environment: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
     atomic: bool = False
@@ -54,20 +58,22 @@ class ToolChanges:
 
 
 class Negotiated(NamedTuple):
-    """What a registration comes to: the tools that are taken, in order, and those that are not."""
+    """What a registration comes to: the tools that are taken, in order, what was removed from them, and the others."""
 
-    plugin_type: str
+    plugin_type: str | None
     capabilities: tuple[Capability, ...]
     environment: Mapping[str, object]
     tools: ToolSet
     failed: tuple[FailedTool, ...]
+    cleaned: tuple[CleanedTool, ...]
 
     def applied(self, state: SessionState) -> SessionState:
         """The state with this registration; the same object where it says nothing new."""
+        plugin_type = state.plugin_type if self.plugin_type is None else self.plugin_type
         same = (
             state.registered
             and (state.plugin_type, state.capabilities, state.environment)
-            == (self.plugin_type, self.capabilities, self.environment)
+            == (plugin_type, self.capabilities, self.environment)
             and list(state.tools.tools) == list(self.tools.tools)
             and not state.tools.difference(self.tools)
         )
@@ -77,7 +83,7 @@ class Negotiated(NamedTuple):
             state,
             registered=True,
             revision=state.revision + 1,
-            plugin_type=self.plugin_type,
+            plugin_type=plugin_type,
             capabilities=self.capabilities,
             environment=self.environment,
             tools=self.tools,
@@ -90,6 +96,7 @@ class Changes(NamedTuple):
     added: tuple[SessionTool, ...]
     removed: tuple[str, ...]
     modified: tuple[SessionTool, ...]
+    cleaned: tuple[CleanedTool, ...]
 
 
 async def negotiated(asked: Registration, tenant: str, shared: SessionServices) -> Negotiated:
@@ -97,31 +104,39 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     _check_count(len(asked.tools), shared.limits.max_tools)
     capabilities = read_capabilities(asked.capabilities)
     _check_environment(asked)
+    capabilities = tuple(map(_cleaned, capabilities))
     good: list[SessionTool] = []
     failed: list[FailedTool] = []
     names: dict[str, str] = {}
+    cleaned_tools: list[CleanedTool] = []
     for index, raw in enumerate(asked.tools):
         if index % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
-        outcome = _candidate(raw, capabilities, names, tenant, shared)
+        removed = RemovedParts()
+        outcome = _candidate(raw, removed, capabilities, names, tenant, shared)
         if isinstance(outcome, FailedTool):
             failed.append(outcome)
-        else:
-            good.append(outcome)
+            continue
+        good.append(outcome)
+        if lines := removed.lines():
+            cleaned_tools.append(CleanedTool(outcome.name, lines))
     if failed and (asked.atomic or not good):
         how = "the registration is atomic, and" if asked.atomic else "no tool is good:"
         first = f"{how} {failed[0].name!r} failed: {failed[0].error}"
         raise SessionRefused("registration_failed", first, param="tools", failed=failed)
     tools = tool_set(good)
     _check_size(tools)
-    return Negotiated(asked.plugin_type, capabilities, dict(asked.environment), tools, tuple(failed))
+    plugin_type = None if asked.plugin_type is None else cleaned(asked.plugin_type)
+    environment = cast("Mapping[str, object]", cleaned_json(dict(asked.environment)))
+    return Negotiated(plugin_type, capabilities, environment, tools, tuple(failed), tuple(cleaned_tools))
 
 
 async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
     """Read an update. Raises `SessionRefused` (`invalid_tool`) with the path of the first bad definition."""
-    added = await _definitions(asked.added, "toolUpdates.added", pool)
-    modified = await _definitions(asked.modified, "toolUpdates.modified", pool)
-    changes = Changes(added, tuple(asked.removed), modified)
+    cleaned_tools: list[CleanedTool] = []
+    added = await _definitions(asked.added, "toolUpdates.added", pool, cleaned_tools)
+    modified = await _definitions(asked.modified, "toolUpdates.modified", pool, cleaned_tools)
+    changes = Changes(added, tuple(asked.removed), modified, tuple(cleaned_tools))
     _check_each_once(changes)
     return changes
 
@@ -149,11 +164,16 @@ def changed(state: SessionState, changes: Changes, shared: SessionServices) -> S
 
 
 def _candidate(
-    raw: object, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: SessionServices
+    raw: object,
+    removed: RemovedParts,
+    capabilities: Sequence[Capability],
+    names: dict[str, str],
+    tenant: str,
+    shared: SessionServices,
 ) -> SessionTool | FailedTool:
     """One tool of a registration; `names` are the canonical and wire names before it, to which its own are added."""
     try:
-        tool = shared.pool.tool(raw)
+        tool = shared.pool.tool(raw, removed)
     except InvalidDefinition as error:
         return FailedTool(_name_in(raw), str(error), False)
     clash = _clash(tool, capabilities, names, tenant, shared)
@@ -181,18 +201,23 @@ def _clash(
     return None
 
 
-async def _definitions(given: Sequence[object], at: str, pool: DefinitionCache) -> tuple[SessionTool, ...]:
+async def _definitions(
+    given: Sequence[object], at: str, pool: DefinitionCache, cleaned_tools: list[CleanedTool]
+) -> tuple[SessionTool, ...]:
     tools: list[SessionTool] = []
     for index, raw in enumerate(given):
         if index % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
-        tools.append(_definition(raw, f"{at}[{index}]", pool))
+        removed = RemovedParts()
+        tools.append(_definition(raw, f"{at}[{index}]", pool, removed))
+        if lines := removed.lines():
+            cleaned_tools.append(CleanedTool(tools[-1].name, lines))
     return tuple(tools)
 
 
-def _definition(raw: object, at: str, pool: DefinitionCache) -> SessionTool:
+def _definition(raw: object, at: str, pool: DefinitionCache, removed: RemovedParts) -> SessionTool:
     try:
-        return pool.tool(raw)
+        return pool.tool(raw, removed)
     except InvalidDefinition as error:
         param = f"{at}.{error.at}" if error.at else at
         raise SessionRefused("invalid_tool", f"{at}: {error}", param=param) from None
@@ -235,12 +260,19 @@ def _check_environment(asked: Registration) -> None:
         shown = [shown]
     try:
         size = len(orjson.dumps(shown)) - 2 * _LEVELS_AROUND
+        if encoded(shown) is None:
+            raise TypeError("a number is out of range")
     except (TypeError, orjson.JSONEncodeError) as error:
         message = f"capabilities and environment cannot be kept as JSON: {error}"
         raise SessionRefused("invalid_environment", message, param="environment") from None
     if size > MAX_ENVIRONMENT_BYTES:
         message = f"capabilities and environment have {size} bytes together, {MAX_ENVIRONMENT_BYTES} are allowed"
         raise SessionRefused("invalid_environment", message, param="environment")
+
+
+def _cleaned(capability: Capability) -> Capability:
+    resources = cast("list[object]", cleaned_json(list(capability.resources)))
+    return capability._replace(resources=tuple(resources))
 
 
 def _name_in(raw: object) -> str:

@@ -15,6 +15,7 @@ from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
 from toolplug.execution.idempotency import KeptResult, kept_result, result_again
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.results import unavailable
+from toolplug.sessions.executors import SessionRoute
 from toolplug.sessions.relay import is_request_id
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import Background
@@ -92,7 +93,7 @@ class QueuedCalls:
             "kept_s": session.state.ttl_s,
             "result": None,
         }
-        call_id = session.relay.reserve()
+        call_id = session.relay.reserve(call.id)
         self._running[session.code] += 1
         try:
             await self._keep(session.code, call_id, kept)
@@ -150,7 +151,7 @@ class QueuedCalls:
         record = await self._store.read(_key(session.code, call_id))
         kept = None if record is None else _read(record.value)
         if kept is not None and kept["result"] is None:
-            session.relay.reserve(call_id)
+            session.relay.reserve(kept["call_id"], call_id)
             self._running[session.code] += 1
             self._background.start(self._run(session, call_id, kept), "queued-call")
 
@@ -187,7 +188,7 @@ class QueuedCalls:
             principal, session.code, agent, deadline=deadline, approval=kept["approval"], request_id=kept["trace"]
         )
         try:
-            executor = self._executor_for(principal, agent, session.code)
+            executor = SessionRoute(self._executor_for(principal, agent, session.code))
         except AccessError as error:
             return unavailable(call, str(error))
         return await executor.execute(call, context)

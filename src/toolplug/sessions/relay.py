@@ -64,7 +64,7 @@ class Relay:
         self._requests: dict[str, _Request] = {}
         self._finished: OrderedDict[str, _Finish] = OrderedDict()
         self._streams: list[str] = []
-        self._reserved: set[str] = set()
+        self._reserved: dict[str, str] = {}
         self._ended: Ending | None = None
 
     @property
@@ -82,10 +82,13 @@ class Relay:
         """Do as many calls wait as may."""
         return len(self._requests) >= self._session.max_waiting
 
-    def reserve(self, request_id: str | None = None) -> str:
-        """An id for the request of a call that is yet to come, which carries it as its own; a new one, or this."""
+    def reserve(self, call_id: str, request_id: str | None = None) -> str:
+        """An id for the request of a call that is yet to come, which carries it as its own; a new one, or this.
+
+        `call_id` is the one that the caller gave the call.
+        """
         request_id = request_id or _new_id()
-        self._reserved.add(request_id)
+        self._reserved[request_id] = call_id
         return request_id
 
     def is_reserved(self, request_id: str) -> bool:
@@ -94,7 +97,7 @@ class Relay:
 
     def release(self, request_id: str) -> None:
         """The call of a reserved id has ended."""
-        self._reserved.discard(request_id)
+        self._reserved.pop(request_id, None)
 
     def was_sent(self, request_id: str) -> bool:
         """Has the plugin been sent this request, which still waits."""
@@ -119,7 +122,7 @@ class Relay:
             tool=call.name,
             arguments=orjson.Fragment(arguments),
             deadline=timestamp(self._session.now() + left),
-            call_id=readable(call.id)[:_MAX_CALL_ID],
+            call_id=readable(self._reserved.get(call.id, call.id))[:_MAX_CALL_ID],
             host_request_id=context.request_id,
             answer=loop.create_future(),
             report=context.report,

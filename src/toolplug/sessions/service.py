@@ -14,10 +14,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import cleaned, counted
+from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
-from toolplug.execution.quotas import Owner, quota_exceeded
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.record import (
@@ -47,8 +47,8 @@ class Created(NamedTuple):
     token: str
 
 
-def _unheard(code: str) -> None:
-    """Tell nobody that a session is over."""
+def _unheard(_: object) -> None:
+    """Tell nobody that a session begins or is over."""
 
 
 class Sessions:
@@ -67,10 +67,12 @@ class Sessions:
         neighbours: ReservedNames,
         *,
         limits: SessionLimits,
+        begun: Callable[[Principal], object] = _unheard,
         over: Callable[[str], object] = _unheard,
         serving: bool = True,
     ) -> None:
         self._serving = serving
+        self._begun = begun
         self._over = over
         self._live: dict[str, Session] = {}
         self._creating = 0
@@ -145,11 +147,13 @@ class Sessions:
         self._creating += 1
         self._count(owners, 1)
         try:
-            created = await self._created(principal, plugin_type, self.limits.ttl_s if ttl_s is None else ttl_s)
+            ttl_s = self.limits.ttl_s if ttl_s is None else ttl_s
+            created = await self._created(principal, cleaned(plugin_type), ttl_s)
         finally:
             self._creating -= 1
             self._count(owners, -1)
         self.counters.created += 1
+        self._begun(principal)
         audit("session.create", "done", principal, shown(created.session.code), request_id)
         return created
 

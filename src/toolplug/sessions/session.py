@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.call import Principal
+from toolplug.catalog.text import cleaned, counted
 from toolplug.errors import FailedTool, GoneState, SessionGone, SessionRefused, StoreConflict
+from toolplug.execution.accounting import audit
 from toolplug.execution.limits import Rate
 from toolplug.execution.live import LiveCatalog
 from toolplug.sessions.events import (
     EVERYBODY,
     GONE,
     NOBODY,
+    PLUGIN,
     STATUS,
     UPDATE,
     LogEntry,
@@ -30,28 +34,30 @@ from toolplug.sessions.events import (
 from toolplug.sessions.executors import SessionExecutors
 from toolplug.sessions.expiry import REMEMBERED, Expiry, Presence
 from toolplug.sessions.negotiation import Registration, ToolChanges, changed, negotiated, read_changes
-from toolplug.sessions.record import SessionState, read_state, record_key, state_bytes
+from toolplug.sessions.record import SessionState, read_state, record_key, shown, state_bytes
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.session_log import SessionLog
-from toolplug.sessions.session_tool import Difference, PluginStatus, StreamRole
+from toolplug.sessions.session_tool import CleanedTool, Difference, PluginStatus, StreamRole
 from toolplug.sessions.shared import SessionServices
 from toolplug.sessions.stream import EventFanout, Reader
 from toolplug.stores.store import Record
 
 
 class Registered(NamedTuple):
-    """What a registration took, and what it could not."""
+    """What a registration took, what it could not, and what it removed from what it took."""
 
     names: tuple[str, ...]
     failed: tuple[FailedTool, ...]
     revision: int
+    cleaned: tuple[CleanedTool, ...] = ()
 
 
 class Updated(NamedTuple):
-    """What an update changed."""
+    """What an update changed, and what it removed from new definitions."""
 
     revision: int
     difference: Difference
+    cleaned: tuple[CleanedTool, ...] = ()
 
 
 class Session:
@@ -151,8 +157,12 @@ class Session:
         self.check()
         return await self._life.signed()
 
-    async def register(self, asked: Registration) -> Registered:
+    async def register(self, asked: Registration, *, request_id: str = "") -> Registered:
         """Replace the whole set. Raises `SessionRefused`, `SessionGone` and `StoreError`; then nothing has changed."""
+        with self._noted("register", request_id):
+            return await self._register(asked)
+
+    async def _register(self, asked: Registration) -> Registered:
         self.check()
         self.touch()
         free, self._unregistered = self._unregistered, False
@@ -167,13 +177,19 @@ class Session:
                 await self._check_rate()
             raise
         self._presence.expect()
-        return Registered(tuple(found.tools.tools), found.failed, revision)
+        return Registered(tuple(found.tools.tools), found.failed, revision, found.cleaned)
 
-    async def update(self, asked: ToolChanges, reason: str, expected: int | None = None) -> Updated:
+    async def update(
+        self, asked: ToolChanges, reason: str, expected: int | None = None, *, request_id: str = ""
+    ) -> Updated:
         """Change a part of the set, all of it or nothing; `expected` is the revision that it must have.
 
         Raises `SessionRefused`, `SessionGone` and `StoreError`.
         """
+        with self._noted("update", request_id):
+            return await self._update(asked, reason, expected)
+
+    async def _update(self, asked: ToolChanges, reason: str, expected: int | None) -> Updated:
         self.check()
         self.touch()
         await self._check_rate()
@@ -185,7 +201,21 @@ class Session:
                 raise SessionRefused("revision_mismatch", message, param="If-Match")
             return changed(state, changes, self._shared)
 
-        return Updated(*await self._changed(change, reason))
+        return Updated(*await self._changed(change, cleaned(reason)), changes.cleaned)
+
+    @contextmanager
+    def _noted(self, kind: str, request_id: str) -> Generator[None]:
+        """Write one audit line and one count for a change that is made or refused, so that the two agree."""
+        try:
+            yield
+        except SessionRefused as error:
+            self._note(kind, error.code, request_id)
+            raise
+        self._note(kind, "done", request_id)
+
+    def _note(self, kind: str, outcome: str, request_id: str) -> None:
+        self._shared.counters.changes[kind, outcome] += 1
+        audit(f"session.{kind}", outcome, Principal(PLUGIN, self.tenant), shown(self.code), request_id)
 
     async def open_stream(self, role: StreamRole, last_event_id: str | None) -> Reader:
         """A new stream of events. Raises `SessionGone` and `StoreError`; `close_stream` must follow."""

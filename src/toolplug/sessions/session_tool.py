@@ -10,9 +10,12 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, ToolRef, check_foreign_tool_name
+from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, check_foreign_tool_name
+from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
-from toolplug.errors import InvalidDefinition, SessionRefused
+from toolplug.catalog.text import cleaned_json
+from toolplug.errors import HiddenCharacter, InvalidDefinition, SessionRefused
+from toolplug.signatures.values import encoded
 
 CapabilityType = Literal["data_analysis", "visualization", "messaging", "storage", "computation"]
 CapabilityLevel = Literal["basic", "advanced", "enterprise"]
@@ -116,6 +119,8 @@ SOURCE = "_session"
 """Every session's label in metrics, and the source of its tools: codes stand nowhere but in addresses."""
 
 MAX_DEFINITION_BYTES = MAX_SCHEMA_BYTES
+_NO_ARGUMENTS = Schema({"type": "object", "properties": {}, "additionalProperties": False})
+"""Of a tool without `inputSchema`."""
 _TOOL_KEYS = ("name", "description", "inputSchema", "outputSchema", "annotations", "requires")
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 
@@ -134,14 +139,24 @@ class SessionTool:
         return self.definition.name
 
 
+class CleanedTool(NamedTuple):
+    """What was removed from a tool's definition, as `/path: why`."""
+
+    name: str
+    removed: tuple[str, ...]
+
+
 class DefinitionCache:
     """Session tools by their JSON: equal definitions are one object while any session has it."""
 
     def __init__(self) -> None:
         self._tools: WeakValueDictionary[bytes, SessionTool] = WeakValueDictionary()
 
-    def tool(self, raw: object) -> SessionTool:
-        """The tool that this JSON object defines. Raises `InvalidDefinition`, with the key to blame."""
+    def tool(self, raw: object, removed: RemovedParts | None = None) -> SessionTool:
+        """The tool that this JSON object defines; what is removed from it is added to `removed`.
+
+        Raises `InvalidDefinition`, with the key to blame.
+        """
         given = _object(raw)
         try:
             text = orjson.dumps(given)
@@ -150,9 +165,11 @@ class DefinitionCache:
         known = self._tools.get(text)
         if known is not None:
             return known
+        if b"null" in text and encoded(given) is None:
+            raise InvalidDefinition("the definition is not JSON: a number is out of range")
         if len(text) > MAX_DEFINITION_BYTES:
             raise InvalidDefinition(f"the definition has {len(text)} bytes, {MAX_DEFINITION_BYTES} are allowed")
-        tool = _read_tool(given)
+        tool = _read_tool(given, RemovedParts() if removed is None else removed)
         return self._tools.setdefault(tool.wire, tool)
 
 
@@ -166,7 +183,7 @@ def _object(raw: object) -> dict[str, object]:
     return given
 
 
-def _read_tool(given: Mapping[str, object]) -> SessionTool:
+def _read_tool(given: Mapping[str, object], removed: RemovedParts) -> SessionTool:
     name = given.get("name")
     if not isinstance(name, str):
         raise InvalidDefinition("name must be text", at="name")
@@ -174,10 +191,11 @@ def _read_tool(given: Mapping[str, object]) -> SessionTool:
     description = given.get("description")
     if description is not None and not isinstance(description, str):
         raise InvalidDefinition("description must be text", at="description")
-    parameters = _schema(given.get("inputSchema"), "inputSchema")
-    output = None if given.get("outputSchema") is None else _schema(given["outputSchema"], "outputSchema")
+    parameters = _schema(given.get("inputSchema"), "inputSchema", removed) or _NO_ARGUMENTS
+    output = _schema(given.get("outputSchema"), "outputSchema", removed)
     requires = read_requirements(given["requires"]) if given.get("requires") is not None else ()
     hints = _hints(given.get("annotations"))
+    annotations = _cleaned_annotations(given.get("annotations"), removed)
     try:
         definition = ToolDefinition(
             name=name,
@@ -188,11 +206,16 @@ def _read_tool(given: Mapping[str, object]) -> SessionTool:
         )
     except InvalidDefinition as error:
         raise InvalidDefinition(str(error), at="description") from None
-    ref = ToolRef(KIND, SOURCE, name, definition.ref.digest)
-    return SessionTool(definition=definition.owned_by(*ref[:2]), wire=_wire(given, definition), requires=requires)
+    if description is not None and definition.description != description:
+        removed.add(("description",), "characters that nobody can see, or a heading of a user's own notes")
+    wire = _wire({**given, "annotations": annotations}, definition)
+    return SessionTool(definition=definition.owned_by(KIND, SOURCE), wire=wire, requires=requires)
 
 
-def _schema(raw: object, at: str) -> Schema:
+def _schema(raw: object, at: str, removed: RemovedParts) -> Schema | None:
+    """The schema, checked and then cleaned; None where there is none."""
+    if raw is None:
+        return None
     if not isinstance(raw, dict):
         raise InvalidDefinition(f"{at} must be a JSON Schema, an object", at=at)
     given = cast("dict[str, object]", raw)
@@ -201,9 +224,12 @@ def _schema(raw: object, at: str) -> Schema:
     try:
         schema = Schema(given)
         schema.check()
+        value = sanitise_schema(given, (at,), removed)
+        return schema if value == given else Schema(value)
+    except HiddenCharacter as error:
+        raise InvalidDefinition(str(error), at=at) from None
     except InvalidDefinition as error:
         raise InvalidDefinition(f"{at}: {error}", at=at) from None
-    return schema
 
 
 def _hints(raw: object) -> ToolHints:
@@ -222,10 +248,20 @@ def _hints(raw: object) -> ToolHints:
     return ToolHints(read_only, idempotent, destructive)
 
 
+def _cleaned_annotations(raw: object, removed: RemovedParts) -> object:
+    value = cleaned_json(raw)
+    if value != raw:
+        removed.add(("annotations",), "characters that nobody can see")
+    return value
+
+
 def _wire(given: Mapping[str, object], definition: ToolDefinition) -> bytes:
-    kept = {key: given[key] for key in _TOOL_KEYS if given.get(key) is not None}
+    kept = {key: given.get(key) for key in _TOOL_KEYS if given.get(key) is not None or key == "inputSchema"}
     if "description" in kept:
         kept["description"] = definition.description
+    kept["inputSchema"] = orjson.Fragment(definition.parameters.text)
+    if definition.output_schema is not None:
+        kept["outputSchema"] = orjson.Fragment(definition.output_schema.text)
     # A copy: the encoder's own bytes keep the room that they were written in, some kilobytes each.
     return bytes(memoryview(orjson.dumps(kept)))
 

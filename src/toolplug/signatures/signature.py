@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from toolplug.catalog.call import CallContext
+from toolplug.catalog.call import CallContext, ToolResult
 from toolplug.errors import InvalidDefinition
 from toolplug.signatures.annotations import (
     ClassFunction,
@@ -210,12 +210,22 @@ def _output(function: Callable[..., object], owner: type | None, around: Names) 
         meaning = resolved(annotation, function, owner, around)
     except Unresolved:
         return None
-    if not isinstance(meaning, type):
+    if meaning in _WITHOUT_STRUCTURE or _holds_result(meaning):
         return None
-    kind = cast("type[object]", meaning)
-    aliased = issubclass(kind, BaseModel) and bool(kind.model_config.get("serialize_by_alias"))
+    model = meaning if isinstance(meaning, type) and issubclass(meaning, BaseModel) else None
+    aliased = model is not None and bool(model.model_config.get("serialize_by_alias"))
     try:
-        schema = TypeAdapter(kind).json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
+        adapter = TypeAdapter(cast("Any", meaning))  # an annotation may be anything
+        schema = adapter.json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
     except NO_SCHEMA:
         return None
-    return schema if "properties" in schema else None
+    return schema or None
+
+
+_WITHOUT_STRUCTURE: Sequence[object] = (str, None, type(None), Any, object, inspect.Parameter.empty)
+"""Results that are text as they are, nothing, or of no stated type."""
+
+
+def _holds_result(annotation: object) -> bool:
+    """Whether the tool makes its own result, be it sometimes."""
+    return annotation is ToolResult or any(map(_holds_result, get_args(annotation)))

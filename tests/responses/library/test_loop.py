@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 from tests.responses.library.scripted_model import ScriptedModel, Sums, adding, calls, made, says
 
-from toolplug import FunctionRegistry
+from toolplug import Catalog, FunctionRegistry
 from toolplug.errors import BackendFailed, ResponseRefused
 from toolplug.responses import CallPart, Delta, Loop, ResponseBuilder, ResponseRequest, ToolCaller
 
@@ -95,6 +95,23 @@ async def test_a_mixed_turn_shows_its_hosted_call_behind_the_clients_and_makes_i
         _, called, *answers = _messages(model, 0)
         assert [call["id"] for call in called["tool_calls"]] == ["call_2", "call_1"]
         assert {each["tool_call_id"]: each["content"] for each in answers} == {"call_1": "3", "call_2": "Cork"}
+
+
+@pytest.mark.requirement("C-9-backend-bounded")
+async def test_whatever_goes_wrong_in_the_middle_ends_the_stream_as_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async with FunctionRegistry({"sums": Sums()}) as registry:
+        left = [registry.catalog, registry.catalog]
+
+        async def listing() -> Catalog:
+            return left.pop()
+
+        model = ScriptedModel(calls(adding(1, 2)), says("3"))
+        loop = Loop(model, ToolCaller(registry, listing=listing), ResponseRequest(input="Hi", stream=True))
+        events = [event async for event in loop.events()]
+    final = events[-1]
+    assert final["type"] == "response.failed"
+    assert loop.draft.object()["error"] == {"code": "server_error", "message": "internal error"}
+    assert "pop from empty list" in caplog.text
 
 
 @pytest.mark.requirement("I6-bad-requests")

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.serving.edge import Edge, EdgeConfig
 from toolplug.cli.serving.reload import Reloading, Watched, can_restart, changes, provider_packages, replace_process
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.cli.serving.terminal import log_call, start_screen
@@ -27,7 +27,7 @@ from toolplug.execution.watchdog import Watchdog
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
-from toolplug.http.request_checks import MAX_HEADER_BYTES, is_loopback
+from toolplug.http.request_checks import is_loopback
 from toolplug.providers.lifecycle import CLOSE_S
 
 STUCK_S = 2.0
@@ -54,7 +54,7 @@ def serve(
     Where it `shows`, a person at the terminal sees what runs and each call.
     """
     host = open_host(files, on_call=log_call if shows else None)
-    config = _uvicorn_config(create_app(host, insecure_no_auth=insecure_no_auth))
+    config = EdgeConfig(create_app(host, insecure_no_auth=insecure_no_auth), Edge(lambda: host.settings.http))
     service = Service(host, files.file.resolve(), config, shows=shows)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
     return run_to_end(running, loop_factory=config.get_loop_factory())
@@ -170,18 +170,6 @@ class _Server(uvicorn.Server):
         """Wait for running calls, but not for clients that do not read their answers."""
         async with close_stuck(self.server_state.connections):
             await super().shutdown(sockets)
-
-
-def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        h11_max_incomplete_event_size=2 * MAX_HEADER_BYTES,
-    )
 
 
 def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:

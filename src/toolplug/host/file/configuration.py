@@ -22,7 +22,7 @@ from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import HostSettings
-from toolplug.host.file.toolset_entries import ToolsetEntries
+from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
 from toolplug.providers.entry_points import Installed
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
@@ -127,7 +127,7 @@ def read_parts(
     settings = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems)
     user = source.user if isinstance(source, ConfigFiles) else None
-    servers = ServerEntries.read(document, user, environ)
+    servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded))
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded, problems)
     return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
 

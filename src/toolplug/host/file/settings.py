@@ -7,17 +7,17 @@ from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from ipaddress import ip_network
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
-from toolplug.execution.quotas import NO_QUOTAS, Quotas
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.providers.entry import OnFailure
 from toolplug.providers.route_table import reserved
@@ -106,7 +106,9 @@ class AgentSettings(Part):
 
 def rule(value: object) -> object:
     """A bare policy as the rule that it is short for."""
-    return {"policy": value} if isinstance(value, str) else value
+    if isinstance(value, str) or (isinstance(value, dict) and "ask" in value):
+        return {"policy": cast("object", value)}
+    return cast("object", value)
 
 
 def acting(limits: Limits) -> Limits:
@@ -174,6 +176,7 @@ class BackendSettings(Part):
     api_key: Annotated[SecretStr | None, Field(description="best as ${NAME}; or api_key_file")] = None
     model: Annotated[str | None, Field(min_length=1, description="for requests that name none")] = None
     timeout: Annotated[Duration, Field(gt=0, description="without a word from the server")] = 120.0
+    deadline: Annotated[Duration, Field(gt=0, description="for one answer of the server, retries included")] = 600.0
     retries: Annotated[int, Field(ge=0, le=10, description="after 429, 5xx and lost connections")] = 2
 
 

@@ -31,11 +31,11 @@ from toolplug.mcp.mcp_sessions import Handshake
 from toolplug.mcp.server_endpoint import (
     CALL_TOOL,
     CANCEL,
-    CANCELLED,
     INITIALIZE,
     INVALID_REQUEST,
     LISTEN,
     Caller,
+    ClientAnswer,
     McpServerEndpoint,
     Message,
     Notify,
@@ -67,6 +67,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
     return Caller(
         executor=executor,
         context=CallContext(principal=principal, session=code, agent=agent, request_id=state["request_id"]),
+        approvals=state["host"].approvals,
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
         watch=lambda: state["host"].mcp.announcer.watch(followed, of=code, since=since),
         listed=_ignore if known is None else known.listed,
@@ -106,6 +107,8 @@ async def mcp_message(request: HostRequest) -> Response:
     message = speaker.read(body)
     if isinstance(message, Reply):
         return _response(message)
+    if isinstance(message, ClientAnswer):
+        return _take_answer(request, message)
     if message.method == CALL_TOOL:
         await request.state["host"].quotas.count_call(request.state["principal"])
     if speaker.is_stateless(message, request.headers.get(VERSION_HEADER)):
@@ -202,7 +205,9 @@ async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message:
     reply, client = await speaker.initialize(message, await caller_of(request))
     response = _response(reply)
     if client is not None:
-        handshake = request.state["host"].mcp.handshakes.open(_owner(request), client)
+        host, principal = request.state["host"], request.state["principal"]
+        handshake = host.mcp.handshakes.open(_owner(request), client)
+        host.toolsets.begin_session(principal, agent_of(request))
         response.headers[SESSION_HEADER] = handshake.id
     return response
 
@@ -220,15 +225,34 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
     caller = await caller_of(request, known)
 
     async def write(stream: EventStream) -> Response | None:
-        sender = ResponseSender(stream, streams=accepts(request, _EVENTS))
+        streams = accepts(request, _EVENTS)
+        sender = ResponseSender(stream, streams=streams)
         known.running[message_id] = sender.cancel
+        questions = known.questions if streams else None
         try:
-            reply = await sender.reply(speaker.answer(message, known.client, caller, sender.notify))
+            reply = await sender.reply(
+                speaker.answer(message, known.client, caller, sender.notify, questions=questions)
+            )
         finally:
             known.running.pop(message_id, None)
-        return await sender.end(reply or refusal(200, CANCELLED, "Request cancelled", message_id))
+        if reply is not None:
+            return await sender.end(reply)
+        if not streams:
+            return _accepted()
+        if not stream.started:
+            await stream.start()
+        return None  # a cancelled request gets no answer: the stream ends without one
 
     return EventStreamResponse(write, detached=True)
+
+
+def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
+    """Take what a client answers to a request that it was sent on the stream of its own."""
+    known = _known(request)
+    if isinstance(known, Reply):
+        return _response(known)
+    known.questions.take(answer)
+    return _accepted()
 
 
 def _known(request: HostRequest, message: Message | None = None) -> Handshake | Reply:

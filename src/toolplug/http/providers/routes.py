@@ -25,6 +25,7 @@ from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
 from toolplug.errors import QuotaExceeded, StoreUnavailable
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
+from toolplug.http.auth.refusals import Refusals
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
@@ -34,7 +35,6 @@ from toolplug.http.errors import (
     route_not_found,
     store_unavailable,
 )
-from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL
@@ -163,8 +163,7 @@ class ProviderRoutes:
             check_declared(state["headers"], limit)
             request = Request(scope, bounded(receive, limit), sent)
             if not route.public:
-                principal = state["principal"] = await authenticator.authenticate(request)
-                self._authorize(principal, route)
+                await self._admit(route, request, state, authenticator)
             _prepare(scope, route, found.params, state)
             if self._refusals.counts_stored_bytes:
                 with self._refusals.within(scope):
@@ -179,8 +178,11 @@ class ProviderRoutes:
         finally:
             registry.accounting.route(key, method, template).record(str(sent.status), perf_counter() - began)
 
-    def _authorize(self, principal: Principal, route: MountedRoute) -> None:
-        """Raise `HttpProblem` unless the principal has the route's scope, and its agents a toolset of the provider."""
+    async def _admit(
+        self, route: MountedRoute, request: Request[Any], state: HostState, authenticator: Authenticator
+    ) -> None:
+        """Set the state's principal, who may use this route. Raises `HttpProblem`."""
+        principal = state["principal"] = await authenticator.authenticate(request)
         needed = route.route.scope or CALL
         if not principal.has_scope(needed):
             raise insufficient_scope(needed)

@@ -160,7 +160,10 @@ class ResponseCaller:
         if principal.has_scope(APPROVALS):
             with suppress(ApprovalRefused):
                 decision = "approve" if approve else "deny"
-                await self._host.approvals.decide(ticket, decision, principal, request_id=self._state["request_id"])
+                request_id = self._state["request_id"]
+                await self._host.approvals.decide(
+                    ticket, decision, principal, decided="responses", request_id=request_id
+                )
 
 
 def response_caller(request: HostRequest, body: ResponseRequest) -> ResponseCaller:

@@ -24,6 +24,7 @@ from toolplug.http.tools import (
     idempotency_key,
     too_many_waiting,
 )
+from toolplug.sessions.executors import SessionRoute
 from toolplug.sessions.plans import DEADLINE_S
 
 
@@ -51,7 +52,7 @@ async def call_in_session(request: HostRequest) -> Response:
     body = await read_json(request, models.SessionCallBody)
     session = await session_of(request)
     await state["host"].quotas.count_call(state["principal"])
-    executor = state["host"].executor_for(state["principal"], agent=body.agent, session=session.code)
+    executor = SessionRoute(state["host"].executor_for(state["principal"], agent=body.agent, session=session.code))
     context = CallContext(
         principal=state["principal"],
         session=session.code,

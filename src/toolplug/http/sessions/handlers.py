@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 
 import orjson
 from starlette.responses import Response
 
-from toolplug.errors import SessionRefused
-from toolplug.execution.accounting import audit, timestamp
+from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, base_url, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answers, route
 from toolplug.http.sessions import models
 from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.record import shown
 from toolplug.sessions.session import Session
+from toolplug.sessions.session_tool import CleanedTool
 from toolplug.sessions.shared import HEARTBEAT_S, SessionLimits
 
 _ALL = "/api/sessions"
@@ -76,15 +76,6 @@ def seconds(given: float) -> float:
 _REVISION = re.compile(r'([0-9]{1,18})|(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]{16})?"')
 """A revision, quoted or not, or the ETag of metadata, which begins with one."""
 
-_DONE = "done"
-
-
-def _note(request: HostRequest, session: Session, kind: str, outcome: str) -> None:
-    """One audit line and one count for each change and for each that was refused, so that the two agree."""
-    state = request.state
-    state["host"].sessions.counters.changes[(kind, outcome)] += 1
-    audit(f"session.{kind}", outcome, state["principal"], shown(session.code), state["request_id"])
-
 
 def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]:
     state = session.state
@@ -101,6 +92,12 @@ def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]
         "graceSeconds": seconds(limits.grace_s),
         "heartbeatSeconds": seconds(HEARTBEAT_S),
     }
+
+
+def _cleaned(tools: Sequence[CleanedTool]) -> dict[str, object]:
+    """The field of an answer that reports removals, where there are any."""
+    named = [{"toolName": tool.name, "removed": tool.removed} for tool in tools]
+    return {"cleanedTools": named} if named else {}
 
 
 def _expected(condition: str | None) -> int | None:
@@ -175,12 +172,7 @@ async def register_tools(request: HostRequest) -> Response:
         environment=body.environment,
         atomic=body.atomic,
     )
-    try:
-        registered = await session.register(asked)
-    except SessionRefused as error:
-        _note(request, session, "register", error.code)
-        raise
-    _note(request, session, "register", _DONE)
+    registered = await session.register(asked, request_id=request.state["request_id"])
     failed = [
         {"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in registered.failed
     ]
@@ -190,6 +182,7 @@ async def register_tools(request: HostRequest) -> Response:
         "failedTools": failed,
         "sessionConfiguration": _configuration(session, request.state["host"].sessions.limits),
         "revision": registered.revision,
+        **_cleaned(registered.cleaned),
     }
     return OrjsonResponse(answer, 201)
 
@@ -212,13 +205,13 @@ async def update_tools(request: HostRequest) -> Response:
     session = await session_of(request)
     updates = body.tool_updates
     asked = ToolChanges(added=updates.added, removed=updates.removed, modified=updates.modified)
-    try:
-        updated = await session.update(asked, body.reason, expected)
-    except SessionRefused as error:
-        _note(request, session, "update", error.code)
-        raise
-    _note(request, session, "update", _DONE)
-    answer = {"success": True, "revision": updated.revision, "updates": orjson.Fragment(updated.difference.wire())}
+    updated = await session.update(asked, body.reason, expected, request_id=request.state["request_id"])
+    answer = {
+        "success": True,
+        "revision": updated.revision,
+        "updates": orjson.Fragment(updated.difference.wire()),
+        **_cleaned(updated.cleaned),
+    }
     return OrjsonResponse(answer)
 
 

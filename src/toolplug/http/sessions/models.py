@@ -73,14 +73,15 @@ class SessionList(CamelAnswer):
 class RegisterBody(CamelBody):
     """The whole set of tools that an application lends."""
 
-    plugin_type: PluginType
+    plugin_type: Annotated[PluginType | None, Field(description="that of the session when absent")] = None
     tools: list[object] = Field(
-        description="each {name, description?, inputSchema, outputSchema?, annotations?, requires?}"
+        description="each {name, description?, inputSchema?, outputSchema?, annotations?, requires?}; without "
+        "inputSchema it takes no arguments"
     )
     capabilities: list[object] = Field(
         [], description="each {type, level, resources?}; negotiated before any tool is taken"
     )
-    environment: Annotated[JsonObject, Field(description="what the application says of itself; kept as it is")] = {}  # noqa: RUF012  pydantic copies it
+    environment: Annotated[JsonObject, Field(description="what the application says of itself")] = {}  # noqa: RUF012  pydantic copies it
     atomic: Annotated[bool, Field(description="all tools or none")] = False
 
 
@@ -90,6 +91,19 @@ class FailedToolAnswer(CamelAnswer):
     tool_name: str
     error: str
     recoverable: bool
+
+
+class CleanedToolAnswer(CamelAnswer):
+    """A tool that was taken without characters that nobody can see, and without what is no JSON Schema."""
+
+    tool_name: str
+    removed: Annotated[list[str], Field(description="each as `/path: why`")]
+
+
+CleanedTools = Annotated[
+    list[CleanedToolAnswer] | SkipJsonSchema[None],
+    Field(description="those from which something was removed", json_schema_extra=absent),
+]
 
 
 class SessionLimitsAnswer(CamelAnswer):
@@ -120,6 +134,7 @@ class RegisterAnswer(CamelAnswer):
     failed_tools: list[FailedToolAnswer]
     session_configuration: SessionConfiguration
     revision: int
+    cleaned_tools: CleanedTools = None
 
 
 class ToolUpdates(CamelBody):
@@ -151,6 +166,7 @@ class UpdateAnswer(CamelAnswer):
     success: bool
     revision: int
     updates: ToolUpdatesAnswer
+    cleaned_tools: CleanedTools = None
 
 
 class Metadata(CamelAnswer):

@@ -22,6 +22,7 @@ from toolplug.catalog.call import Report
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.mcp.connection import MAX_PAGES, MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
+from toolplug.signatures.values import as_object
 
 # Tools as the server sent them: the SDK would lose a whole page to one tool that it finds malformed.
 #
@@ -104,6 +105,7 @@ def _is_marked(schema: dict[str, object]) -> bool:
 
 
 _MAX_MESSAGE = 2_000
+_ANNOUNCES_S = 1.0
 
 
 class _Raw(RootModel[dict[str, object]]):
@@ -111,15 +113,24 @@ class _Raw(RootModel[dict[str, object]]):
 
 
 class SdkConnection:
-    """An open connection; `lost` is set when it has ended, and `why` says how then."""
+    """An open connection; `lost` is set when it has ended, and `why` says how then.
+
+    `announces` is done once it is known whether the server announces changes.
+    """
 
     def __init__(
-        self, session: ClientSession, listing: RawListing, lost: asyncio.Event, why: Callable[[], Awaitable[str]]
+        self,
+        session: ClientSession,
+        listing: RawListing,
+        lost: asyncio.Event,
+        why: Callable[[], Awaitable[str]],
+        announces: asyncio.Future[bool],
     ) -> None:
         self._session = session
         self._pages = listing
         self._lost = lost
         self._why = why
+        self._announces = announces
         self._one_listing = asyncio.Lock()
 
     @property
@@ -156,6 +167,11 @@ class SdkConnection:
                 cursors.add(cursor)
         raise BadAnswer(f"its list of tools has more than {MAX_PAGES} pages")
 
+    async def announces_changes(self) -> bool | None:
+        """Whether the server says when its list changes; None where that is not known within a second."""
+        await asyncio.wait({self._announces}, timeout=_ANNOUNCES_S)
+        return self._announces.result() if self._announces.done() and not self._announces.cancelled() else None
+
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
         """Run a tool, again after a listing where the server wants arguments in headers that only its listing names."""
         try:
@@ -176,7 +192,7 @@ class SdkConnection:
         if raw.get("resultType", "complete") != "complete":
             raise BadAnswer("it asks for something more before it answers, which is not offered here")
         content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape
-        return Answer(content, raw.get("structuredContent"), raw.get("isError") is True)
+        return Answer(content, raw.get("structuredContent"), raw.get("isError") is True, as_object(raw.get("_meta")))
 
     async def _page(self, cursor: str | None) -> RawPage:
         params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)

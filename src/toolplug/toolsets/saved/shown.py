@@ -21,7 +21,7 @@ class ShownToolset(NamedTuple):
     def fields(self) -> dict[str, object]:
         """As JSON: the document, whether each tool is active, and of each note whether it is stale.
 
-        Stale is a note whose tool has changed since it was written; an orphan's tool is away.
+        Stale is a note whose tool is not the one for which it was written: it has changed, or, for an orphan, is away.
         """
         fields = document_fields(self.toolset)
         tools = [{**ToolReference.of(tool).fields(), "active": tool in self.catalog} for tool in self.toolset.tools]
@@ -38,7 +38,7 @@ class ShownToolset(NamedTuple):
 
     def _notes(self, item: ToolNotes) -> dict[str, object]:
         notes = [
-            {"name": note.name, "note": note.text, "stale": self.state_of(item, note) == "stale"} for note in item.notes
+            {"name": note.name, "note": note.text, "stale": self.state_of(item, note) != "good"} for note in item.notes
         ]
         orphan = item.tool not in self.catalog
         return {"toolRef": ToolReference.of(item.tool).fields(), "orphan": orphan, "notes": notes}

@@ -1,0 +1,352 @@
+"""The edge of `toolplug serve`: the limits of `http.edge` on connections, and on requests that are not read whole yet.
+
+uvicorn's connection with httptools has no limit on a request's head, none on its time, and takes the fields of trailers
+for headers. An ASGI application cannot see a head before it ends, so the limits are here, around the parser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter, deque
+from collections.abc import Callable
+from http import HTTPStatus
+from random import getrandbits
+from typing import Any
+
+import httptools
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from toolplug.host.file.settings import EdgeSettings, Http
+from toolplug.http.auth.peer import NO_ADDRESS, TrustedProxies, peer_of
+from toolplug.http.errors import HttpProblem
+
+RATE_WINDOW_S = 10
+"""`http.edge.body_bytes_per_s` is a mean over this time; the rest of a body whose response is sent has as long."""
+LINGER_S = 2.0
+"""How long a refused connection stays open for its client to read the response, while what it sends is dropped."""
+WARN_EVERY_S = 60.0
+
+_AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
+
+_LOG = logging.getLogger("toolplug.cli.serve")
+
+
+class Edge:
+    """The connections of one server and their limits, as the configuration has them now."""
+
+    def __init__(self, settings: Callable[[], Http]) -> None:
+        self._settings = settings
+        self._read: Http | None = None
+        self._trusted = TrustedProxies()
+        self._connections = 0
+        self._by_peer: Counter[str] = Counter()
+        self._warn_at = 0.0
+
+    @property
+    def limits(self) -> EdgeSettings:
+        """The limits as they are now."""
+        return self._settings().edge
+
+    @property
+    def trusted(self) -> TrustedProxies:
+        """The proxies whose `X-Forwarded-For` counts now."""
+        settings = self._settings()
+        if settings is not self._read:
+            self._read, self._trusted = settings, TrustedProxies(settings.trusted_proxies)
+        return self._trusted
+
+    def open(self) -> bool:
+        """Count a connection, whether it is within the limit or not; `close` comes once for each."""
+        self._connections += 1
+        limit = self.limits.connections
+        return self._connections <= limit or self._refused(f"over {limit} connections (http.edge.connections)")
+
+    def close(self) -> None:
+        """Count a connection no more."""
+        self._connections -= 1
+
+    def take(self, peer: str) -> bool:
+        """Count a connection of the peer, if one more is within the limit; then `give_back` comes once."""
+        limit = self.limits.connections_per_peer
+        if self._by_peer[peer] >= limit:
+            return self._refused(f"over {limit} connections of {peer} (http.edge.connections_per_peer)")
+        self._by_peer[peer] += 1
+        return True
+
+    def give_back(self, peer: str) -> None:
+        """Count one connection of the peer less."""
+        self._by_peer[peer] -= 1
+        if not self._by_peer[peer]:
+            del self._by_peer[peer]
+
+    def _refused(self, why: str) -> bool:
+        """Warn of a closed connection, at most once a minute: a flood of connections is no flood of lines."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._warn_at:
+            self._warn_at = now + WARN_EVERY_S
+            _LOG.warning("a connection was closed: %s; further ones are not logged for a minute", why)
+        return False
+
+
+class EdgeConfig(uvicorn.Config):
+    """uvicorn's settings for an application behind an edge."""
+
+    def __init__(self, app: ASGIApp, edge: Edge) -> None:
+        super().__init__(
+            app,
+            http=EdgeProtocol,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # it trusts every proxy on loopback; `http.trusted_proxies` says which are trusted
+            ws="none",
+        )
+        self.edge: Edge = edge
+
+
+class EdgeProtocol(HttpToolsProtocol):
+    """One connection, held to the limits of the edge.
+
+    A connection is between requests or in a head (then `_in_body` is False) or in a body. `_deadline` is the one timer
+    of the connection: the end of the time for a head, a look at the rate of a body, or the end of a refusal.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        assert isinstance(config, EdgeConfig)
+        self._edge = config.edge
+        self._limits = config.edge.limits
+        self.timeout_keep_alive = self._limits.idle_s  # pyright: ignore[reportIncompatibleVariableOverride, reportAttributeAccessIssue]  call_later takes fractions
+        self._deadline: asyncio.TimerHandle | None = None
+        self._refused = False
+        self._in_head = False
+        self._in_body = False
+        self._heads = 0
+        self._head_bytes = 0
+        self._body_parts = 0
+        self._framing_bytes = 0
+        self._arrived_bytes = 0
+        self._arrivals: deque[int] = deque(maxlen=RATE_WINDOW_S)
+        self._behind_proxy = False
+        self._peers: deque[str] = deque()
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, and close it where it is one too many."""
+        super().connection_made(transport)
+        peer = NO_ADDRESS if self.client is None else self.client[0]
+        self._behind_proxy = peer in self._edge.trusted
+        if self._edge.open() and (self._behind_proxy or self._take(peer)):
+            self._set_deadline(self._limits.head_s, self._head_late)
+        else:
+            self._refused = True
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count the connection no more."""
+        super().connection_lost(exc)
+        self._clear_deadline()
+        self._edge.close()
+        while self._peers:
+            self._edge.give_back(self._peers.popleft())
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived; of a head no more than it may have."""
+        self._unset_keepalive_if_required()
+        while data and not self._refused and not self.transport.is_closing():
+            if self._in_body:
+                piece, data = data, b""
+            else:
+                room = self._limits.head_bytes - self._head_bytes
+                if room <= 0:
+                    self._refuse_head()
+                    return
+                piece, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
+            self._parse(piece)
+        if not self._refused and not self.transport.is_closing():
+            self._set_next_deadline()
+
+    def _parse(self, piece: bytes) -> None:
+        heads, parts, in_body = self._heads, self._body_parts, self._in_body
+        assert self.parser is not None, "the connection is open"
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            pass  # nothing here upgrades, and the request is served as if it had not asked
+        except httptools.HttpParserError:
+            if not self._refused:
+                self._refuse(HttpProblem(400, "malformed_request", "what was sent is not an HTTP request"))
+            return
+        if not self._in_body:  # the piece is of one head, or another head has begun somewhere in it
+            self._head_bytes = self._head_bytes + len(piece) if heads == self._heads and not in_body else 0
+            return
+        self._arrived_bytes += len(piece)
+        # Chunk sizes, their extensions and trailers are no part of the body, and the parser keeps them.
+        has_content = parts != self._body_parts or heads != self._heads
+        self._framing_bytes = 0 if has_content else self._framing_bytes + len(piece)
+        if self._framing_bytes > self._limits.head_bytes:
+            self._refuse_head()
+
+    # The parser's callbacks
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; the fields of trailers come here too and are no headers (RFC 9110, section 6.5.1)."""
+        if not self._in_body:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start the request."""
+        self._in_head = False
+        self._heads += 1
+        self._head_bytes = self._framing_bytes = self._arrived_bytes = 0
+        self._arrivals.clear()
+        self._clear_deadline()
+        if not self.url.startswith(b"/"):
+            self._use_authority()
+        if self._behind_proxy:
+            self._use_forwarded()
+        if not self._refused:
+            super().on_headers_complete()
+        self._in_body = True
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._body_parts += 1
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the request."""
+        self._in_body = False
+        if not self._refused:
+            self._clear_deadline()
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Serve the next request, or wait for it."""
+        if self._behind_proxy and self._peers:
+            self._edge.give_back(self._peers.popleft())
+        super().on_response_complete()
+
+    def _use_authority(self) -> None:
+        """Let the authority of a target in absolute form replace the Host header (RFC 9112, section 3.2.2)."""
+        found = _AUTHORITY.match(self.url)
+        places = [index for index, (name, _) in enumerate(self.headers) if name == b"host"]
+        if found is not None and len(places) == 1:
+            self.headers[places[0]] = (b"host", found[1])
+
+    def _use_forwarded(self) -> None:
+        """Take the scheme that a trusted proxy names, and count its client among the peers while the request runs."""
+        for name, value in self.headers:
+            if name == b"x-forwarded-proto" and value in (b"http", b"https"):
+                self.scope["scheme"] = value.decode()  # pyright: ignore[reportGeneralTypeIssues]
+        if not self._take(peer_of(self.scope, self._edge.trusted)):  # pyright: ignore[reportArgumentType]
+            self._refused = True
+            self.transport.close()
+
+    def _take(self, peer: str) -> bool:
+        taken = self._edge.take(peer)
+        if taken:
+            self._peers.append(peer)
+        return taken
+
+    # Deadlines
+
+    def _set_next_deadline(self) -> None:
+        """Bound the time of a head or body that has begun, and of a wait that uvicorn does not bound."""
+        if self._deadline is not None:
+            return
+        if self._in_body:
+            self._set_deadline(1.0, self._look_at_rate)
+        elif self._in_head or self._head_bytes:
+            self._set_deadline(self._limits.head_s, self._head_late)
+        elif not self._is_busy() and self.timeout_keep_alive_task is None:  # the body ended after its response
+            self.timeout_keep_alive_task = self.loop.call_later(self._limits.idle_s, self.timeout_keep_alive_handler)
+
+    def _head_late(self) -> None:
+        self._deadline = None
+        if self._is_busy():
+            self._set_deadline(self._limits.head_s, self._head_late)
+        elif self._in_head or self._head_bytes:
+            message = f"the head of the request was not complete after {self._limits.head_s:g} s"
+            self._refuse(HttpProblem(408, "request_timeout", message))
+        else:
+            self.transport.close()
+
+    def _look_at_rate(self) -> None:
+        """Note what has arrived in the last second; the client owes nothing while the server reads nothing."""
+        self._deadline = None
+        if self.cycle.waiting_for_100_continue or self.flow.read_paused:
+            self._arrivals.clear()
+        else:
+            self._arrivals.append(self._arrived_bytes)
+        self._arrived_bytes = 0
+        if len(self._arrivals) == RATE_WINDOW_S:
+            least = self._limits.body_bytes_per_s
+            if self.cycle.response_complete:
+                self.transport.close()
+                return
+            if sum(self._arrivals) < least * RATE_WINDOW_S:
+                message = f"the body came with less than {least} bytes a second for {RATE_WINDOW_S} s"
+                self._refuse(HttpProblem(408, "request_timeout", message))
+                return
+        self._set_deadline(1.0, self._look_at_rate)
+
+    def _is_busy(self) -> bool:
+        """Whether a request that was read whole is being served."""
+        return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
+
+    def _set_deadline(self, delay_s: float, then: Callable[[], None]) -> None:
+        self._deadline = self.loop.call_later(delay_s, then)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # Refusals
+
+    def _refuse_head(self) -> None:
+        message = f"the head of the request is over {self._limits.head_bytes} bytes; send fewer or shorter headers"
+        self._refuse(HttpProblem(431, "headers_too_large", message))
+
+    def _refuse(self, problem: HttpProblem) -> None:
+        """Answer with the problem where nothing else is being answered, drop what still comes, and close."""
+        self._refused = True
+        self._clear_deadline()
+        if self._in_body:
+            if self.cycle.response_started or self.pipeline:
+                self.transport.close()
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        elif self._is_busy():  # with an earlier request, whose response is the last one
+            self.cycle.keep_alive = False
+            return
+        request_id = f"{getrandbits(64):016x}"
+        body = problem.body(request_id)
+        self.transport.write(
+            b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"x-request-id: %s\r\nconnection: close\r\n\r\n%s"
+            % (problem.status, HTTPStatus(problem.status).phrase.encode(), len(body), request_id.encode(), body)
+        )
+        self.transport.write_eof()
+        self._set_deadline(LINGER_S, self.transport.abort)

@@ -1,0 +1,151 @@
+"""What works and is worth a warning: tools that a model cannot understand, settings that will surprise their operator.
+
+These are the warnings of `toolplug doctor` beside those of states and conflicts. Nothing here stops a start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from shutil import which
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.render import described
+from toolplug.config.environment import has_reference
+from toolplug.config.yaml_tree import KeyPath, ListNode, ScalarNode
+from toolplug.errors import Problem
+from toolplug.execution.threads import in_own_thread
+from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.server_entries import SECTION as SERVERS
+from toolplug.host.host import Host
+from toolplug.mcp.server_config import Command
+from toolplug.providers.authoring import selfless_tools
+
+_TYPED = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
+
+
+def tool_warnings(host: Host) -> Iterator[Problem]:
+    """What a model cannot know of the providers' tools, and names that it will confuse."""
+    for key, generation in host.registry.running().items():
+        for name, first in selfless_tools(type(generation.provider)):
+            message = f"the first parameter of the tool {name!r} is {first!r}: it gets the provider, not an argument"
+            yield _of_tool(key, name, "no_self", message, "add self as the first parameter, or @staticmethod above it")
+        for definition in generation.catalog.definitions():
+            yield from _undescribed(key, definition)
+    for one, other in _near_names(host.registry.catalog):
+        message = f"the tools {one!r} and {other!r} have names that a model may confuse"
+        hint = "rename one of them with @tool(name=…), or disable it"
+        yield Problem(code="near_names", message=message, hint=hint)
+
+
+def tool_costs(host: Host) -> list[tuple[str, str, int]]:
+    """Name, provider and length in characters of each tool's definition: what it takes of a model's context."""
+    return [
+        (item.name, item.ref.source, len(item.name) + len(described(item)) + len(item.parameters.text))
+        for item in host.registry.catalog.definitions()
+    ]
+
+
+def _undescribed(key: str, definition: ToolDefinition) -> Iterator[Problem]:
+    name = definition.name
+    if not definition.description.strip():
+        hint = "write a docstring, or @tool(description=…)"
+        yield _of_tool(key, name, "no_description", f"the tool {name!r} has no description", hint)
+    parameters = _Parameters.model_validate(definition.parameters.value)
+    untyped = [repr(item) for item, shape in parameters.properties.items() if _TYPED.isdisjoint(shape)]
+    if untyped:
+        message = f"parameters of the tool {name!r} have no type: {', '.join(untyped)}"
+        yield _of_tool(key, name, "no_parameter_type", message, "annotate them")
+    unsaid = [repr(item) for item, shape in parameters.properties.items() if not parameters.described(shape)]
+    if unsaid:
+        message = f"parameters of the tool {name!r} have no description: {', '.join(unsaid)}"
+        hint = "name them under Args: in the docstring, or Annotated[…, Field(description=…)]"
+        yield _of_tool(key, name, "no_parameter_description", message, hint)
+
+
+_Shape = Annotated[dict[str, object], BeforeValidator(lambda shape: {} if shape is True else shape)]
+
+
+class _Parameters(BaseModel):
+    """The part of a tool's schema that describes its parameters; a schema that is `true` says nothing."""
+
+    properties: dict[str, _Shape] = {}
+    defs: Annotated[dict[str, _Shape], Field(alias="$defs")] = {}
+
+    def described(self, shape: dict[str, object]) -> bool:
+        """Has the parameter a description, or the model that it is."""
+        model = self.defs.get(str(shape.get("$ref", "")).rpartition("/")[2], {})
+        return bool(shape.get("description") or model.get("description"))
+
+
+def _of_tool(key: str, name: str, code: str, message: str, hint: str) -> Problem:
+    return Problem(code=code, message=message, path=f"providers.{key}.tools.{name}", hint=hint)
+
+
+def _near_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pairs with the same words, in any order, case and plural aside; and those where one has a character more."""
+    met: dict[object, list[str]] = {}
+    for name in names:
+        words = tuple(sorted(word.removesuffix("s") for word in re.split("[_-]", name.lower())))
+        shorter = {(name[:index] + name[index + 1 :], "whole") for index in range(len(name))}
+        near = (other for key in (words, (name, "shorter"), *shorter) for other in met.get(key, ()))
+        yield from ((other, name) for other in dict.fromkeys(near))
+        for key in (words, (name, "whole"), *((text, "shorter") for text, _ in shorter)):
+            met.setdefault(key, []).append(name)
+
+
+def configuration_warnings(configuration: Configuration) -> Iterator[Problem]:
+    """Keys in plain text, and commands that are not there."""
+    document = configuration.providers.document
+    for path in (*_api_keys(configuration), ("responses", "backend", "api_key")):
+        try:
+            node = document.node(path)
+        except KeyError:
+            continue
+        if isinstance(node, ScalarNode) and isinstance(node.value, str) and not has_reference(node.value):
+            hint = f"write ${{NAME}}, or {path[-1]}_file: with the path of a file"
+            yield document.problem(path, code="plain_secret", message="stands in the file in plain text", hint=hint)
+    for name, server in configuration.servers.servers.items():
+        command = server.transport
+        if server.enabled and isinstance(command, Command) and not _is_there(command, configuration.folder):
+            path = (SERVERS, name, "command")
+            message, hint = f"there is no command {command.command!r}", "install it, or write its whole path"
+            if name in document.keys((SERVERS,)):
+                yield document.problem(path, code="command_not_found", message=message, hint=hint)
+            else:
+                yield Problem(code="command_not_found", message=message, path=".".join(path), hint=hint)
+
+
+def _api_keys(configuration: Configuration) -> Iterator[KeyPath]:
+    document = configuration.providers.document
+    try:
+        node = document.node(("auth", "api_keys"))
+    except KeyError:
+        return
+    for index in range(len(node.items) if isinstance(node, ListNode) else 0):
+        yield ("auth", "api_keys", index, "key")
+
+
+def _is_there(command: Command, folder: Path) -> bool:
+    program = command.command
+    if "/" in program:
+        program = str((command.cwd or folder) / program)
+    return which(program, path=command.env.get("PATH")) is not None
+
+
+async def metric_warnings(host: Host) -> list[Problem]:
+    """Metric families of providers that the page of metrics leaves out, for names that are the host's own."""
+    await in_own_thread(lambda: list(host.metrics.collect()))
+    return [
+        Problem(
+            code="metric_clash",
+            message=f"its metric {family!r} is left out: names that begin with {prefix!r} are the host's own",
+            path=f"providers.{key}",
+            hint="give the metric another name, such as one that begins with the provider's",
+        )
+        for key, family, prefix in host.registry.left_out_metrics
+    ]

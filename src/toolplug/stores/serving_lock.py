@@ -1,0 +1,98 @@
+"""One serving process on a store: a lock beside its file, which the system releases when the process ends in any way.
+
+Sessions, their queued calls and the streams that wait for both are kept by the process that serves them, so a second
+one on the same file would answer wrongly. Reading beside it is fine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import multiprocessing
+import os
+import socket
+import weakref
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from io import FileIO
+from pathlib import Path
+
+from toolplug.errors import StoreInUse
+from toolplug.stores.sqlite_file import store_error, told_as_store_errors
+
+_POLL_S = 0.1
+_LOG = logging.getLogger("toolplug.stores")
+
+
+def lock_file(store: Path) -> Path:
+    """The file beside a store's own that the serving process locks, and writes its id and host into."""
+    return store.with_name(f"{store.name}.lock")
+
+
+@asynccontextmanager
+async def only_server(store: Path, *, wait_s: float) -> AsyncGenerator[None]:
+    """Be the only process that serves this store, while the context is open; first wait for another one to end.
+
+    Raises `StoreInUse` where another serves it after `wait_s` seconds still, and `StoreUnavailable` where the lock
+    cannot be written.
+    """
+    with told_as_store_errors(store):
+        file = _opened(lock_file(store))
+    with file:
+        await _locked(file, store, wait_s)
+        with told_as_store_errors(store):
+            file.truncate()
+            file.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
+        yield
+
+
+def _opened(path: Path) -> FileIO:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    # A process that a provider forks shares the lock, and would keep it after the end of this one.
+    os.register_at_fork(after_in_child=partial(_close, weakref.ref(file)))
+    return file
+
+
+def _close(file: weakref.ref[FileIO]) -> None:
+    found = file()
+    if found is not None:
+        found.close()
+
+
+async def _locked(file: FileIO, store: Path, wait_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    give_up_at, has_warned = loop.time() + wait_s, False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise store_error(error, store) from error
+        else:
+            return
+        if loop.time() >= give_up_at:
+            raise StoreInUse(store, *_holder(store))
+        if not has_warned:
+            has_warned = True
+            _LOG.warning("%s; waiting up to %g s for its end", StoreInUse(store, *_holder(store)).what, wait_s)
+        await asyncio.sleep(_POLL_S)
+
+
+def _holder(store: Path) -> tuple[int, str]:
+    """The id of the process that serves the store, and the name of its machine or container."""
+    pid, _, name = lock_file(store).read_text().strip().partition(" ")
+    return int(pid or 0), name
+
+
+def warn_of_workers() -> None:
+    """Warn where this process is one of a server's workers: each has a store of its own in its memory."""
+    if multiprocessing.parent_process() is None and not os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn"):
+        return
+    _LOG.warning(
+        "store: memory:// in a worker process: with several workers a session, an approval or a stored response is"
+        " known to one of them only; run one worker"
+    )

@@ -1,0 +1,160 @@
+"""`toolplug doctor`: what it warns an operator and an author of, each thing once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.host.conftest import Package
+from tests.kept_port import kept_port
+
+Write = Callable[..., Path]
+
+TOOLS = """
+    from typing import Annotated, Any
+
+    from prometheus_client import Counter
+    from pydantic import BaseModel, Field
+
+    from toolplug import FunctionProvider, tool
+
+    class Place(BaseModel):
+        "Where something is."
+        name: str
+
+    class Poor(FunctionProvider):
+        def collectors(self):
+            return [
+                Counter("antwort_builtin_tool_executions", "Mine", registry=None),
+                Counter("antwort_sessions_lost", "Mine", registry=None),
+                Counter("poor_calls", "Mine", registry=None),
+            ]
+
+        @tool
+        async def set_alert(self, above, note: str) -> str:
+            return "set"
+
+        @tool
+        async def set_allert(this, at: Place) -> str:
+            "Set an alert."
+            return "set"
+
+    class Rich(FunctionProvider):
+        @tool
+        async def get_alert(
+            self, name: Annotated[str, Field(description="which")], at: Place, kind: Annotated[Any, "any"] = None
+        ) -> str:
+            '''Get an alert.
+
+            Args:
+                kind: of any kind
+            '''
+            return "it"
+
+        @tool
+        async def equip(self) -> str:
+            "Equip."
+            return ""
+
+        @tool
+        async def unequip(self) -> str:
+            "Take off."
+            return ""
+"""
+
+
+@pytest.fixture
+def tools(package: Package) -> None:
+    package("toolplug-lint", {"poor": "lint_mod:Poor", "rich": "lint_mod:Rich"}, lint_mod=TOOLS)
+
+
+def warned(run: Run, *options: str) -> list[tuple[str, str]]:
+    done = run("doctor", "--json", *options)
+    assert (done.code, done.json["problems"], done.err) == (0, [], "")
+    return [(item["path"], item["code"]) for item in done.json["warnings"]]
+
+
+@pytest.mark.usefixtures("tools")
+@pytest.mark.requirement("C-10-doctor-lint")
+def test_tools_that_a_model_cannot_understand_are_warned_of(run: Run, write: Write) -> None:
+    write("providers: {poor: {enabled: true}}")
+    of_tools = [
+        ("providers.poor.tools.set_allert", "no_self"),
+        ("providers.poor.tools.set_alert", "no_description"),
+        ("providers.poor.tools.set_alert", "no_parameter_type"),
+        ("providers.poor.tools.set_alert", "no_parameter_description"),
+        ("", "near_names"),
+    ]
+    assert warned(run) == [*of_tools, ("providers.poor", "metric_clash"), ("providers.poor", "metric_clash")]
+    assert warned(run, "--tools") == of_tools
+    shown = run("doctor").out
+    assert "the first parameter of the tool 'set_allert' is 'this'" in shown
+    assert "parameters of the tool 'set_alert' have no type: 'above' (annotate them)" in shown
+    assert "parameters of the tool 'set_alert' have no description: 'above', 'note'" in shown
+    assert "its metric 'antwort_builtin_tool_executions' is left out: names that begin with 'antwort_builtin_'" in shown
+
+
+@pytest.mark.usefixtures("tools")
+@pytest.mark.requirement("C-10-doctor-lint")
+def test_what_is_described_is_not_warned_of_and_each_tool_shows_its_cost(run: Run, write: Write) -> None:
+    write("providers: {rich: {enabled: true, tools: {unequip: allow}}}")
+    assert warned(run) == [("providers.rich.tools.get_alert", "no_parameter_type")]
+    costs = run("doctor", "--tools", "--json").json["tools"]
+    assert [(item["name"], item["provider"]) for item in costs] == [
+        ("get_alert", "rich"),
+        ("equip", "rich"),
+        ("unequip", "rich"),
+    ]
+    assert costs[0]["characters"] > costs[1]["characters"] > 0
+    assert run("doctor", "--tools").out.startswith("TOOL       PROVIDER  CHARACTERS\nget_alert  rich")
+
+
+@pytest.mark.process
+@pytest.mark.requirement("C-10-doctor-lint")
+def test_settings_that_surprise_are_warned_of(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALICE_KEY", "a-long-enough-key")
+    with kept_port() as port:
+        write(
+            "auth:\n"
+            "  api_keys:\n"
+            '    - {key: "${ALICE_KEY}", subject: alice}\n'
+            "    - {key: in-the-open-for-all, subject: bob}\n"
+            f"    - {{sha256: {'0' * 64}, subject: carol}}\n"
+            "  jwt:\n"
+            "    algorithms: [RS256]\n"
+            f"    jwks_url: http://127.0.0.1:{port}/keys\n"
+            "    issuer: a\n"
+            "    audience: b\n"
+            "mcp_servers:\n"
+            "  clock: {command: pyhton3}\n"
+            "  off: {command: pyhton3, enabled: false}\n"
+            "  here: {command: ./serve.sh}\n"
+            "  shell: {command: sh}\n"
+        )
+        done = run("doctor", "--json")
+    assert done.code == 0
+    assert "in-the-open" not in done.out
+    assert [(item["line"], item["path"], item["code"]) for item in done.json["warnings"]] == [
+        (4, "auth.api_keys[1].key", "plain_secret"),
+        (12, "mcp_servers.clock.command", "command_not_found"),
+        (14, "mcp_servers.here.command", "command_not_found"),
+        (0, "auth.jwt.jwks_url", "key_set_down"),
+    ]
+
+
+@pytest.mark.requirement("C-10-doctor")
+def test_each_finding_is_printed_once(run: Run, write: Write, package: Package) -> None:
+    package("toolplug-lint", {"poor": "lint_mod:Poor", "rich": "lint_mod:Rich"}, lint_mod=TOOLS)
+    write(
+        "providers:\n  one: {type: rich, enabled: true}\n  two: {type: rich, enabled: true, tools: {nothing: deny}}\n"
+    )
+    done = run("doctor")
+    assert (done.code, done.err) == (1, "")
+    assert done.out.count("has no tool 'nothing'") == 1
+    write("providers:\n  one: {type: rich, enabled: true}\n  two: {type: rich, enabled: true}\n")
+    done = run("doctor")
+    assert done.err == ""
+    assert done.out.count("its tool 'equip' is not listed") == 1
+    assert "the tool 'equip' of provider 'two' is not listed" in run("tools").err

@@ -1,0 +1,41 @@
+"""The order of text and other blocks of a server's result, on its way to a client of `/mcp`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolplug.mcp.connection import Answer
+from toolplug.mcp.content import content_of
+from toolplug.mcp.plans import result_of
+
+IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+MARKED = {"type": "image", "data": "BBBB", "mimeType": "image/png", "_meta": {"theirs": 1}}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+@pytest.mark.requirement("I-26-block-order")
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [text("a"), IMAGE, text("b")],
+        [IMAGE, text("a")],
+        [MARKED, text("a\nb"), IMAGE, IMAGE, text("c"), MARKED],
+        [text("a"), IMAGE],
+        [IMAGE],
+        [text("")],
+    ],
+)
+def test_blocks_keep_the_order_that_the_server_gave_them(blocks: list[dict[str, Any]]) -> None:
+    result = result_of(Answer(blocks, None, False), None)
+    assert result.output == "\n".join(block["text"] for block in blocks if block["type"] == "text")
+    assert content_of(result, lambda _: True)["content"] == blocks
+
+
+def test_a_part_of_a_text_that_was_changed_does_not_break_a_line() -> None:
+    result = result_of(Answer([text("secret"), IMAGE, text("b")], None, False), None)._replace(output="[removed]")
+    assert content_of(result, lambda _: True)["content"] == [text("[removed]"), IMAGE]
