@@ -10,6 +10,7 @@ from docs.generator.markdown import code, page, sentences, table
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
+from toolplug.config.quotas import QuotaLimits, Quotas
 from toolplug.config.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
 from toolplug.execution.plans import DEFAULT_POLICY, ToolRule
 from toolplug.execution.resolved_limits import (
@@ -108,6 +109,11 @@ Where records are kept: `sqlite:///./path`, `sqlite:////path`, or `memory://`, w
 """
 
 
+_QUOTAS = """
+What each tenant, and each key within it, may have; both must admit. Over a quota a request is 429 `quota_exceeded`.
+"""
+
+
 def configuration_page() -> str:
     """The page."""
     return page(
@@ -128,6 +134,8 @@ def configuration_page() -> str:
         _part("http.edge", _EDGE, EdgeSettings),
         _part("metrics", "", Metrics),
         _part("egress", "", EgressSettings),
+        _part("quotas", _QUOTAS, Quotas),
+        _part("quotas.tenant", "Of `quotas.key` too.", QuotaLimits),
         _part("mcp_servers", _SERVERS, McpServerSettings),
         _part("mcp_servers.oauth", "", OAuthSettings),
         _part("toolsets", _TOOLSETS, ToolsetSettings),

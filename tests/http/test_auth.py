@@ -251,9 +251,12 @@ class Backend(AuthenticationBackend):
 @pytest.mark.requirement("C-5-auth-backend")
 async def test_a_backend_of_starlette_is_an_authenticator(host: Host) -> None:
     async with client_of(create_app(host, authenticators=[Backend()])) as client:
-        answered = await client.get("/v1/samples", headers={"X-Caller": "mia"})
-        assert answered.json()["tenant"] == "members"
         assert (await client.get("/v1/tools", headers={"X-Caller": "mia"})).json() == {"tools": []}, "her one agent's"
+        assert (await client.get("/v1/samples", headers={"X-Caller": "mia"})).status_code == 403, "nor its routes"
+        host.register_toolset("samples", "s", host.registry)
+        await host.toolsets.allow("researcher", ("samples",), by=Principal("root", "members"), request_id="")
+        called = await client.post("/v1/tool-calls", headers={"X-Caller": "mia"}, json={"name": "s.whoami"})
+        assert called.json()["structured"]["tenant"] == "members"
         assert (await who(client, {"X-Caller": "plain"}))["subject"] == "plain"
         assert (await client.get("/v1/tools", headers={"X-Caller": "nobody"})).status_code == 401
         assert (await client.get("/v1/tools")).status_code == 401

@@ -101,7 +101,7 @@ def test_whatever_is_sent_is_answered_as_the_document_says(sample_package: None)
     with served(host, create_app(host)) as port:
         schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json").include(tag="toolplug")
         operations = [result.ok() for result in schema.get_all_operations()]
-        assert len(operations) == 61
+        assert len(operations) == 63
         for operation in operations:
             for mode in GenerationMode:
                 _exercise(operation, mode)
@@ -117,3 +117,27 @@ def _exercise(operation: APIOperation, mode: GenerationMode) -> None:
 
     with suppress(Unsatisfiable):
         exercised()
+
+
+@pytest.mark.requirement("C-5-openapi")
+async def test_parameters_bodies_and_answers_are_described_as_they_are_taken(client: AsyncClient) -> None:
+    paths = (await client.get("/openapi.json")).json()["paths"]
+
+    def pattern(method: str, path: str, name: str) -> str | None:
+        found = next(item for item in paths[path][method]["parameters"] if item["name"] == name)
+        return found["schema"].get("pattern")
+
+    code = "^[A-Z2-7]{8}$"
+    for path in (path for path in paths if "{code}" in path):
+        assert all(pattern(method, path, "code") == code for method in paths[path]), path
+    for path in ("/v1/tools", "/api/catalog", "/api/toolsets"):
+        assert pattern("get", path, "session") == code
+    assert pattern("get", "/api/toolsets/{name}", "name") == "^[a-z0-9-]{2,50}$"
+    assert pattern("get", "/api/mcp-servers/{id}", "id") == "^[a-z][a-z0-9_-]{0,63}$"
+    assert pattern("post", "/v1/providers/{key}/enable", "key") == "^[a-z][a-z0-9_]{0,63}$"
+    assert paths["/api/sessions"]["post"]["requestBody"]["required"] is False
+    assert paths["/v1/tool-calls"]["post"]["requestBody"]["required"] is True
+    export = paths["/api/toolsets/{name}/export"]["get"]["responses"]["200"]["content"]
+    assert export["application/yaml"] == export["application/json"], "the same document in another form"
+    stream = paths["/api/sessions/{code}/stream"]["get"]["responses"]["200"]["content"]
+    assert stream == {"text/event-stream": {}}

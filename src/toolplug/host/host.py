@@ -20,7 +20,6 @@ from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.accounting import OnCall, audit
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.quotas import QuotaUse
 from toolplug.execution.task_runner import check_event_loop
 from toolplug.execution.threads import in_own_thread
 from toolplug.host.agent_reach import AgentReach, reach_of
@@ -29,6 +28,7 @@ from toolplug.host.file.configuration import Configuration, Source, read_configu
 from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.parts import Parts, Serves, listed
+from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers

@@ -20,10 +20,10 @@ from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
-from toolplug.execution.quotas import QuotaUse
 from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.host.explain_gates import EquippedGate
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers

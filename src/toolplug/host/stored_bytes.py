@@ -16,8 +16,8 @@ from typing import NamedTuple, Self
 
 import orjson
 
+from toolplug.config.quotas import Owner, Quotas, quota_exceeded
 from toolplug.execution.accounting import audit_origin
-from toolplug.execution.quotas import Owner, Quotas, quota_exceeded
 from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
 
 _COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")

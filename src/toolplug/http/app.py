@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Collection, Sequence
+from urllib.parse import unquote_to_bytes
 
 from starlette.authentication import AuthenticationBackend
 from starlette.requests import ClientDisconnect, Request
@@ -32,10 +33,10 @@ from toolplug.http.auth.authentication import (
     session_of_token,
 )
 from toolplug.http.auth.protected_resource import challenged
+from toolplug.http.auth.refusals import Refusals
 from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
-from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (
@@ -150,7 +151,9 @@ class _HostApp:
             if path == "/":
                 if scope["path"] == scope.get("root_path", ""):
                     scope["path"] += "/"  # Starlette's router sees no path at all in the mount point without a slash
-            elif not scope.get("raw_path", b"/").endswith(b"/"):  # Litestar ends the path of a mount with a slash
+            elif not unquote_to_bytes(scope.get("raw_path", b"/")).endswith(
+                b"/"
+            ):  # Litestar ends the path of a mount so
                 scope["path"] = scope["path"][:-1]
                 path = scope["state"]["path"] = path[:-1]
         router = self._router.router_for(path)

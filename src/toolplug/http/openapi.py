@@ -14,11 +14,15 @@ from starlette.convertors import FloatConvertor, IntegerConvertor, UUIDConvertor
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from toolplug.host.file.server_entries import SERVER_ID
+from toolplug.host.file.settings import PROVIDER_KEY
 from toolplug.http.errors import ErrorAnswer
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest
-from toolplug.http.routing import CALL, Audience, HostRoute, Parameter, answers, route
+from toolplug.http.routing import CALL, EVENTS, Audience, HostRoute, Parameter, answers, route
 from toolplug.providers.route_table import MountedRoute
+from toolplug.sessions.record import CODE_PATTERN
+from toolplug.toolsets.saved.saved_toolset import TOOLSET_NAME
 
 JsonObject = Mapping[str, object]
 
@@ -141,12 +145,35 @@ def _operation(route: HostRoute) -> JsonObject:
     }
     if not route.is_open:
         operation["description"] = description.format(scope=route.scope)
-    parameters = [*_parameters(route.path, route.path), *map(_parameter, route.parameters)]
+    parameters = [*_path_parameters(route.path), *map(_parameter, route.parameters)]
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.body)}}}
+        operation["requestBody"] = {
+            "required": route.body_required,
+            "content": {"application/json": {"schema": _ref(route.body)}},
+        }
     return operation
+
+
+_PATTERNS: Mapping[tuple[str, str], str] = {
+    ("/api/sessions", "code"): CODE_PATTERN,
+    ("/api/toolsets", "name"): TOOLSET_NAME,
+    ("/api/mcp-servers", "id"): SERVER_ID,
+    ("/v1/providers", "key"): PROVIDER_KEY,
+}
+"""The patterns of path parameters, by the first segments of the path and their name."""
+
+
+def _path_parameters(path: str) -> list[JsonObject]:
+    """The parameters in a path of the host."""
+    first = "/".join(path.split("/")[:3])
+    parameters: list[JsonObject] = []
+    for name in re.findall(r"{([^}]*)}", path):
+        pattern = _PATTERNS.get((first, name))
+        schema = {"type": "string", **({} if pattern is None else {"pattern": pattern})}
+        parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
+    return parameters
 
 
 def _responses(route: HostRoute) -> JsonObject:
@@ -172,15 +199,25 @@ def _errors(route: HostRoute) -> set[int]:
 def _response(status: int, model: type[BaseModel] | None, content_types: Sequence[str]) -> dict[str, object]:
     described: dict[str, object] = {"description": HTTPStatus(status).phrase}
     content: dict[str, object] = {
-        kind: {"schema": _ref(model) if kind == "application/json" and model is not None else {"type": "string"}}
-        for kind in content_types
-        if model is not None or kind != "application/json"
+        kind: _content(kind, model) for kind in content_types if model is not None or kind != "application/json"
     }
     return {**described, "content": content} if content else described
 
 
+def _content(kind: str, model: type[BaseModel] | None) -> JsonObject:
+    """A body of this type: the model in whatever form; of an event stream nothing, since it is no one text."""
+    if kind in EVENTS:
+        return {}
+    return {"schema": _ref(model) if model is not None and kind in _FORMS else {"type": "string"}}
+
+
+_FORMS = frozenset({"application/json", "application/yaml"})
+
+
 def _parameter(parameter: Parameter) -> JsonObject:
     schema: dict[str, object] = {"type": "string"}
+    if parameter.pattern:
+        schema["pattern"] = parameter.pattern
     if parameter.choices:
         schema["enum"] = parameter.choices
     return {

@@ -20,8 +20,8 @@ from starlette.types import Scope
 
 from toolplug.host.file.settings import EdgeSettings, HostSettings
 from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
+from toolplug.http.auth.peer import TrustedProxies
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.peer import TrustedProxies
 from toolplug.http.requests import HostState, SentResponse
 from toolplug.sessions.service import Sessions
 

@@ -46,6 +46,7 @@ class Parameter(NamedTuple):
     choices: tuple[str, ...] = ()
     required: bool = False
     place: Literal["query", "header"] = "query"
+    pattern: str = ""
 
 
 IDEMPOTENCY_KEY = Parameter(
@@ -72,6 +73,7 @@ class HostRoute(NamedTuple):
     scope: str | None
     summary: str
     body: type[BaseModel] | None
+    body_required: bool
     parameters: tuple[Parameter, ...]
     audience: Audience
     max_body: int
@@ -113,18 +115,20 @@ def route(
     parameters: tuple[Parameter, ...] = (),
     audience: Audience = "callers",
     max_body: int = 0,
+    body_required: bool = True,
 ) -> Callable[[Answered], HostRoute]:
     """Make a route of the decorated handler, whose name is the operation's id.
 
     * `path` is a path of Starlette's, whose parameters have no convertors.
     * `scope` is what a caller needs. None: a route for callers is open.
     * `max_body`: bytes, where the route takes more than others do.
+    * `body_required` False: a request without a body is one with an empty object.
     """
 
     def made(answered: Answered) -> HostRoute:
         endpoint = answered.endpoint
         operation = getattr(endpoint, "__name__", path)
-        described = (summary, body, parameters, audience, max_body)
+        described = (summary, body, body_required, parameters, audience, max_body)
         return HostRoute(method, path, scope, *described, endpoint, answered, operation)
 
     return made

@@ -13,6 +13,7 @@ from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import JSON, CamelAnswer, CamelBody, OrjsonResponse, read_body, read_json, read_model
 from toolplug.http.requests import HostRequest, query_fields, requested_session
 from toolplug.http.routing import CALL, READ, Parameter, answers, route
+from toolplug.sessions.record import CODE_PATTERN
 from toolplug.toolsets.saved.document import (
     Document,
     DocumentName,
@@ -139,7 +140,7 @@ FORMS: tuple[str, ...] = get_args(Form)
 _FORM = Parameter("format", "of the document; json when absent", FORMS)
 _WHO = (
     Parameter("agent", "among whose tools: an agent's"),
-    Parameter("session", "whose toolsets: those within this session"),
+    Parameter("session", "whose toolsets: those within this session", pattern=CODE_PATTERN),
 )
 _READING = (400, 404, 410)
 _WRITING = (404, 409, 410, 422)

@@ -31,6 +31,7 @@ from toolplug.http.request_body import (
 )
 from toolplug.http.requests import HostRequest, acting, has_version, query_fields, requested_session
 from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, Parameter, answers, route
+from toolplug.sessions.record import CODE_PATTERN
 
 MAX_TOOL_NAMES = 1000
 
@@ -162,7 +163,7 @@ _ALL = "/api/mcp-servers"
 _ONE = f"{_ALL}/{{id}}"
 _WAIT = Parameter("wait", "for the end of the discovery: true, or a duration of at most 60s")
 _AGENT = Parameter("agent", "only what this agent can reach")
-_SESSION = Parameter("session", "also the tools of this session, live where they are")
+_SESSION = Parameter("session", "also the tools of this session, live where they are", pattern=CODE_PATTERN)
 
 LONGEST_WAIT_S = 60.0
 
@@ -333,7 +334,14 @@ async def discover_server(request: HostRequest) -> Response:
     return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
 
 
-@route("POST", f"{_ONE}/accept", ADMIN, "Accept the changed definitions of quarantined tools", AcceptBody)
+@route(
+    "POST",
+    f"{_ONE}/accept",
+    ADMIN,
+    "Accept the changed definitions of quarantined tools",
+    AcceptBody,
+    body_required=False,
+)
 @answers(ServerAnswer, errors=(404, 409))
 async def accept_tools(request: HostRequest) -> Response:
     """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""

@@ -29,6 +29,7 @@ from toolplug.http.request_body import OrjsonResponse, absent, read_json
 from toolplug.http.requests import HostRequest, catalog_of, executor_of, has_version, query_fields
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, answers, route
 from toolplug.sessions.events import frame
+from toolplug.sessions.record import CODE_PATTERN
 from toolplug.signatures.values import encoded
 
 MAX_TIMEOUT_MS = 300_000
@@ -82,7 +83,7 @@ DIALECTS: tuple[str, ...] = get_args(Dialect)
 DEFAULT_DIALECT = "chat"
 
 AGENT = Parameter("agent", "whose tools: an agent's")
-SESSION = Parameter("session", "whose tools: those of this session as well")
+SESSION = Parameter("session", "whose tools: those of this session as well", pattern=CODE_PATTERN)
 _TOOLSETS = Parameter("toolsets", "ids among the agent's, separated by commas; all of them when absent or empty")
 _FORMAT = Parameter("format", f"the model API's dialect; {DEFAULT_DIALECT} when absent", DIALECTS)
 _LISTING = (_FORMAT, AGENT, SESSION, _TOOLSETS)

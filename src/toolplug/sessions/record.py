@@ -17,7 +17,8 @@ from toolplug.errors import GoneState, InvalidDefinition, InvalidSessionCode, Se
 from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_CODE = re.compile(r"[A-Z2-7]{8}")
+CODE_PATTERN = "^[A-Z2-7]{8}$"
+_CODE = re.compile(CODE_PATTERN.strip("^$"))
 _TOKEN_BEGIN = "tps_"
 _TOKEN = re.compile(r"tps_([A-Z2-7]{8})_[A-Za-z0-9_-]{43}")
 

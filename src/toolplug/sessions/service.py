@@ -15,9 +15,9 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.text import cleaned, counted
+from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
-from toolplug.execution.quotas import Owner, quota_exceeded
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.record import (

@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallCounters
 from toolplug.execution.live import LiveCatalog, ToolExecutor
-from toolplug.execution.quotas import NO_QUOTAS, Quotas
 from toolplug.sessions.events import LogEntry
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.session_tool import DefinitionCache, PluginStatus, StreamRole

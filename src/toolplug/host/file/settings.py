@@ -12,12 +12,12 @@ from typing import Annotated, ClassVar, Literal, Self, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
-from toolplug.execution.quotas import NO_QUOTAS, Quotas
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.providers.entry import OnFailure
 from toolplug.providers.route_table import reserved

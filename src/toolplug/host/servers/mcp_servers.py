@@ -15,12 +15,12 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.text import counted
 from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
+from toolplug.config.quotas import quota_exceeded
 from toolplug.discovery.record import DiscoveryRecord, ServerName
 from toolplug.errors import McpServerRefused
 from toolplug.execution.accounting import audit
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy
-from toolplug.execution.quotas import quota_exceeded
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
 from toolplug.host.servers.records import (

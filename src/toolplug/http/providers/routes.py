@@ -25,6 +25,7 @@ from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
 from toolplug.errors import QuotaExceeded, StoreUnavailable
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
+from toolplug.http.auth.refusals import Refusals
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
@@ -34,7 +35,6 @@ from toolplug.http.errors import (
     route_not_found,
     store_unavailable,
 )
-from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL

@@ -110,7 +110,7 @@ def _expected(condition: str | None) -> int | None:
     return int(found[1] or found[2])
 
 
-@route("POST", _ALL, SESSIONS, "Create a session", models.CreateBody)
+@route("POST", _ALL, SESSIONS, "Create a session", models.CreateBody, body_required=False)
 @answers(models.Created, status=201, errors=(429,))
 async def create_session(request: HostRequest) -> Response:
     """Create a session of the caller's tenant; no other response contains its token."""

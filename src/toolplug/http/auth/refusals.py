@@ -16,9 +16,9 @@ from starlette.types import Scope
 
 from toolplug.catalog.call import Principal
 from toolplug.execution.accounting import CallAccounting, audit, audit_origin
-from toolplug.http.auth.authentication import AUTHENTICATION_REQUIRED, credential
+from toolplug.http.auth.authentication import credential
+from toolplug.http.auth.peer import TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem
-from toolplug.http.peer import TrustedProxies, peer_of
 from toolplug.http.requests import HostState
 
 MAX_FAILURES = 10
@@ -118,7 +118,7 @@ class Refusals:
 
         A missing credential is none: it is answered with 401 always, which says what to send.
         """
-        if problem.code != AUTHENTICATION_REQUIRED or credential(dict(scope["headers"])) is None:
+        if problem.code != "authentication_required" or credential(dict(scope["headers"])) is None:
             return problem
         wait_s = self._brake.failed(peer_of(scope, self.proxies))
         if wait_s is None:

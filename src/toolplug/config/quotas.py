@@ -1,0 +1,77 @@
+"""Quotas: how much of what all share one tenant, or one key, may take (CONTRACT.md section 5).
+
+A key is a tenant and a subject, so that the tokens of one subject count together. A quota that is not set adds no work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolplug.config.units import Size
+from toolplug.errors import QuotaExceeded, StoredBytesExceeded
+
+QuotaName = Literal["sessions", "streams", "servers", "stored_bytes", "calls_per_minute"]
+Owner = tuple[str, ...]
+"""Who has used something: `(tenant,)`, or `(tenant, subject)`."""
+
+RETRY_S = 60.0
+"""When to try again where nobody knows when something is given back."""
+
+
+class _Part(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class QuotaLimits(_Part):
+    """What one tenant, or one key, may have at once, or begin in a minute. What is not set is not limited."""
+
+    sessions: Annotated[int | None, Field(ge=0, description="live sessions that it created")] = None
+    streams: Annotated[int | None, Field(ge=0, description="event streams that are open")] = None
+    servers: Annotated[int | None, Field(ge=0, description="MCP servers that were added over HTTP")] = None
+    stored_bytes: Annotated[
+        Size | None,
+        Field(description="in the store: responses, results, saved toolsets, sessions, records of providers"),
+    ] = None
+    calls_per_minute: Annotated[int | None, Field(ge=0, description="tool calls and responses that begin")] = None
+
+
+class Quotas(_Part):
+    """The quotas of each tenant, and of each key within it; both must admit."""
+
+    tenant: QuotaLimits = QuotaLimits()
+    key: QuotaLimits = QuotaLimits()
+
+    def levels(self, quota: QuotaName, tenant: str, subject: str) -> Iterator[tuple[Owner, int]]:
+        """Whose use is limited, and to what."""
+        for owner, limits in (((tenant,), self.tenant), ((tenant, subject), self.key)):
+            limit: int | None = getattr(limits, quota)
+            if limit is not None:
+                yield owner, limit
+
+    def sets(self, quota: QuotaName) -> bool:
+        """Whether some level limits it."""
+        return getattr(self.tenant, quota) is not None or getattr(self.key, quota) is not None
+
+
+NO_QUOTAS = Quotas()
+
+
+def quota_exceeded(quota: str, owner: Owner, limit: int, retry_s: float = RETRY_S) -> QuotaExceeded:
+    """The refusal of more than `limit`; it does not say what others have used."""
+    whose = "tenant" if len(owner) == 1 else "key"
+    what, suffix, fix = _WORDS[quota]
+    kind = StoredBytesExceeded if quota == "stored_bytes" else QuotaExceeded
+    return kind(quota, f"the {whose} may have {limit} {what}{'' if limit == 1 else 's'}{suffix}; {fix}", retry_s)
+
+
+_WORDS = {
+    "sessions": ("session", " at once", "end one, or wait until one expires"),
+    "streams": ("event stream", " at once", "close one"),
+    "streams_per_key": ("event stream", " at once", "close one"),
+    "servers": ("MCP server", "", "remove one"),
+    "stored_bytes": ("byte", " in the store", "delete something, or wait until something expires"),
+    "calls_per_minute": ("call", " in a minute", "call again later"),
+}
