@@ -69,7 +69,7 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
     }
     assert all(record["reason"] and record["fix"] for key, record in records.items() if key not in ("one", "nosuch"))
     assert set(records["one"]) == {
-        *("key", "type", "state", "reason", "fix", "tools", "routes", "distribution", "version"),
+        *("key", "type", "state", "summary", "reason", "fix", "tools", "routes", "distribution", "version"),
     }
     assert (records["one"]["tools"], records["one"]["distribution"]) == (["shared", "own"], "toolplug-pair")
     plain = run("providers")
@@ -233,6 +233,6 @@ def test_diff_tells_what_a_reload_would_do_and_starts_nothing(run: Run, write: W
 
 def test_a_provider_that_is_on_and_offers_nothing_is_not_called_off(run: Run, write: Write) -> None:
     write("providers: {}")
-    assert run("tools").out.startswith("no tools: no provider is on; ")
+    assert run("tools").out.startswith("no tools: no provider is enabled; ")
     write("providers: {hello: {enabled: true, tools: {hello: disable}}}")
-    assert run("tools").out.startswith("no tools: no provider that is on offers a tool; ")
+    assert run("tools").out.startswith("no tools: the enabled providers have none")
