@@ -1,6 +1,6 @@
 """JSON Schemas as data for pricing: what each keyword costs, in nanoseconds, on each kind of value.
 
-The figures are measured on jsonschema-rs and rounded up. `tests/catalog/test_hostile_validation.py` fails where they
+The figures are measured on jsonschema-rs and rounded up. `tests/execution/test_hostile_validation.py` fails where they
 are too low.
 """
 

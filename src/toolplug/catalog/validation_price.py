@@ -4,7 +4,7 @@ jsonschema-rs holds the GIL and cannot be stopped, so what would take too long m
 bound: every keyword that may be applied is counted, whatever fails before it. All values that meet the same schema are
 priced together (16,000 rows are a column for each property), so that a megabyte is priced in milliseconds; where
 pricing itself becomes dear the value is too large. An explanation costs more, because each error copies the value that
-it is about. A worker process for what is over the budget was not needed: see `docs/trust.md`.
+it is about. A worker process for what is over the budget was not needed: see `docs/explanation/trust.md`.
 """
 
 from __future__ import annotations

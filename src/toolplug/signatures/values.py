@@ -30,7 +30,7 @@ def as_object(value: object) -> Mapping[str, object]:
 
 
 MAX_ARGUMENT_DEPTH = 128
-MAX_ARGUMENT_PARTS = 128 * 1024
+MAX_ARGUMENT_PARTS = 96 * 1024
 """Objects and arrays in the arguments of one call; a mebibyte of rows or points has fewer."""
 
 _PLAIN = frozenset({str, bool, type(None)})
