@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
 
 from toolplug.catalog.exact_json import MAX_INTEGER_DIGITS, TOO_LONG, dump_json, load_json, without_collections
-from toolplug.catalog.validation import TOO_LARGE_TO_VALIDATE
+from toolplug.catalog.validation.compiled import TOO_LARGE_TO_VALIDATE
 from toolplug.errors import InvalidArguments, InvalidJson
 
 _EMPTY: Mapping[str, object] = MappingProxyType({})

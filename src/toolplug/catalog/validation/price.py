@@ -16,8 +16,8 @@ from typing import cast
 import orjson
 
 from toolplug.catalog.exact_json import dump_json
-from toolplug.catalog.priced_schema import PricedSchema
 from toolplug.catalog.schema_walk import Node
+from toolplug.catalog.validation.priced_schema import PricedSchema
 
 MAX_VALIDITY_NS = 15_000_000
 MAX_EXPLANATION_NS = 10_000_000
