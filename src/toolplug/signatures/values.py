@@ -30,8 +30,8 @@ def as_object(value: object) -> Mapping[str, object]:
 
 
 MAX_ARGUMENT_DEPTH = 128
-MAX_ARGUMENT_PARTS = 96 * 1024
-"""Objects and arrays in the arguments of one call; a mebibyte of rows or points has fewer."""
+MAX_ARGUMENT_PARTS = 64 * 1024
+"""Objects and arrays in the arguments of one call; a mebibyte of rows has half as many."""
 
 _PLAIN = frozenset({str, bool, type(None)})
 _SCALARS = _PLAIN | {int}
