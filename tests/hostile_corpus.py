@@ -253,5 +253,7 @@ def honest_pairs() -> Iterator[Pair]:
     }
     leaf = {"v": "x" * 20, "next": [{"v": "y"}] * 20}
     yield Pair("a tree", tree, {"next": [{"next": [leaf] * 50}] * 40})
+    points = {"properties": {"v": {"items": {"type": "array", "items": {"type": "number"}, "minItems": 2}}}}
+    yield Pair("points", points, {"v": [[12.5, 41.25]] * 60_000})
     anything = {"properties": {"data": {"type": "object", "additionalProperties": {"type": "string"}}}}
     yield Pair("a map", anything, {"data": {f"key {n}": "value" for n in range(45_000)}})

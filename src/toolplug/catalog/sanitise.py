@@ -11,7 +11,6 @@ from typing import NamedTuple, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
 from toolplug.catalog.schema import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
-from toolplug.catalog.schema_patterns import automaton_kib
 from toolplug.catalog.schema_walk import (
     REFERENCES,
     SCHEMA_LISTS,
@@ -23,6 +22,7 @@ from toolplug.catalog.schema_walk import (
     subschemas,
 )
 from toolplug.catalog.text import cleaned, cleaned_json, hidden_character, in_one_line
+from toolplug.catalog.validation.patterns import automaton_kib
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 
 MAX_LINES = 20

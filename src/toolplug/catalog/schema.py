@@ -10,9 +10,8 @@ from typing import cast
 import jsonschema_rs
 import orjson
 
-from toolplug.catalog.schema_patterns import check_patterns
 from toolplug.catalog.schema_references import References
-from toolplug.catalog.validation import (
+from toolplug.catalog.validation.compiled import (
     TOO_LARGE_TO_VALIDATE,
     CompiledSchema,
     TooLargeToValidate,
@@ -20,6 +19,7 @@ from toolplug.catalog.validation import (
     Validators,
     compile_schema,
 )
+from toolplug.catalog.validation.patterns import check_patterns
 from toolplug.errors import InvalidDefinition
 
 MAX_SCHEMA_BYTES = 64 * 1024

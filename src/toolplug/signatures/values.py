@@ -25,7 +25,7 @@ from toolplug.catalog.exact_json import (
     load_json,
     without_collections,
 )
-from toolplug.catalog.validation import TOO_LARGE_TO_VALIDATE
+from toolplug.catalog.validation.compiled import TOO_LARGE_TO_VALIDATE
 from toolplug.errors import InvalidArguments, InvalidJson
 
 _EMPTY: Mapping[str, object] = MappingProxyType({})
@@ -37,8 +37,8 @@ def as_object(value: object) -> Mapping[str, object]:
 
 
 MAX_ARGUMENT_DEPTH = 128
-MAX_ARGUMENT_PARTS = 128 * 1024
-"""Objects and arrays in the arguments of one call; a mebibyte of rows or points has fewer."""
+MAX_ARGUMENT_PARTS = 64 * 1024
+"""Objects and arrays in the arguments of one call; a mebibyte of rows has half as many."""
 
 _PLAIN = frozenset({str, bool, type(None)})
 _SCALARS = _PLAIN | {int}

@@ -4,7 +4,7 @@ jsonschema-rs holds the GIL and cannot be stopped, so what would take too long m
 bound: every keyword that may be applied is counted, whatever fails before it. All values that meet the same schema are
 priced together (16,000 rows are a column for each property), so that a megabyte is priced in milliseconds; where
 pricing itself becomes dear the value is too large. An explanation costs more, because each error copies the value that
-it is about. A worker process for what is over the budget was not needed: see `docs/trust.md`.
+it is about. A worker process for what is over the budget was not needed: see `docs/explanation/trust.md`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import cast
 import orjson
 
 from toolplug.catalog.exact_json import dump_json
-from toolplug.catalog.priced_schema import PricedSchema
 from toolplug.catalog.schema_walk import Node
+from toolplug.catalog.validation.priced_schema import PricedSchema
 
 MAX_VALIDITY_NS = 15_000_000
 MAX_EXPLANATION_NS = 10_000_000
 _MAX_EFFORT_NS = 10_000_000
+_MAX_EXPLANATION_EFFORT_NS = 4_000_000
 """Of pricing itself."""
 
 _BATCH_NS = 2_000
@@ -54,6 +55,7 @@ class _Price:
     def __init__(self, schema: PricedSchema, value: object, *, explaining: bool) -> None:
         self._waiting: list[tuple[PricedSchema, Batch, int]] = [(schema, [value], 1)]
         self._explaining = explaining
+        self._max_effort = _MAX_EXPLANATION_EFFORT_NS if explaining else _MAX_EFFORT_NS
         self._total = self._effort = 0.0
 
     def is_within(self, budget_ns: int) -> bool:
@@ -67,14 +69,14 @@ class _Price:
                 self._total += factor * self._errors(schema, values)
             if not schema.plain:
                 self._total += factor * self._kinds(schema, values, factor)
-            if self._total > budget_ns or self._effort > _MAX_EFFORT_NS:
+            if self._total > budget_ns or self._effort > self._max_effort:
                 return False
         return True
 
     def _is_over(self, effort_ns: int) -> bool:
         """Is so much more work too much; then the value is too large, whatever else it costs."""
         self._effort += effort_ns
-        return self._effort > _MAX_EFFORT_NS
+        return self._effort > self._max_effort
 
     def _later(self, schema: PricedSchema, values: Batch, factor: int) -> None:
         if values:
@@ -189,7 +191,7 @@ class _Price:
         objects = cast("list[Node]", [value for value in values if isinstance(value, Mapping)])
         missing = 0
         self._effort += _LOOK_NS * len(values) + 2 * _LOOK_NS * len(objects) * len(schema.required)
-        if self._effort <= _MAX_EFFORT_NS:
+        if self._effort <= self._max_effort:
             missing = max((sum(name not in each for name in schema.required) for each in objects), default=0)
         always = schema.is_object and len(objects) == len(values)
         errors = schema.errors - always + missing

@@ -1,6 +1,6 @@
 """JSON Schemas as data for pricing: what each keyword costs, in nanoseconds, on each kind of value.
 
-The figures are measured on jsonschema-rs and rounded up. `tests/catalog/test_hostile_validation.py` fails where they
+The figures are measured on jsonschema-rs and rounded up. `tests/execution/test_hostile_validation.py` fails where they
 are too low.
 """
 
@@ -11,9 +11,9 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from toolplug.catalog.schema_patterns import character_ns
 from toolplug.catalog.schema_references import References
 from toolplug.catalog.schema_walk import SAME_VALUE, Node, references, subschemas
+from toolplug.catalog.validation.patterns import character_ns
 
 _KEYWORD_NS = 12
 _NAME_NS = 25

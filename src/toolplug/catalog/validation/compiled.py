@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary, finalize
 import jsonschema_rs
 import orjson
 
-from toolplug.catalog.priced_schema import PricedSchema, free_bytes, priced_schema
-from toolplug.catalog.schema_patterns import PATTERN_OPTIONS, memory_kib
-from toolplug.catalog.validation_price import MAX_VALIDITY_NS, affords_explanation, affords_validity
+from toolplug.catalog.validation.patterns import PATTERN_OPTIONS, memory_kib
+from toolplug.catalog.validation.price import MAX_VALIDITY_NS, affords_explanation, affords_validity
+from toolplug.catalog.validation.priced_schema import PricedSchema, free_bytes, priced_schema
 from toolplug.errors import InvalidDefinition
 
 MAX_REPORTED = 20

@@ -1,0 +1,1 @@
+"""Validating values with JSON Schemas, bounded in time and in memory."""
