@@ -13,7 +13,7 @@ WORKERS := 4
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit coverage judge conformance test-llm bench docs reference requirements constraints clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit coverage judge clients conformance test-llm bench docs reference requirements constraints clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,8 +61,11 @@ types:
 imports:
 	nice $(BIN)/lint-imports
 
-judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks
+judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix
 	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200
+
+clients: $(READY)  ## Make the environments of the client matrix
+	$(BIN)/python -m tests.clients.environments
 
 conformance: $(READY)  ## The public MCP conformance suite, against our server and our client
 	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance

@@ -14,6 +14,7 @@ FAMILIES = (
     "call",
     "listing",
     "http",
+    "edge",
     "mcp_server",
     "mcp_client",
     "mcp_sources",

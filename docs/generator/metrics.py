@@ -9,6 +9,7 @@ from docs.generator.markdown import code, page, sentence, table
 from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
+from toolplug.crashes import CodeOwner
 from toolplug.discovery.record import NEVER, DiscoveryRecord, ServerName, Status
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import ToolExecutor
@@ -58,7 +59,7 @@ def _families() -> Iterable[Metric]:
     accounting.counters("p", "t").ended["success"] = 1
     accounting.route("p", "GET", "/").record("200", 0.0)
     accounting.refused("authentication_required")
-    broken = ProviderCollectors(lambda: [Collected("p", False, [_Broken()])], DEFAULT_NAMESPACE)
+    broken = ProviderCollectors(lambda: [Collected(CodeOwner("p"), False, [_Broken()])], DEFAULT_NAMESPACE)
     return [*CallMetrics(accounting).collect(), *broken.collect(), *_session_families(), *_server_families()]
 
 

@@ -3,11 +3,11 @@
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus, current_tenant
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition
-from toolplug.errors import ToolError, UnmatchedStub
+from toolplug.errors import ConfigError, StoreError, ToolError, UnmatchedStub
 from toolplug.execution.live import ToolExecutor
 from toolplug.host.host import Host, open_host
 from toolplug.providers.authoring import route, tool
-from toolplug.providers.hooks import hookimpl
+from toolplug.providers.hooks import hookimpl, hookspec
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.site import ProviderContext, ProviderStore
@@ -19,6 +19,7 @@ __all__ = [
     "CallContext",
     "Caller",
     "Catalog",
+    "ConfigError",
     "Expansion",
     "FunctionProvider",
     "FunctionRegistry",
@@ -29,6 +30,7 @@ __all__ = [
     "ProviderContext",
     "ProviderStore",
     "SavedToolsets",
+    "StoreError",
     "ToolCall",
     "ToolDefinition",
     "ToolError",
@@ -40,6 +42,7 @@ __all__ = [
     "current_tenant",
     "expand_builtin_tools",
     "hookimpl",
+    "hookspec",
     "merged",
     "open_host",
     "route",

@@ -185,3 +185,20 @@ def test_notes_are_in_every_dialect_and_the_same_however_often_they_are_listed(d
     text = json.dumps("Find.\n\n### Additional Tool Notes\n\n• **units**: Metric.", ensure_ascii=False).encode()
     assert text in catalog.render(dialect)
     assert catalog.annotated({"find": [Note("units", "Metric.")]}).render(dialect) == catalog.render(dialect)
+
+
+def test_an_output_schema_of_no_object_is_that_of_an_object_with_the_result() -> None:
+    schema = {
+        "$defs": {"N": {"type": "integer"}},
+        "type": "array",
+        "items": {"anyOf": [{"$ref": "#/$defs/N"}, {"$ref": "#"}]},
+    }
+    definition = ToolDefinition(name="a", output_schema=schema)
+    assert json.loads(fragment(definition, "mcp"))["outputSchema"] == {
+        "type": "object",
+        "properties": {
+            "result": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/N"}, {"$ref": "#/properties/result"}]}}
+        },
+        "required": ["result"],
+        "$defs": {"N": {"type": "integer"}},
+    }

@@ -61,7 +61,7 @@ def test_one_word_may_be_the_whole_object() -> None:
         (["text"], "neither key=value nor"),
         (["=5"], "neither key=value nor"),
         (["text=a", "text=b"], "twice"),
-        (["count=five"], "takes integer"),
+        (["count=five"], "count must be an integer, not .five."),
         (["{"], "not JSON"),
     ],
 )

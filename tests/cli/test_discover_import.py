@@ -23,7 +23,13 @@ def servers(**named: object) -> str:
 
 
 def section(file: Path) -> object:
-    return read_document(file).value["mcp_servers"]
+    """The servers, each without its prefix, which is its id."""
+    found = read_document(file).value["mcp_servers"]
+    assert isinstance(found, dict)
+    return {
+        name: {key: value for key, value in entry.items() if (key, value) != ("prefix", name)}  # type: ignore[union-attr]
+        for name, entry in found.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -32,31 +38,32 @@ def section(file: Path) -> object:
         (
             "# mine\nproviders: {}  # none yet\n\n# the end\n",
             "# mine\nproviders: {}  # none yet\n\n# the end\n\nmcp_servers:\n  time:\n    command: uvx\n"
-            '    args: [mcp-server-time, "--local-timezone=UTC"]\n',
+            '    args: [mcp-server-time, "--local-timezone=UTC"]\n    prefix: time\n',
         ),
         (
             "mcp_servers:\n    # old\n    git: {command: git}\n    # deep\n\n# next\nproviders: {}\n",
             "mcp_servers:\n    # old\n    git: {command: git}\n    # deep\n    time:\n      command: uvx\n"
-            '      args: [mcp-server-time, "--local-timezone=UTC"]\n\n# next\nproviders: {}\n',
+            '      args: [mcp-server-time, "--local-timezone=UTC"]\n      prefix: time\n\n# next\nproviders: {}\n',
         ),
         (
             "mcp_servers:  # none\nproviders: {}\n",
             "mcp_servers:  # none\n  time:\n    command: uvx\n"
-            '    args: [mcp-server-time, "--local-timezone=UTC"]\nproviders: {}\n',
+            '    args: [mcp-server-time, "--local-timezone=UTC"]\n    prefix: time\nproviders: {}\n',
         ),
         (
             "mcp_servers: {git: {command: git}}  # one line\n",
-            'mcp_servers: {time: {command: uvx, args: [mcp-server-time, "--local-timezone=UTC"]}, git: {command: git}}'
-            "  # one line\n",
+            'mcp_servers: {time: {command: uvx, args: [mcp-server-time, "--local-timezone=UTC"], prefix: time}, '
+            "git: {command: git}}  # one line\n",
         ),
         (
             "{providers: {}}",
-            '{mcp_servers: {time: {command: uvx, args: [mcp-server-time, "--local-timezone=UTC"]}}, providers: {}}',
+            '{mcp_servers: {time: {command: uvx, args: [mcp-server-time, "--local-timezone=UTC"], prefix: time}}, '
+            "providers: {}}",
         ),
         (
             "providers: {}\r\nmcp_servers:\r\n  git:\r\n    command: git",
             "providers: {}\r\nmcp_servers:\r\n  git:\r\n    command: git\r\n  time:\r\n    command: uvx\r\n"
-            '    args: [mcp-server-time, "--local-timezone=UTC"]\r\n',
+            '    args: [mcp-server-time, "--local-timezone=UTC"]\r\n    prefix: time\r\n',
         ),
     ],
     ids=["no section", "a section", "an empty section", "in one line", "a file in one line", "another line end"],
@@ -94,11 +101,12 @@ def test_a_dry_run_prints_the_lines_and_writes_nothing(run: Run, write: Write, t
     done = run("discover", "--import", "mcp.json", "--dry-run")
     assert (done.code, done.out) == (
         0,
-        'mcp_servers:\n  time:\n    command: uvx\n    args: [mcp-server-time, "--local-timezone=UTC"]\n',
+        "mcp_servers:\n  time:\n    command: uvx\n"
+        '    args: [mcp-server-time, "--local-timezone=UTC"]\n    prefix: time\n',
     )
     assert done.err == "providers.yaml: 1 server to add: time\n"
     told = run("discover", "--import", "mcp.json", "--dry-run", "--json").json
-    assert told["imported"]["servers"] == {"time": TIME}
+    assert told["imported"]["servers"] == {"time": {**TIME, "prefix": "time"}}
     assert (told["imported"]["written"], told["problems"]) == (False, [])
     assert config.read_text() == before
 
@@ -288,3 +296,21 @@ def test_servers_that_are_no_mapping_are_told_by_the_right_shape(run: Run, write
     refused = run("discover", "--import", "mcp.json", "--json")
     assert (refused.code, refused.codes) == (1, ["no_servers"])
     assert refused.json["problems"][0]["hint"].startswith("it should read")
+
+
+@pytest.mark.requirement("C-2-server-prefix")
+def test_no_prefix_is_given_where_it_would_open_the_server_or_is_taken(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "providers.yaml"
+    (tmp_path / "mcp.json").write_text(servers(time={"command": "t"}, git={"command": "g"}))
+    config.write_text("auth: {api_keys: [{key: k, subject: s}]}\n")
+    done = run("discover", "--import", "mcp.json")
+    assert "time: no prefix, which would give its tools to every key that names no agents" in done.out
+    assert config.read_text().endswith(
+        "  time:\n    command: t\n    # prefix: time  # would give its tools to every key that names no agents\n"
+        "  git:\n    command: g\n    # prefix: git  # would give its tools to every key that names no agents\n"
+    )
+    config.write_text("toolsets: {other: {prefix: time, from: 'mcp:git'}}\n")
+    run("discover", "--import", "mcp.json")
+    assert config.read_text().endswith(
+        "  time:\n    command: t\n    # prefix: time  # is used already\n  git:\n    command: g\n    prefix: git\n"
+    )

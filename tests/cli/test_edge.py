@@ -320,6 +320,21 @@ def test_trailers_are_not_headers(tmp_path: Path, write: Callable[..., Path], at
             assert wire.response()[0] == status
 
 
+@pytest.mark.requirement("C-5-edge-head")
+def test_the_unfinished_heads_of_one_peer_are_bounded_together(service: Serving, connect: Connect) -> None:
+    wires = [connect() for _ in range(80)]
+    for wire in wires:
+        wire.send(BEGIN, b"X-Fill: ", b"x" * (HEAD_BYTES - 100))
+    closed = service.wait_for("bytes of unfinished heads of 127.0.0.1")
+    assert f"over {64 * HEAD_BYTES} bytes" in closed
+    other = connect("127.0.0.2")
+    other.send(BEGIN, b"\r\n")
+    assert other.response()[0] == 200
+    answers = [wire.read() for wire in wires]
+    assert 10 < sum(answer == b"" for answer in answers) < 20
+    assert {_refusal(answer) for answer in answers if answer} == {LATE}
+
+
 @pytest.mark.requirement("C-5-edge-connections")
 def test_one_connection_too_many_of_a_peer_is_closed(tmp_path: Path) -> None:
     limits = "http: {edge: {connections: 6, connections_per_peer: 4}}\n"

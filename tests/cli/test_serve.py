@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -161,6 +162,76 @@ def test_a_blocked_loop_does_not_keep_the_process(tmp_path: Path, write: Callabl
         assert isinstance(answer.exception(), httpx2.TransportError)
 
 
+CLOSING = """
+    import asyncio
+    import sys
+    import time
+
+    from pydantic import BaseModel
+    from toolplug import FunctionProvider, tool
+
+    class Closing(FunctionProvider):
+        class Config(BaseModel):
+            blocks: bool
+
+        @tool(timeout="50ms")
+        async def clings(self) -> str:
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    pass
+
+        @tool
+        async def naps(self, seconds: float) -> str:
+            await asyncio.sleep(seconds)
+            return "rested"
+
+        async def aclose(self):
+            print("closing", file=sys.stderr, flush=True)
+            while self.config.blocks:
+                time.sleep(60)
+            await self.clings()
+"""
+
+
+@pytest.fixture
+def closing(tmp_path: Path) -> Path:
+    """A folder with a provider whose end does not end."""
+    folder = tmp_path / "closing"
+    install(
+        folder, "toolplug-closing", provides(closing="closing_mod:Closing"), modules={"closing_mod": dedent(CLOSING)}
+    )
+    return folder
+
+
+@pytest.mark.requirement("C-10-signals-in-time")
+@pytest.mark.parametrize("blocks", ["true", "false"])
+def test_without_a_running_call_it_ends_in_time_whatever_its_providers_do(
+    tmp_path: Path, write: Callable[..., Path], closing: Path, blocks: str
+) -> None:
+    write(f"providers: {{closing: {{enabled: true, blocks: {blocks}}}}}")
+    with serving(folder=tmp_path, site=closing) as service:
+        assert service.call("clings").json()["status"] == "timeout"
+        service.send(signal.SIGTERM)
+        begun = time.monotonic()
+        assert service.end() == 0
+        assert time.monotonic() - begun < 25
+
+
+@pytest.mark.requirement("C-10-signals-in-time")
+def test_a_running_call_keeps_its_drain_before_the_time_to_close_begins(
+    tmp_path: Path, write: Callable[..., Path], closing: Path
+) -> None:
+    write("providers: {closing: {enabled: true, blocks: false}}")
+    with serving(folder=tmp_path, site=closing) as service, ThreadPoolExecutor(1) as caller:
+        answer = caller.submit(service.call, "naps", seconds=22)
+        _until_in_flight(service, "naps")
+        service.send(signal.SIGTERM)
+        assert answer.result().json()["output"] == "rested"
+        assert service.end() == 0
+
+
 @pytest.mark.requirement("C-2-reload-signal", "H-configuration-bad-reload", "C-2-reload-bad")
 def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(
     tmp_path: Path, write: Callable[..., Path]
@@ -293,6 +364,36 @@ def test_with_reload_changed_code_is_taken_up_on_the_same_port(
         (package / "provider.py").write_text(code.replace("old", "brand new"))
         assert service.wait_for("toolplug listening on", times=2).endswith(url)
         assert service.call("answer").json()["output"] == "brand new"
+
+
+EDITED = """
+from pathlib import Path
+from toolplug import FunctionProvider, tool
+
+class Edited(FunctionProvider):
+    @tool
+    async def answer(self) -> str:
+        return "old"
+
+    async def start(self, site):
+        file = Path(__file__)
+        file.write_text(file.read_text().replace("old" + '"', "new" + '"'))
+"""
+
+
+@pytest.mark.requirement("C-2-reload-watch")
+def test_with_reload_code_that_is_saved_during_the_start_is_taken_up(
+    tmp_path: Path, write: Callable[..., Path], site: Path
+) -> None:
+    package = site / "edited_pkg"
+    install(site, "toolplug-edited", provides(edited="edited_pkg.provider:Edited"))
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "provider.py").write_text(EDITED)
+    write("providers: {edited: {enabled: true}}")
+    with serving("--reload", folder=tmp_path, site=site) as service:
+        service.wait_for("toolplug listening on", times=2)
+        assert service.call("answer").json()["output"] == "new"
 
 
 @pytest.mark.requirement("C-10-exit-codes")

@@ -63,7 +63,7 @@ def test_a_hidden_character_in_what_is_compared_makes_the_tool_invalid(
 
 def test_an_annotation_for_somebody_else_is_no_loss() -> None:
     found = tool(inputSchema={"type": "object", "x-order": 1})
-    assert (found.definition.parameters.value, found.cut) == ({"type": "object"}, ())
+    assert found.cut == ()
 
 
 @pytest.mark.requirement("C-8-sanitised", "DISC-safe-schema")
@@ -161,9 +161,9 @@ def test_a_description_of_just_the_limit_stays() -> None:
         ({"enum": "a"}, {}, "/enum: not a value for this keyword"),
         ({"default": {"a\u200b": 1}}, {"default": {"a": 1}}, "/default: characters that nobody can see"),
         ({"examples": ["a\u3164"]}, {"examples": ["a"]}, "/examples: characters that nobody can see"),
-        ({"pattern": "(?=a)b"}, {}, "/pattern: takes more than linear time, or is no pattern"),
-        ({"pattern": "["}, {}, "/pattern: takes more than linear time, or is no pattern"),
-        ({"pattern": 7}, {}, "/pattern: takes more than linear time, or is no pattern"),
+        ({"pattern": "(?=a)b"}, {}, "/pattern: takes more than linear time or 1 MiB, or is no pattern"),
+        ({"pattern": "["}, {}, "/pattern: takes more than linear time or 1 MiB, or is no pattern"),
+        ({"pattern": 7}, {}, "/pattern: takes more than linear time or 1 MiB, or is no pattern"),
         ({"$schema": "https://evil.example/s"}, {}, "/$schema: an unknown dialect"),
         ({"items": 7}, {"items": {}}, "/items: no schema"),
         ({"properties": []}, {}, "/properties: not a value for this keyword"),
@@ -171,7 +171,7 @@ def test_a_description_of_just_the_limit_stays() -> None:
         (
             {"patternProperties": {"(a)\\1": {}, "^b": {}}},
             {"patternProperties": {"^b": {}}},
-            "/patternProperties/(a)\\1: a pattern that takes more than linear time, or is none",
+            "/patternProperties/(a)\\1: a pattern that takes more than linear time or 1 MiB, or is none",
         ),
         ({"anyOf": []}, {}, "/anyOf: not a value for this keyword"),
         ({"anyOf": {}}, {}, "/anyOf: not a value for this keyword"),
@@ -382,10 +382,10 @@ def test_whatever_a_server_sends_becomes_a_tool_that_can_be_used(
     except HiddenCharacter:
         return
     definition = found.definition
-    definition.parameters.validator()
+    definition.parameters.check()
     assert definition.parameters.value["type"] == "object"
     if definition.output_schema is not None:
-        definition.output_schema.validator()
+        definition.output_schema.check()
     again = tool(inputSchema=definition.parameters.value)
     assert again.definition.parameters == definition.parameters, "what is kept is kept again as it is"
 
@@ -397,3 +397,23 @@ def test_whatever_a_server_sends_is_a_tool_or_refused(raw: object) -> None:
         sanitised(raw, "clock")
     except InvalidDefinition:
         return
+
+
+@pytest.mark.requirement("C-8-annotations")
+def test_an_annotation_is_kept_where_it_is_a_plain_value_and_is_no_loss_elsewhere() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "x-order": 1, "x-deep": {"any": ["thing"]}}},
+        "x-fastmcp-wrap-result": True,
+        "x-long": "a" * 257,
+        "x-seen": "as\u200b you see",
+        "nonsense": 1,
+    }
+    found = tool(outputSchema=schema)
+    assert found.definition.output_schema is not None
+    assert found.definition.output_schema.value == {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "x-order": 1}},
+        "x-fastmcp-wrap-result": True,
+    }
+    assert found.cut == ("/outputSchema/nonsense: no keyword of JSON Schema",)

@@ -102,7 +102,7 @@ async def test_invalid_arguments_name_places_and_mask_values(harness: Harness) -
     assert (result.status, tool.calls) == (ToolStatus.INVALID_ARGUMENTS, 0)
     assert first == 'invalid arguments for tool "tool"'
     assert len(lines) == 20
-    assert lines[0] == '/p00: [value] is not of type "integer"'
+    assert lines[0] == '/p00: must be of type "integer"'
     assert "hunter2" not in result.output
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
@@ -81,6 +82,10 @@ agents: {researcher: {toolsets: [none]}}
 Run = Callable[..., None]
 
 
+_FRAMES = re.compile(r"(Traceback \(most recent call last\):\n)(?:  .*\n)+")
+"""The frames of a traceback, whose lines change with the code."""
+
+
 class Terminal:
     """A transcript of commands, all run in this process and in one folder."""
 
@@ -103,6 +108,7 @@ class Terminal:
         except SystemExit as ended:
             code = ended.code
         out, err = self._capture.readouterr()
+        err = _FRAMES.sub(r"\1  <frames>\n", err)
         said = f"$ toolplug {' '.join(words)}\nexit {code}\n"
         said += f"--- stdout\n{shown(out)}" if out else ""
         said += f"--- stderr\n{shown(err)}" if err else ""

@@ -38,21 +38,28 @@ async def test_the_list_is_in_the_catalogs_order_and_says_what_each_tool_promise
 
 
 @pytest.mark.parametrize("era", ["2026-07-28"], indirect=True)
-async def test_a_list_is_stale_at_once_and_for_its_caller_only(opened: Opened) -> None:
+async def test_a_list_may_be_kept_for_some_seconds_by_its_caller_only(opened: Opened) -> None:
     async with opened() as client:
         listed = await client.list_tools()
-    assert (listed.ttl_ms, listed.cache_scope) == (0, "private")
+    assert (listed.ttl_ms, listed.cache_scope) == (3_000, "private")
 
 
-async def test_a_good_result_is_text_and_where_it_is_an_object_structured(opened: Opened) -> None:
+async def test_a_good_result_is_text_and_structured_and_what_is_no_object_is_put_in_one(opened: Opened) -> None:
     async with opened() as client:
+        schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
         said = await client.call_tool("say", {"text": "hello"})
         moved = await client.call_tool("move", {"x": 3})
         numbers = await client.call_tool("numbers", {})
     assert (text_of(said), said.is_error, said.structured_content) == ("hello", False, None)
     assert moved.structured_content == {"x": 3, "y": 0}
     assert text_of(moved) == '{"x":3,"y":0}'
-    assert (text_of(numbers), numbers.structured_content) == ("[1,2]", None)
+    assert (text_of(numbers), numbers.structured_content) == ("[1,2]", {"result": [1, 2]})
+    assert schemas["numbers"] == {
+        "type": "object",
+        "properties": {"result": {"type": "array", "items": {"type": "integer"}}},
+        "required": ["result"],
+    }
+    assert (schemas["say"], schemas["draw"]) == (None, None)
 
 
 async def test_a_result_of_several_parts_has_them_after_its_text_and_foreign_ones_as_text(opened: Opened) -> None:

@@ -22,7 +22,7 @@ def harness(shared_stage: Harness) -> Harness:
 
 
 async def made(harness: Harness, **members: Any) -> dict[str, Any]:
-    answer = await harness.post(model=MODEL, input="Go", **members)
+    answer = await harness.post(**{"model": MODEL, "input": "Go", **members})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -164,6 +164,44 @@ async def test_an_item_may_be_named_instead_of_sent_back(harness: Harness, named
         {"role": "assistant", "content": "Hello"},
         {"role": "user", "content": "Bye"},
     ]
+
+
+@pytest.mark.requirement("I6-2-round-trip", "I6-2-stored")
+@pytest.mark.parametrize("call", [Call("add", '{"a": 1, "b": 2}', "call_1"), SEARCH])
+async def test_a_hosted_call_that_is_sent_back_without_its_output_means_the_stored_one(
+    harness: Harness, call: Call
+) -> None:
+    harness.backend.plays(calls(call), says("Found."), says("Bye."))
+    first = await made(harness)
+    bare = {name: value for name, value in first["output"][0].items() if name not in {"output", "call_id", "status"}}
+    goodbye = {"role": "user", "content": "Bye"}
+    await made(
+        harness, input=[{"role": "user", "content": "Go"}, {**bare, "output": None}, first["output"][1], goodbye]
+    )
+    during, after = (asked.messages for asked in harness.backend.asked[1:])
+    assert after[: len(during)] == during
+
+
+@pytest.mark.requirement("C-9-items", "I6-2-stored")
+async def test_every_item_of_a_stored_response_may_be_named(harness: Harness) -> None:
+    ask = Call("ask_first", '{"what": "it"}', "call_ask")
+    harness.backend.plays(Turn(reasoning="Hm.", text="So.", calls=(SEARCH, ask)), says("Bye."), says("Bye."))
+    sent = [{"id": "msg_of_the_client", "type": "message", "role": "user", "content": "Go"}]
+    first = await made(harness, input=sent)
+    assert [item["type"] for item in first["output"]] == [
+        "reasoning",
+        "message",
+        "web_search_call",
+        "mcp_approval_request",
+    ]
+    listed = (await harness.http.get(f"/v1/responses/{first['id']}/input_items")).json()["data"]
+    references = [{"type": "item_reference", "id": item["id"]} for item in [*listed, *first["output"]]]
+    goodbye = {"role": "user", "content": "Bye"}
+    await made(harness, input=[*references, goodbye])
+    await made(harness, input=[goodbye], previous_response_id=first["id"])
+    referred, continued = (asked.messages for asked in harness.backend.asked[1:])
+    assert referred == continued
+    assert [message["role"] for message in referred] == ["user", "assistant", "tool", "tool", "user"]
 
 
 @pytest.mark.requirement("I6-2-stored", "I6-bad-requests")

@@ -117,7 +117,9 @@ async def test_any_other_server_is_an_unmatched_stub(harness: Harness) -> None:
 
 
 @pytest.mark.requirement("C-9-allowed-tools")
-@pytest.mark.parametrize("empty", [{"allowed_tools": []}, {"allowed_tools": None}])
+@pytest.mark.parametrize(
+    "empty", [{"allowed_tools": []}, {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}]
+)
 async def test_an_empty_filter_filters_nothing(harness: Harness, empty: dict[str, Any]) -> None:
     harness.backend.plays(calls(Call("add", '{"a": 1, "b": 2}')), says("3"))
     response = await made(harness, **empty)

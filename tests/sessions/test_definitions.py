@@ -53,8 +53,8 @@ def test_what_is_null_is_as_good_as_left_out() -> None:
 @pytest.mark.parametrize("raw", [{"name": "a"}, {"name": "a", "inputSchema": None}])
 def test_a_tool_without_input_schema_takes_no_arguments(raw: dict[str, object]) -> None:
     tool = DefinitionCache().tool(raw)
-    assert tool.definition.parameters.validator().is_valid({})
-    assert not tool.definition.parameters.validator().is_valid({"a": 1})
+    assert tool.definition.parameters.is_valid({})
+    assert not tool.definition.parameters.is_valid({"a": 1})
     assert taken(raw)["inputSchema"] == tool.definition.parameters.value
 
 
@@ -167,7 +167,7 @@ def test_a_reference_into_the_schema_itself_is_taken() -> None:
 
 def test_a_pattern_is_compiled_in_linear_time() -> None:
     tool = DefinitionCache().tool(definition("a") | {"inputSchema": {"properties": {"x": {"pattern": "^(a+)+$"}}}})
-    assert not tool.definition.parameters.validator().is_valid({"x": "a" * 5_000 + "!"})
+    assert not tool.definition.parameters.is_valid({"x": "a" * 5_000 + "!"})
 
 
 def test_what_is_no_json_is_no_definition() -> None:

@@ -102,7 +102,7 @@ async def test_a_tool_of_another_session_is_unknown(sessions: Sessions, session:
 async def test_bad_arguments_never_reach_the_plugin(session: Session) -> None:
     result = await call(session, "page.draw", {"shape": 7})
     assert result.status is ToolStatus.INVALID_ARGUMENTS
-    assert result.output == 'invalid arguments for tool "page.draw"\n/shape: [value] is not of type "string"'
+    assert result.output == 'invalid arguments for tool "page.draw"\n/shape: must be of type "string"'
 
 
 async def test_a_removed_tool_is_unknown_and_its_running_call_goes_on(sessions: Sessions) -> None:

@@ -24,7 +24,7 @@ def described(function: Any) -> tuple[str, dict[str, str | None]]:
 
 
 @pytest.mark.requirement("C-12-tool-descriptions")
-def test_the_first_paragraph_describes_the_tool_and_args_the_parameters() -> None:
+def test_the_text_up_to_its_first_section_describes_the_tool_and_args_the_parameters() -> None:
     def method(self: Any, query: str, place: Place, limit: int = 5, silent: str = "") -> None:
         """Find what was
         lost.
@@ -43,7 +43,7 @@ def test_the_first_paragraph_describes_the_tool_and_args_the_parameters() -> Non
         """
 
     assert described(method) == (
-        "Find what was lost.",
+        "Find what was lost.\n\nThis is for people.",
         {"query": "what to look for: any words", "place": "where to look", "limit": "how many", "silent": None},
     )
 
@@ -86,6 +86,63 @@ def test_args_that_are_not_google_style_are_passed_over() -> None:
         """
 
     assert described(broken) == ("Find.", {"query": None})
+
+
+@pytest.mark.requirement("C-12-tool-descriptions")
+def test_numpy_style_is_read() -> None:
+    def method(self: Any, first: int, second: int, query: str = "") -> None:
+        """Add two numbers.
+
+        Use it whenever
+        a sum is asked for.
+
+        Parameters
+        ----------
+        first, second : int
+            the numbers
+        query : str, optional
+            what for,
+            in words
+
+        Returns
+        -------
+        int
+            the sum
+        """
+
+    numbers = {"first": "the numbers", "second": "the numbers", "query": "what for, in words"}
+    assert described(method) == ("Add two numbers.\n\nUse it whenever a sum is asked for.", numbers)
+
+
+@pytest.mark.requirement("C-12-tool-descriptions")
+def test_rest_style_is_read() -> None:
+    def method(self: Any, first: int, second: int) -> None:
+        """Add two numbers.
+
+        Note: they may be negative.
+
+        :param first: the one
+        :param int second: the other,
+            which may be zero
+        :returns: the sum
+        """
+
+    numbers = {"first": "the one", "second": "the other, which may be zero"}
+    assert described(method) == ("Add two numbers.\n\nNote: they may be negative.", numbers)
+
+
+def test_lists_and_code_keep_their_lines() -> None:
+    def method(self: Any) -> None:
+        """Find what
+        was lost:
+
+        - at home,
+        - or elsewhere
+
+            like this
+        """
+
+    assert described(method) == ("Find what was lost:\n\n- at home,\n- or elsewhere\n\n    like this", {})
 
 
 def test_a_method_without_a_docstring_has_no_description() -> None:

@@ -44,7 +44,7 @@ def read_here(function: Callable[..., object]) -> Signature:
 
 def test_a_function_of_a_module_has_a_schema_a_summary_and_a_context() -> None:
     read = read_here(add_rows)
-    assert (read.summary, read.context, read.output) == ("Add rows to the table.", "context", None)
+    assert (read.summary, read.context, read.output) == ("Add rows to the table.", "context", {"type": "integer"})
     assert read.parameters["properties"] == {
         "rows": {"type": "array", "items": {"$ref": "#/$defs/Row"}, "description": "what to add"},
         "at": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},

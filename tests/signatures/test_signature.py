@@ -13,7 +13,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import CallContext
+from toolplug.catalog.call import CallContext, ToolResult
 from toolplug.errors import InvalidArguments, InvalidDefinition
 from toolplug.providers.authoring import BoundTool, bound_tools, tool
 from toolplug.providers.provider import FunctionProvider
@@ -364,13 +364,31 @@ def test_a_result_that_is_an_object_has_an_output_schema() -> None:
     ]
 
 
-def test_any_other_result_has_none() -> None:
-    def text(self: Any) -> str: ...
+@pytest.mark.requirement("C-12-tool-schema")
+def test_a_result_of_any_other_type_has_an_output_schema_too() -> None:
+    def number(self: Any) -> int: ...
     def several(self: Any) -> list[Address]: ...
-    def silent(self: Any): ...
-    def unknown(self: Any) -> "Nowhere": ...  # type: ignore[name-defined]  # noqa: F821
+    def counts(self: Any) -> dict[str, int]: ...
+    def perhaps(self: Any) -> str | None: ...
 
-    assert [the_tool(function).definition.output_schema for function in (text, several, silent, unknown)] == [None] * 4
+    outputs = [the_tool(function).definition.output_schema for function in (number, several, counts, perhaps)]
+    assert [schema.value.get("type", "anyOf" in schema.value) for schema in outputs if schema] == [
+        "integer",
+        "array",
+        "object",
+        True,
+    ]
+
+
+def test_a_result_that_is_text_or_of_no_known_type_has_none() -> None:
+    def text(self: Any) -> str: ...
+    def silent(self: Any): ...
+    def nothing(self: Any) -> None: ...
+    def unknown(self: Any) -> "Nowhere": ...  # type: ignore[name-defined]  # noqa: F821
+    def own(self: Any) -> ToolResult | int: ...
+
+    tools = (text, silent, nothing, unknown, own)
+    assert [the_tool(function).definition.output_schema for function in tools] == [None] * len(tools)
 
 
 def test_parameters_that_cannot_be_passed_by_name_are_refused() -> None:

@@ -130,3 +130,6 @@ class CallContext(NamedTuple):
 
 
 _quick_context: Callable[[type[CallContext], _Fields], CallContext] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+ANONYMOUS_CONTEXT = CallContext()
+"""The context of a call without one, where no principal is implied."""

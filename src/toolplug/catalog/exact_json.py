@@ -7,8 +7,11 @@ this host writes are still read by orjson.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 import orjson
@@ -29,6 +32,8 @@ _MAX_LEVELS = 160
 _MAX_REWRITTEN_BYTES = 64 * 1024
 """A longer text is refused at once: rewriting takes up to 0.3 ms a KB."""
 
+_MAX_COLLECTED_BYTES = 64 * 1024
+
 _OUT_OF_RANGE = b"1e999"
 """Reads as infinity, which no JSON value is."""
 
@@ -47,7 +52,7 @@ def load_json(text: bytes) -> object:
     infinity: whoever takes arguments or results refuses that, and can say where it is.
     """
     try:
-        return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
+        return _parsed(text)
     except ValueError as error:
         message = str(error)
         if not message.startswith(("number out of range", "recursion limit exceeded")):
@@ -55,7 +60,7 @@ def load_json(text: bytes) -> object:
     if len(text) > _MAX_REWRITTEN_BYTES:
         raise InvalidJson(message)
     try:
-        return from_json(_within_range(text), allow_inf_nan=False, catch_duplicate_keys=True)
+        return _parsed(_within_range(text))
     except ValueError as error:
         raise _invalid(str(error)) from None
 
@@ -66,6 +71,28 @@ def dump_json(value: object) -> bytes:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _parsed(text: bytes) -> object:
+    if len(text) <= _MAX_COLLECTED_BYTES:
+        return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
+    with without_collections():
+        return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
+
+
+@contextmanager
+def without_collections() -> Generator[None]:
+    """Keep Python's garbage collector from searching a large value again and again while it is built.
+
+    A mebibyte of empty arrays takes 30 ms to read instead of 170.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 _DUPLICATE = re.compile(r'Detected (duplicate key ".*") at line [0-9]+ column [0-9]+', re.DOTALL)

@@ -74,8 +74,10 @@ class Switch(Protocol):
 
     open: bool
     running: int
+    abandoned: int
 
     def leave(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 class AbandonedCallLimit(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Literal, cast
 
 import orjson
 
@@ -14,11 +15,15 @@ Dialect = Literal["chat", "responses", "anthropic", "mcp"]
 
 
 def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
-    """A JSON array of the tools in one dialect, in this order. Raises `KeyError` for no dialect.
+    """A JSON array of the tools in one dialect, in this order. Raises `ValueError` for no dialect.
 
     Each tool is encoded once for the life of its definition.
     """
-    encode = _DIALECTS[dialect]
+    encode = _DIALECTS.get(dialect)
+    if encode is None:
+        near = get_close_matches(dialect, _DIALECTS, 1)
+        hint = f" (nearest: {near[0]!r})" if near else ""
+        raise ValueError(f"no dialect {dialect!r}; there are {', '.join(map(repr, _DIALECTS))}{hint}")
     parts: list[bytes] = []
     for definition in definitions:
         kept = definition.fragments.get(dialect)
@@ -29,7 +34,7 @@ def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
 
 
 def fragment(definition: ToolDefinition, dialect: Dialect) -> bytes:
-    """One tool in one dialect; the same bytes object every time. Raises `KeyError` for no dialect."""
+    """One tool in one dialect; the same bytes object every time. Raises `ValueError` for no dialect."""
     listing((definition,), dialect)
     return definition.fragments[dialect]
 
@@ -70,13 +75,44 @@ def _mcp(definition: ToolDefinition) -> bytes:
     if output is None and hints is NO_HINTS and definition.wire == definition.name:
         return start
     parts = [start[:-1]]
-    if output is not None and output.value.get("type") == "object":  # the protocol has no others before 2026-07-28
-        parts += [b',"outputSchema":', output.text]
+    if output is not None:
+        parts += [b',"outputSchema":', orjson.dumps(_object_schema(output.value)) if wraps(definition) else output.text]
     if promises := promised(hints):
         parts += [b',"annotations":', orjson.dumps(promises)]
     if definition.wire != definition.name:
         parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
     return b"".join([*parts, b"}"])
+
+
+WRAPPED = "result"
+"""The field of a structured result that is no object: the protocol has only objects before 2026-07-28."""
+
+
+def wraps(definition: ToolDefinition) -> bool:
+    """Are the structured results of this tool put in an object, as the MCP SDKs do, because they are none."""
+    output = definition.output_schema
+    return output is not None and output.value.get("type") != "object"
+
+
+def _object_schema(schema: Mapping[str, object]) -> dict[str, object]:
+    """The schema of an object with the result; what the schema's references name moves with them."""
+    result = {key: _moved(value) for key, value in schema.items() if key != "$defs"}
+    whole: dict[str, object] = {"type": "object", "properties": {WRAPPED: result}, "required": [WRAPPED]}
+    if "$defs" in schema:
+        whole["$defs"] = _moved(schema["$defs"])
+    return whole
+
+
+def _moved(value: object) -> object:
+    if isinstance(value, list):
+        return [_moved(item) for item in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    moved = {key: _moved(item) for key, item in cast("dict[str, object]", value).items()}
+    reference = moved.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#") and not reference.startswith("#/$defs/"):
+        moved["$ref"] = f"#/properties/{WRAPPED}{reference[1:]}"
+    return moved
 
 
 def _head(definition: ToolDefinition) -> bytes:

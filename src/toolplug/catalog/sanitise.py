@@ -7,13 +7,11 @@ is compared, it makes the tool invalid.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import NamedTuple, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
-import jsonschema_rs
-
 from toolplug.catalog.schema import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
+from toolplug.catalog.schema_patterns import automaton_kib
 from toolplug.catalog.schema_walk import (
     REFERENCES,
     SCHEMA_LISTS,
@@ -117,6 +115,16 @@ def fits(keyword: str, value: object) -> bool:
             return isinstance(value, str)
         case _:
             return True
+
+
+_MAX_ANNOTATION = 256
+
+
+def is_annotation(value: object) -> bool:
+    """Whether this may be under an `x-` keyword; one that holds more is dropped, which is no loss for a caller."""
+    if isinstance(value, str):
+        return len(value) <= _MAX_ANNOTATION
+    return value is None or isinstance(value, bool | int | float)
 
 
 _PASSES = 8
@@ -252,8 +260,8 @@ class _Walk:
             self._look()
             place = (*at, str(name))
             self._check_visible(name, place)
-            if keyword == "patternProperties" and not is_linear(name):
-                self._cuts.add(place, "a pattern that takes more than linear time, or is none")
+            if keyword == "patternProperties" and not _is_bounded(name):
+                self._cuts.add(place, "a pattern that takes more than linear time or 1 MiB, or is none")
             else:
                 kept[name] = self._inner(inner, place, depth)
         return kept
@@ -282,12 +290,14 @@ class _Walk:
         """Keep what holds no schema."""
         if keyword == "pattern":
             self._check_visible(value, at)
-            self._keep(kept, keyword, value, at, is_linear, "takes more than linear time, or is no pattern")
+            self._keep(kept, keyword, value, at, _is_bounded, "takes more than linear time or 1 MiB, or is no pattern")
         elif keyword == "$schema":
             self._keep(kept, keyword, value, at, _is_draft, "an unknown dialect")
         elif keyword not in LEAVES:
-            if not keyword.startswith("x-"):  # an annotation for somebody else is no loss
+            if not keyword.startswith("x-"):
                 self._cuts.add(at, "no keyword of JSON Schema")
+            elif is_annotation(value) and self._hidden_in([keyword, value]) is None:
+                kept[keyword] = value
         elif not fits(keyword, value):
             self._put(kept, keyword, None, at)
         elif keyword in TEXTS or keyword in EXAMPLES:
@@ -350,14 +360,8 @@ class _Walk:
             raise InvalidDefinition(f"the schema has more than {MAX_SCHEMA_NODES} nodes")
 
 
-@lru_cache(maxsize=1_024)
-def is_linear(pattern: str) -> bool:
-    """Is it a pattern that takes time in proportion to the text, however it was meant."""
-    try:
-        jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
-    except (ValueError, jsonschema_rs.ReferencingError):
-        return False
-    return True
+def _is_bounded(pattern: str) -> bool:
+    return automaton_kib(pattern) is not None
 
 
 def _is_draft(uri: str) -> bool:

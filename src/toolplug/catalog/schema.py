@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from types import NoneType
-from typing import NoReturn, Protocol, cast
+from typing import cast
 
 import jsonschema_rs
 import orjson
 
+from toolplug.catalog.schema_patterns import check_patterns
 from toolplug.catalog.schema_references import References
+from toolplug.catalog.validation import (
+    TOO_LARGE_TO_VALIDATE,
+    CompiledSchema,
+    TooLargeToValidate,
+    ValidatorHandle,
+    Validators,
+    compile_schema,
+)
 from toolplug.errors import InvalidDefinition
 
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 32
 MAX_SCHEMA_NODES = 2_000
-MAX_REPORTED = 20
-MAX_EXPLAINED_DEPTH = 64
-MAX_EXPLAINED_STEPS = 20_000
-KEPT_VALIDATORS = 1_024
 
 # References and `$schema` may lead elsewhere, and a pattern is more than its JSON type.
 _NEEDS_COMPILING = re.compile(rb'"(?:\$|pattern)')
+_VALIDATORS = Validators()  # of this process, not of a host: equal texts have one validator, whoever calls it
 _LEAVES = (str, int, float, NoneType)
 _SCALAR_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
-class Validator(Protocol):
-    """The part of a compiled JSON Schema that is used."""
-
-    def is_valid(self, instance: object) -> bool: ...
-
-
 class Schema:
-    """One JSON Schema. Equal text is equal; the validator is shared by text and bounded in number.
+    """One JSON Schema. Equal text is equal; its validator is compiled at the first call and shared by text.
 
     Raises `InvalidDefinition` for what is not JSON, not an object, or past the limits of a definition
     (64 KiB, depth 32, 2,000 nodes, 10,000 expanded references).
     """
 
-    __slots__ = ("text",)
+    __slots__ = ("_validator", "text")
 
     text: bytes
+    _validator: ValidatorHandle | None
 
     def __init__(self, value: Mapping[str, object]) -> None:
         _bounded(value)
@@ -57,6 +57,7 @@ class Schema:
             References(orjson.loads(text))
         # A copy: the encoder's own bytes keep the room that they were written in, some kilobytes each.
         self.text = bytes(memoryview(text))
+        self._validator = None
 
     @property
     def value(self) -> dict[str, object]:
@@ -72,28 +73,47 @@ class Schema:
         return closed and all(_admits_one_scalar(item) for item in cast("dict[str, object]", properties).values())
 
     def check(self) -> None:
-        """Raise `InvalidDefinition` when the text is no valid JSON Schema; compiles it only where that must tell."""
+        """Raise `InvalidDefinition` when the text is no valid JSON Schema, or its patterns are over their limits.
+
+        It is compiled only where that must tell.
+        """
         if not _NEEDS_COMPILING.search(self.text) and jsonschema_rs.meta.is_valid(self.value):
             return
-        compiled(self.text)
+        check_patterns(self.value)
+        compile_schema(self.text)
 
-    def validator(self) -> Validator:
-        """The compiled validator; raises `InvalidDefinition` when the text is no valid JSON Schema."""
-        return compiled(self.text)
+    def is_valid(self, instance: object) -> bool:
+        """Is the instance valid. It is not where it is no JSON, or would take too long to validate."""
+        try:
+            return self._is_valid(instance)
+        except (TypeError, ValueError, TooLargeToValidate):
+            return False
 
     def refusals(self, instance: object) -> tuple[str, ...]:
         """Why the instance is not valid: at most 20 lines `/pointer: message`, values masked; empty when it is.
 
-        The validator finds every reason before it gives the first. Where that would hold up the loop (a large value, or
-        one that goes deep into a schema whose recursion branches) the one line says only that it is not valid.
+        One line stands for what would hold up the loop: `/: too large to validate` where that is so of validating, and
+        `/: invalid, too large to explain` where it is so of finding every error.
         """
-        validator = compiled(self.text)
         try:
-            if not _explains(self.text, instance):
-                return () if validator.is_valid(instance) else ("/: not valid, and too large to say where",)
-            return tuple(_first_lines(validator.iter_errors(instance)))
+            if self._is_valid(instance):
+                return ()
+            return self._compiled().explain(instance)
+        except TooLargeToValidate:
+            return (TOO_LARGE_TO_VALIDATE,)
         except (TypeError, ValueError) as error:
             return (f"/: not JSON: {error}",)
+
+    def _is_valid(self, instance: object) -> bool:
+        handle = self._validator
+        compiled = (handle.compiled if handle is not None else None) or self._compiled()
+        return compiled.is_valid(instance)
+
+    def _compiled(self) -> CompiledSchema:
+        handle = self._validator
+        if handle is None:
+            handle = self._validator = _VALIDATORS.handle(self.text)
+        return handle.compiled or _VALIDATORS.compile(handle, self.text)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self.text == other.text
@@ -107,52 +127,6 @@ class Schema:
 
 def _admits_one_scalar(schema: object) -> bool:
     return isinstance(schema, dict) and cast("dict[str, object]", schema).get("type") in _SCALAR_TYPES
-
-
-@lru_cache(maxsize=KEPT_VALIDATORS)
-def compiled(text: bytes) -> jsonschema_rs.Validator:
-    """The validator of one schema text: linear-time patterns, and remote references refused, not fetched."""
-    try:
-        return jsonschema_rs.validator_for(
-            text.decode(), retriever=_refuse, mask="[value]", pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
-        raise InvalidDefinition(f"not a valid JSON Schema: {_one_line(error)}") from None
-
-
-@lru_cache(maxsize=KEPT_VALIDATORS)
-def _references(text: bytes) -> References:
-    return References(orjson.loads(text))
-
-
-def _explains(text: bytes, instance: object) -> bool:
-    """Can every reason be found in a moment: at most so many times is one schema applied to one node of the value."""
-    nodes = depth = 0
-    for depth, level in enumerate(_levels(instance)):
-        nodes += len(level)
-        if nodes > MAX_EXPLAINED_STEPS or depth > MAX_EXPLAINED_DEPTH:
-            return False
-    return nodes * _references(text).applied_to(depth, MAX_EXPLAINED_STEPS) <= MAX_EXPLAINED_STEPS
-
-
-def _refuse(uri: str) -> NoReturn:
-    raise ValueError(f"the remote reference {uri!r} is not fetched; put the schema under $defs")
-
-
-def _first_lines(errors: Iterator[jsonschema_rs.ValidationError]) -> Iterator[str]:
-    for count, error in enumerate(errors):
-        if count == MAX_REPORTED:
-            return
-        pointer = "".join(f"/{_escaped(part)}" for part in error.instance_path)
-        yield f"{pointer or '/'}: {error.message}"
-
-
-def _escaped(part: str | int) -> str:
-    return str(part).replace("~", "~0").replace("/", "~1")
-
-
-def _one_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
 
 
 def _bounded(value: object) -> None:

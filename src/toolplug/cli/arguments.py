@@ -12,6 +12,15 @@ from toolplug.catalog.schema import Schema
 from toolplug.errors import InvalidDefinition, InvalidJson
 
 Json = Mapping[str, object]
+_EXPECTED: Mapping[str, str] = {
+    "array": "a JSON array",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "object": "a JSON object",
+    "value": "one of its values in JSON",
+}
+"""The JSON types as people say them."""
 
 ArgumentWords: TypeAlias = Annotated[
     list[str] | None,
@@ -60,11 +69,11 @@ def _value(key: str, text: str, schema: Json) -> object:
         return text
     try:
         value = load_json(text.encode(errors="surrogatepass"))
-    except InvalidJson as error:
+    except InvalidJson:
         if "string" in kinds or not kinds:
             return text
-        expected = " or ".join(sorted(kinds))
-        raise typer.BadParameter(f"{key}: the tool takes {expected}, and {text!r} is not JSON ({error})") from None
+        expected = " or ".join(_EXPECTED.get(kind, kind) for kind in sorted(kinds))
+        raise typer.BadParameter(f"{key} must be {expected}, not {text!r}") from None
     if "string" in kinds and not _admits(wanted, schema, value):
         return text
     return value

@@ -55,7 +55,10 @@ async def call(
     """
     log_warnings(config, traces=True)
     caller = operator(tenant)
-    async with entered(open_host(config_file(config), serving=False)) as host, Watchdog(partial(code_keys, host)):
+    async with (
+        entered(open_host(config_file(config), serving=False)) as host,
+        Watchdog(partial(code_keys, host), names_host=False),
+    ):
         if session is not None:
             await host.sessions.find(session, tenant)
         executor = host.executor_for(caller, agent=agent, session=session)

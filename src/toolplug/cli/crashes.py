@@ -11,9 +11,9 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -32,6 +32,7 @@ class CrashFiles(logging.Handler):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
+        self._written = count()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the crash of this record; the log has it in any case."""
@@ -51,7 +52,7 @@ class CrashFiles(logging.Handler):
             "line": crash.line,
             "trace": crash.trace(),
         }
-        file = self._folder / f"{time.time_ns()}-{os.getpid()}.json"
+        file = self._folder / f"{created:.6f}-{os.getpid()}-{next(self._written):06d}.json"
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
             json.dump(fields, stream, ensure_ascii=False)
         for old in sorted(self._folder.glob("*.json"))[:-KEPT]:

@@ -66,7 +66,7 @@ class Tool:
 
     Parameters become the schema and the docstring the descriptions, as for the tools of providers; a parameter that is
     annotated `CallContext` gets the context. `name`: instead of the function's. `description`: instead of the
-    docstring's first paragraph. `read_only`, `idempotent`, `destructive`: promises about its effects. `requires`:
+    docstring's text. `read_only`, `idempotent`, `destructive`: promises about its effects. `requires`:
     capabilities without which the host refuses it. `around`: the names that annotations may use beside those of the
     function's module; by default those where the tool is made. Raises `InvalidDefinition`, naming the function.
     """
@@ -128,7 +128,7 @@ def _definition(listed: ToolDefinition, requires: Sequence[CapabilityType | Requ
         "description": listed.description,
         "inputSchema": listed.parameters.value,
     }
-    if listed.output_schema is not None:
+    if listed.output_schema is not None and listed.output_schema.value.get("type") == "object":  # MCP's rule for tools
         definition["outputSchema"] = listed.output_schema.value
     if hints := promised(listed.hints):
         definition["annotations"] = hints

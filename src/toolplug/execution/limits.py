@@ -16,39 +16,59 @@ from time import monotonic
 from toolplug.catalog.plan import Limiter, Refusal
 from toolplug.catalog.text import counted
 
+ABANDONED_DRAIN_S = 2.0
+"""How long a drain waits for calls that were answered at their deadline and have not ended since."""
+
 
 class SourceSwitch:
     """The switch of one started provider. A closed one never opens again; its calls end on their own.
 
     `running` counts calls and route handlers alike; whoever raises it calls `leave` once when the work has ended.
+    `abandoned` are those among them whose callers have been answered already.
     """
 
-    __slots__ = ("_drained", "open", "running")
+    __slots__ = ("_changed", "abandoned", "open", "running")
 
     def __init__(self) -> None:
         self.open: bool = True
         self.running: int = 0
-        self._drained: asyncio.Event | None = None
+        self.abandoned: int = 0
+        self._changed: asyncio.Event | None = None
 
     def leave(self) -> None:
         """One call or handler has ended."""
         self.running -= 1
-        if self.running == 0 and self._drained is not None:
-            self._drained.set()
+        self._note_change()
+
+    def abandon(self) -> None:
+        """The caller of one that runs has been answered; whoever says so lowers `abandoned` when it ends."""
+        self.abandoned += 1
+        self._note_change()
 
     async def drained(self, patience_s: float) -> bool:
-        """Wait until nothing runs, at most so long; False when something still does."""
-        if self.running == 0:
-            return True
-        if self._drained is None:
-            self._drained = asyncio.Event()
-        self._drained.clear()
+        """Wait until nothing runs, at most so long; False when something still does.
+
+        Abandoned calls are waited for at most `ABANDONED_DRAIN_S`: nobody waits for their results.
+        """
         try:
             async with asyncio.timeout(patience_s):
-                await self._drained.wait()
+                await self._until(lambda: self.running <= self.abandoned)
+                async with asyncio.timeout(ABANDONED_DRAIN_S):
+                    await self._until(lambda: self.running == 0)
         except TimeoutError:
             return False
         return True
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        while not is_so():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _note_change(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
 
 
 ABANDONED_LIMIT = 16

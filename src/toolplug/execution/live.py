@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 from weakref import ref
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import CallCounters, Plan, Tool
+from toolplug.execution.results import unavailable
 from toolplug.execution.run import run, unknown_tool
 
 Listener = Callable[[CatalogDiff], None]
@@ -33,8 +34,11 @@ class ToolExecutor(Protocol):
         """True for exactly the names in the catalog (canonical or wire)."""
         ...
 
-    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """Run one call. Every failure is a result; only the caller's own cancellation escapes."""
+    async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
+        """Run one call. Every failure is a result; only the caller's own cancellation escapes.
+
+        Without `context` it is the call of the principal that the executor was made for, else an anonymous one.
+        """
         ...
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
@@ -50,8 +54,9 @@ Derive = Callable[[Catalog], Catalog]
 class LiveCatalog:
     """A tool executor over the current catalog.
 
-    `unknown` counts the calls of names that are not listed. A source calls `publish`; `view` and `joined` make
-    executors that follow others. A session has several: one without listeners and followers is a few hundred bytes.
+    `unknown` counts the calls of names that are not listed; `default_context` is that of a call without one. A source
+    calls `publish`; `view` and `joined` make executors that follow others. A session has several: one without listeners
+    and followers is a few hundred bytes.
 
     Where it is `_fresh`, `_catalog` is current; a view that has been marked is not, until it is read. A fresh view has
     fresh sources, so whoever is not fresh need not mark again.
@@ -68,10 +73,12 @@ class LiveCatalog:
         "_session",
         "_telling",
         "_unknown",
+        "default_context",
     )
 
     def __init__(self, unknown: CallCounters, catalog: Catalog = EMPTY_CATALOG) -> None:
         self._unknown = unknown
+        self.default_context: CallContext = ANONYMOUS_CONTEXT
         self._session: str | None = None
         self._catalog = catalog
         self._fresh = True
@@ -95,12 +102,22 @@ class LiveCatalog:
         """True for exactly the names in the catalog, canonical or wire."""
         return self.catalog.find(name) is not None
 
-    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+    @property
+    def closed_because(self) -> str:
+        """Why nothing can be called, as its owner has not opened it; empty while something can."""
+        return ""
+
+    async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """Run one call by the plan that the current catalog has for its name, listed or away."""
+        if context is None:
+            context = self.default_context
         catalog = self._catalog if self._fresh else self.catalog
         tool = catalog.find(call.name)
         if tool is None and catalog.unavailable is not None:
             tool = catalog.unavailable.find(call.name)
+        if tool is None and (reason := self.closed_because):
+            self._unknown.record("unavailable", 0.0)
+            return unavailable(call, reason, code="not_entered")
         if tool is None:
             self._unknown.record("unknown_tool", 0.0)
             return unknown_tool(call, catalog.unknown(call.name), context)
@@ -220,6 +237,12 @@ class _View(LiveCatalog):
         self._told = EMPTY_CATALOG
         self._invalidates = False
         self._follow(sources)
+
+    @property
+    def closed_because(self) -> str:
+        """Why its first source that is not open is not."""
+        reasons = [source.closed_because for source in self._sources if isinstance(source, LiveCatalog)]
+        return next(filter(None, reasons), "")
 
     @property
     def invalidates(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar, cast
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import no_provider
 from toolplug.catalog.plan import Plan, Refusal
-from toolplug.catalog.schema import MAX_REPORTED
+from toolplug.catalog.validation import MAX_REPORTED
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import InvalidArguments, StoreError, ToolError
 from toolplug.signatures.values import as_json, why_not_json

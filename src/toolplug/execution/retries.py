@@ -98,13 +98,15 @@ class StartedCall:
         if not self.running.done and not self._abandoned:
             self._abandoned = True
             self.plan.abandoned.abandon()
+            self.plan.switch.abandon()
 
     def _ended(self) -> None:
         plan = self.plan
         plan.counters.in_flight -= 1
-        plan.switch.leave()
         if self._abandoned:
             plan.abandoned.running -= 1
+            plan.switch.abandoned -= 1
+        plan.switch.leave()
         if self._then is not None:
             self._then()
 

@@ -15,7 +15,6 @@ from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
 from toolplug.catalog.plan import Approval, Plan
-from toolplug.catalog.schema import compiled
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import (
@@ -191,12 +190,9 @@ def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
     else:
         arguments = cast("dict[str, object]", given)
         check_integers(arguments)
-    try:
-        valid = compiled(plan.schema.text).is_valid(arguments)
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise InvalidArguments(plan.schema.refusals(arguments))
+    refusals = plan.schema.refusals(arguments)
+    if refusals:
+        raise InvalidArguments(refusals)
     converted = arguments if plan.convert is None else plan.convert(arguments)
     name = plan.ref.name
     if converted is given and call.name == name:

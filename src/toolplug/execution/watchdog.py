@@ -26,14 +26,21 @@ class Watchdog:
     """Watches the running loop from a thread while it is entered.
 
     The loop sets a mark every 50 ms. Where the mark is older than 250 ms, the thread looks at what the loop's thread is
-    doing and logs one line. `owners` says which provider a package belongs to (top-level name to key).
+    doing and logs one line. `owners` says which provider a package belongs to (top-level name to key). With
+    `names_host` False nothing is said where no provider is to blame.
     """
 
     def __init__(
-        self, owners: Callable[[], Mapping[str, str]], *, lag_s: float = LAG_S, clock: Callable[[], float] = monotonic
+        self,
+        owners: Callable[[], Mapping[str, str]],
+        *,
+        lag_s: float = LAG_S,
+        clock: Callable[[], float] = monotonic,
+        names_host: bool = True,
     ) -> None:
         self._owners = owners
         self._lag_s = lag_s
+        self._names_host = names_host
         self._clock = clock
         self._mark = clock()
         self._ended = threading.Event()
@@ -75,6 +82,8 @@ class Watchdog:
         stack = list(walk_stack(frame))[::-1]
         owners = self._owners()
         package = _package([each for each, _ in stack], owners)
+        if package is None and not self._names_host:
+            return
         who = f"provider {owners[package]!r}" if package is not None else "the host"
         place = blamed_place(stack, package or OURS)
         innermost = blamed_place(stack[-1:])

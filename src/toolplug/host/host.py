@@ -99,8 +99,7 @@ class Host:
         self._source = config
         self._environ = environ
         self._reader = read
-        self._serves = Serves(servers=serving, sessions=serving and sessions)
-        self._on_call = on_call
+        self._serves = Serves(servers=serving, sessions=serving and sessions, on_call=on_call)
         self._open: Parts | None = None
         self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
@@ -113,9 +112,7 @@ class Host:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
-        self._open = await Parts.open(
-            self._read(), self._coded, tuple(self._coded_mcp.values()), serves=self._serves, on_call=self._on_call
-        )
+        self._open = await Parts.open(self._read(), self._coded, tuple(self._coded_mcp.values()), serves=self._serves)
         self._say_what_runs()
         return self
 

@@ -226,11 +226,12 @@ def registry_services(
 class Serves(NamedTuple):
     """What a host does by itself: discover MCP `servers`, hold the `sessions` of its store.
 
-    What it does not do is left to the process that does.
+    What it does not do is left to the process that does. `on_call` is told of each tool call that was answered.
     """
 
     servers: bool
     sessions: bool
+    on_call: OnCall | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -257,19 +258,12 @@ class Parts:
 
     @classmethod
     async def open(
-        cls,
-        configuration: Configuration,
-        coded: Toolsets,
-        coded_mcp: Sequence[McpRegistration],
-        *,
-        serves: Serves,
-        on_call: OnCall | None,
+        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[McpRegistration], *, serves: Serves
     ) -> Self:
         """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
 
         `coded`: the toolsets that the host's own code registered; `coded_mcp` those among them that have the tools of
-        MCP servers. `on_call` hears of each call that was answered. Parts that call one another meet in lambdas: each
-        is called when all are there.
+        MCP servers. Parts that call one another meet in lambdas: each is called when all are there.
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
@@ -280,7 +274,7 @@ class Parts:
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
-            accounting = CallAccounting(on_call)
+            accounting = CallAccounting(serves.on_call)
             services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, accounting)
             saved = saved_toolsets(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
             own = registry_services(configuration, store, services, artifacts, saved.services)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.access import ScopeGate
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import CallCounters
@@ -156,7 +156,13 @@ class Views:
         if acting_agent(principal, agent) is not None:
             return self._composed(principal, agent, session, only, choose, within)
         key = (principal, code, session and session.executor, only is None)
-        return self._recent.view(key, lambda: choose(self._without_agent(principal, session, only)), session=code)
+
+        def made() -> LiveCatalog:
+            view = choose(self._without_agent(principal, session, only))
+            view.default_context = CallContext(principal=principal, session=code)
+            return view
+
+        return self._recent.view(key, made, session=code)
 
     def end(self, session: str) -> None:
         """Drop what was kept for a session that is over."""
@@ -188,7 +194,9 @@ class Views:
         def composed(key: Hashable) -> ToolExecutor:
             return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
-        return LazyExecutor(self._agents, choice, within if session is None else session.code, composed)
+        code = None if session is None else session.code
+        context = CallContext(principal=principal, agent=acting, session=code)
+        return LazyExecutor(self._agents, choice, within if session is None else code, composed, context)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
         return self._in_session(self._everybodys if only is None else self._nothing_chosen, principal, session)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 
 from toolplug.catalog.text import cleaned, counted, in_one_line
 from toolplug.config.masking import masked
 
+_LOG = logging.getLogger("toolplug.mcp")
 _MINUTE_S = 60.0
 _MAX_CHARACTERS = 500
 
@@ -88,6 +90,37 @@ class BoundedLines:
         return line
 
 
+_BEGIN = re.compile(rb"Traceback \(most recent call last")
+_FRAME = re.compile(rb"""File "(?P<file>[^"]+)", line (?P<line>\d+)|(?P<path>/\S+\.py):(?P<number>\d+) in """)
+_RAISED = re.compile(rb"(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Group))(?::|$)")
+_LIBRARIES = re.compile(rb"[/\\](?:site-packages|dist-packages|lib[/\\]python[\d.]+)[/\\]|^<")
+
+
+class TracebackReader:
+    """Finds, in the lines of a child that is written in Python, which of its own lines raised.
+
+    It reads the interpreter's own tracebacks and those of rich, with which the SDK's servers log.
+    """
+
+    def __init__(self) -> None:
+        self._inside = False
+        self._place = b""
+
+    def read(self, line: bytes) -> bytes:
+        """Return `KeyError at server.py:9` at the end of a traceback through a line of the child, else nothing."""
+        if _BEGIN.search(line):
+            self._inside, self._place = True, b""
+        elif self._inside and (frame := _FRAME.search(line)):
+            file = frame["file"] or frame["path"]
+            if not _LIBRARIES.search(file):
+                self._place = b"%b:%b" % (file, frame["line"] or frame["number"])
+        elif self._inside and (raised := _RAISED.match(line.strip())):
+            self._inside, place = False, self._place
+            if place:
+                return b"%b at %b" % (raised["type"], place)
+        return b""
+
+
 _KEPT = 2048
 _TOLD = 400
 
@@ -103,6 +136,7 @@ class StderrTail:
         self._log = log
         self._secrets = secrets
         self._kept = b""
+        self._traceback = TracebackReader()
 
     async def follow(self, stream: asyncio.StreamReader) -> None:
         """Read until the stream ends; a line is logged once its end is there, and a very long one in pieces."""
@@ -123,6 +157,9 @@ class StderrTail:
         return said if len(said) <= _TOLD else f"…{said[-_TOLD:]}"
 
     def _say(self, line: bytes) -> None:
+        raised = self._traceback.read(line[:_KEPT])
+        if raised:  # the log of its lines may have been cut before this one
+            _LOG.error("%s: %s", self._what, self._readable(raised))
         if line.strip() and self._log.takes() and (text := self._readable(line[:_KEPT])):
             self._log.write(logging.INFO, self._what, text)
 

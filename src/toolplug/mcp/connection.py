@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from toolplug.catalog.call import Report
@@ -35,12 +36,16 @@ class BadAnswer(Exception):
     """The server answered with something that is no answer to what it was asked."""
 
 
+_NO_META: Mapping[str, object] = MappingProxyType({})
+
+
 class Answer(NamedTuple):
-    """The result of `tools/call`. `content` are blocks of the protocol as JSON objects."""
+    """The result of `tools/call`. `content` are blocks of the protocol as JSON objects, `meta` its `_meta`."""
 
     content: Sequence[Mapping[str, object]]
     structured: object
     is_error: bool
+    meta: Mapping[str, object] = _NO_META
 
 
 class ServerConnection(Protocol):

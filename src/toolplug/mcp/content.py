@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeVar
 
 from toolplug.catalog.call import ToolResult
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.render import fragment
+from toolplug.catalog.render import WRAPPED, fragment
 from toolplug.execution.results import Reports
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import as_object, encoded
 
 R = TypeVar("R")
 
@@ -91,20 +91,26 @@ def _page_of(catalog: Catalog, names: Iterator[str]) -> Page:
 APPROVAL = "toolplug/approval"
 """In a request's `_meta`: the approval that a call needs, where a person has given it."""
 
+META = "_meta"
+"""In a result's metadata: what an MCP server has put in the `_meta` of its own."""
+
 _OWN = "toolplug/"
 
 Block = Mapping[str, object]
 
 
-def content_of(result: ToolResult, is_block: Callable[[Block], bool]) -> dict[str, object]:
+def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped: bool) -> dict[str, object]:
     """The result's text and parts; every status but success is an error.
 
-    A part that is no block of the protocol becomes text. `structuredContent` is there where the value is an object,
-    which is all that both eras allow. How the call ended, and what is for the caller alone, stands in `_meta`.
+    A part that is no block of the protocol becomes text. `structuredContent` is there where the value is an object, or
+    is `wrapped` in one: both eras allow nothing else. How the call ended, and what is for the caller alone, stands in
+    `_meta`, beside what a server has put there.
     """
-    meta: dict[str, object] = {f"{_OWN}status": result.status.value}
-    if result.metadata:
-        meta[f"{_OWN}metadata"] = dict(result.metadata)
+    of_server = as_object(result.metadata.get(META))
+    meta: dict[str, object] = {key: value for key, value in of_server.items() if not key.startswith(_OWN)}
+    meta[f"{_OWN}status"] = result.status.value
+    if metadata := {key: value for key, value in result.metadata.items() if key != META}:
+        meta[f"{_OWN}metadata"] = metadata
     if result.retry_after_s is not None:
         meta[f"{_OWN}retry_after_s"] = result.retry_after_s
     answer: dict[str, object] = {
@@ -114,7 +120,10 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool]) -> dict[st
         "_meta": meta,
     }
     structured = result.structured
-    if isinstance(structured, dict):
+    if wrapped and not result.is_error:
+        text_is_value = structured is None and result.output != "null"
+        answer["structuredContent"] = {WRAPPED: result.output if text_is_value else structured}
+    elif isinstance(structured, dict):
         answer["structuredContent"] = structured
     return answer
 

@@ -12,7 +12,7 @@ from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, Tool
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallCounters, Gate, Target, Tool
-from toolplug.catalog.schema import Schema, compiled
+from toolplug.catalog.schema import Schema
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND
 from toolplug.errors import ToolError
@@ -22,9 +22,12 @@ from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.mcp.content import PlacedText
+from toolplug.mcp.content import META, PlacedText
 from toolplug.mcp.server_config import Server
+from toolplug.signatures.values import encoded
 
+MAX_META = 16_384
+"""Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""
 UNFIT = "structured content that does not fit the tool's output schema"
 
 
@@ -32,7 +35,8 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     """The result: what is text as its output, a line each; every other block as a part.
 
     The output knows the places of the parts, for clients of MCP.
-    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays.
+    Structured content that does not fit the schema `output` is left out, which `metadata` says; the text stays. The
+    `_meta` of the answer is in the metadata, unless it is too large.
     """
     text: list[str] = []
     parts: list[Mapping[str, object]] = []
@@ -47,17 +51,18 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     joined = "\n".join(text)
     output_text = PlacedText.of(joined, places) if places else joined
     status = ToolStatus.TOOL_ERROR if answer.is_error else ToolStatus.SUCCESS
+    metadata = _metadata(answer)
     structured = answer.structured
-    if structured is None or output is None or answer.is_error or _fits(structured, output):
-        return ToolResult("", "", output_text, status, structured, tuple(parts), EMPTY)
-    return ToolResult("", "", output_text, status, None, tuple(parts), {"left_out": UNFIT})
+    if structured is None or output is None or answer.is_error or output.is_valid(structured):
+        return ToolResult("", "", output_text, status, structured, tuple(parts), metadata)
+    return ToolResult("", "", output_text, status, None, tuple(parts), {**metadata, "left_out": UNFIT})
 
 
-def _fits(structured: object, output: Schema) -> bool:
-    try:
-        return compiled(output.text).is_valid(structured)
-    except (TypeError, ValueError):
-        return False
+def _metadata(answer: Answer) -> Mapping[str, object]:
+    if not answer.meta:
+        return EMPTY
+    text = encoded(answer.meta)
+    return EMPTY if text is None or len(text) > MAX_META else {META: answer.meta}
 
 
 MAX_LABELS = 200

@@ -139,6 +139,12 @@ def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
                 yield Marked(attribute, own, mark)
 
 
+def is_tool(function: object) -> bool:
+    """Has it been decorated with `@tool`."""
+    own = class_function(function)
+    return own is not None and any(isinstance(mark, ToolMark) for mark in _marks(own))
+
+
 def _marks(own: ClassFunction) -> tuple[object, ...]:
     return getattr(own.function, MARKS, ())
 
@@ -181,7 +187,7 @@ def tool(
 ) -> object:
     """Make a method a tool: bare, or with what should not come from its signature and docstring.
 
-    `name`: instead of the method's. `description`: instead of the docstring's first paragraph. `read_only`,
+    `name`: instead of the method's. `description`: instead of the docstring's text. `read_only`,
     `idempotent`, `destructive`: promises about its effects; the first two allow retries. `stub`: types of built-in
     stubs that this tool stands for; `stub_options`: the options that they may carry, as a pydantic model or a JSON
     Schema, without which they may carry none. `item`: how the Responses API shows its calls. `timeout`: seconds or a
@@ -278,9 +284,17 @@ def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
 def check_declared(owner: type) -> list[ToolDefinition]:
     """Return the definitions of the `@tool` methods of a class.
 
-    Raises `InvalidDefinition` for an annotation that still means nothing when the whole module is there.
+    Raises `InvalidDefinition`, with the method's line, for an annotation that still means nothing when the whole module
+    is there.
     """
-    return [_read(owner, item)[0] for item in marked(owner, ToolMark)]
+    found: list[ToolDefinition] = []
+    for item in marked(owner, ToolMark):
+        try:
+            found.append(_read(owner, item)[0])
+        except InvalidDefinition as error:
+            code = inspect.unwrap(item.method.function).__code__
+            raise InvalidDefinition(f"{error} at {code.co_filename}:{code.co_firstlineno}") from None
+    return found
 
 
 def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ The metadata of other people's packages may hold anything. What cannot be read i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class InstalledProvider:
     """One entry point of one distribution.
 
     `excluded_by`: the package's requirement that does not admit this toolplug; empty where it is compatible.
+    `editable`: its code is its author's own working copy.
     """
 
     type: str
@@ -35,6 +37,12 @@ class InstalledProvider:
     distribution: str
     version: str
     excluded_by: str = ""
+    editable: bool = False
+
+    @property
+    def module(self) -> str:
+        """The top-level name of its modules."""
+        return self.entry_point.module.partition(".")[0]
 
     @property
     def package(self) -> str:
@@ -104,12 +112,21 @@ def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> Instal
             distribution=name,
             version=release,
             excluded_by=_excluding(distribution.requires or (), ours),
+            editable=_is_editable(distribution),
         )
     return Problem(
         code="entry_point_invalid",
         message=f"{name} {release}: the entry point {point.name!r} cannot be used: {wrong}",
         hint=f"its author must write `[{GROUP}]` and below it `name = module:Class`",
     )
+
+
+def _is_editable(distribution: Distribution) -> bool:
+    """Whether it was installed with `pip install -e`, or alike (PEP 610)."""
+    try:
+        return json.loads(distribution.read_text("direct_url.json") or "{}")["dir_info"]["editable"] is True
+    except (ValueError, LookupError, TypeError):
+        return False
 
 
 def _excluding(requires: Iterable[str], ours: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.errors import ProviderError
+from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.threads import DaemonThreads
@@ -19,7 +19,7 @@ from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderSta
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
 from toolplug.providers.planning import drain_seconds, planned_tools
-from toolplug.providers.provider import FunctionProvider, forget_start, is_started
+from toolplug.providers.provider import FunctionProvider, check_config, forget_start, is_started
 from toolplug.providers.site import ProviderContext
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -51,8 +51,7 @@ class Generation:
         self.switch_off()
         await asyncio.gather(*(other.switch.drained(other.drain_s) for other in observed))
         if not await self.switch.drained(self.drain_s):
-            running, seconds = self.switch.running, self.drain_s
-            _LOG.warning("%s: still runs calls (%d) after %g s; closing it", self.entry.owner, running, seconds)
+            _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
         await _closed(self.entry, self.provider)
 
@@ -69,6 +68,11 @@ async def opened(
     if problems:
         said = f"{entry.owner}: {'; '.join(problems)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="mend the signatures in the package")
+    try:
+        check_config(provider)
+    except InvalidDefinition as error:
+        example = f"{type(provider).__name__}({{…}}), or settings={{…}} in check_provider and running"
+        raise ProviderError(f"{entry.owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=example) from error
     switch, threads = SourceSwitch(), DaemonThreads(entry.key)
     try:
         if not is_started(provider):

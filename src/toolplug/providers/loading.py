@@ -12,6 +12,7 @@ from itertools import compress
 
 from pydantic import BaseModel
 
+from toolplug.crashes import blamed
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.authoring import check_declared, declared_routes
 from toolplug.providers.entry import ProviderState
@@ -100,14 +101,15 @@ def _named(found: InstalledProvider) -> object:
         module = import_module(point.module)
     except BaseException as error:
         raised = f"importing {point.module} raised"
-        raise _failed(found, f"{raised} {_said(error)}", f"{raised} {type_and_place(error)}") from error
+        said = _said(error, found.module)
+        raise _failed(found, f"{raised} {said}", f"{raised} {type_and_place(error)}") from error
     try:
         return reduce(getattr, (part for part in point.attr.split(".") if part), module)
     except BaseException as error:
         known = [name for name, value in vars(module).items() if _is_own_provider(value, module.__name__)]
         there = f"; its providers are {', '.join(known)}" if known else ""
         lacks = f"{point.module} has no {point.attr!r}"
-        raise _failed(found, f"{lacks} ({_said(error)}){there}", f"{lacks}{there}") from error
+        raise _failed(found, f"{lacks} ({_said(error, found.module)}){there}", f"{lacks}{there}") from error
 
 
 def _is_own_provider(value: object, module: str) -> bool:
@@ -145,22 +147,24 @@ def _takes_two(function: Callable[..., object]) -> bool:
     return True
 
 
-def _said(error: BaseException) -> str:
-    """The error on one line, with the innermost place that it came through."""
-    text = " ".join(str(error).split())
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+def _said(error: BaseException, package: str) -> str:
+    """The error on one line, with the line of the package that its author can change."""
+    if isinstance(error, SyntaxError) and error.filename:
+        text, place = error.msg, f" at {error.filename}:{error.lineno}"
+    else:
+        text, blame = str(error), blamed(error, package)
+        place = f" at {blame.file}:{blame.line}" if blame is not None else ""
+    text = " ".join(text.split())
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
 def _failed(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
+    action = "fix the line" if found.editable else f"reinstall or update {found.distribution}"
     return ProviderError(
         f"{found.package} ({found.type}): {what}",
         summary=f"{found.package} ({found.type}): {summary or what}",
         state=ProviderState.IMPORT_FAILED,
-        fix=f"reinstall or update {found.distribution}, or remove its entry",
+        fix=f"{action}, or remove its entry",
     )
 
 

@@ -60,17 +60,17 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
     own_execute = type(provider).execute is not FunctionProvider.execute
     bound: list[BoundTool] = []
     for definition in provider.tools():
+        _check_schema(definition)
         method = methods.get(definition.name)
         if method is not None and not own_execute:
             bound.append(method._replace(definition=definition, copies=not definition.parameters.only_scalars))
         else:
-            _check_schema(definition)
             bound.append(BoundTool(definition, provider.execute, blocking=False, wants_context=True, convert=None))
     return bound
 
 
 def _check_schema(definition: ToolDefinition) -> None:
-    """Raise `InvalidDefinition` for a schema that its author wrote and no arguments could ever fit."""
+    """Raise `InvalidDefinition` for a schema that is none, or whose patterns are over their limits."""
     try:
         definition.parameters.check()
     except InvalidDefinition as error:

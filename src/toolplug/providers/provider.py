@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property, wraps
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial, wraps
+from itertools import chain, count
+from typing import Any, cast
 
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, ValidationError
@@ -19,7 +21,7 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.threads import in_own_thread
-from toolplug.providers.authoring import bound_tools, declare
+from toolplug.providers.authoring import bound_tools, declare, is_tool
 from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.site import ProviderContext
 from toolplug.signatures.annotations import names_around, unread_signature
@@ -192,3 +194,43 @@ def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionPro
     given: dict[str, Any] = {"config": config, "key": key}
     provider.__init__(**{name: value for name, value in given.items() if name in named})
     return provider
+
+
+ProviderLike = FunctionProvider | type[FunctionProvider] | Callable[..., object]
+"""An instance, a class whose `Config` has a default for everything, or a function with `@tool`."""
+
+_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def keyed(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike]]:
+    """Each with its key: the name of its class or function in snake case, with a number where that is taken."""
+    taken: set[str] = set()
+    for given in providers:
+        kind = type(given) if isinstance(given, FunctionProvider) else given
+        name = _WORD_BREAK.sub("_", getattr(kind, "__name__", "")).lower().strip("_")
+        numbered = (f"{name}_{number}" for number in count(2))
+        key = next(each for each in chain((name,), numbered) if each not in taken)
+        taken.add(key)
+        yield key, given
+
+
+def provider_of(key: str, given: object) -> tuple[type[FunctionProvider], Callable[[], FunctionProvider]]:
+    """The class of a provider of a host's code, and what makes its instance. Raises `InvalidDefinition`."""
+    if isinstance(given, FunctionProvider):
+        given.key = key
+        return type(given), lambda: given
+    if isinstance(given, type) and issubclass(given, FunctionProvider):
+        return given, partial(built, given, key, None)
+    function = cast("object", given)
+    if inspect.isfunction(function) and is_tool(function):
+        name, module = function.__name__, function.__module__
+        kind = type(name, (FunctionProvider,), {name: staticmethod(function), "__module__": module})
+        return kind, partial(built, kind, key, None)
+    raise InvalidDefinition(
+        f"{key!r}: {given!r} is no provider; give a FunctionProvider, its class, or a function with @tool"
+    )
+
+
+def check_config(provider: FunctionProvider) -> None:
+    """Raise `InvalidDefinition` where nobody gave the settings that its `Config` asks for."""
+    _ = provider.config

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import quote
 
@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.catalog.plan import Observer
-from toolplug.errors import ConfigError, Problem, ProviderError
+from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
@@ -34,7 +34,7 @@ from toolplug.providers.entry import (
 )
 from toolplug.providers.generation import Generation, opened
 from toolplug.providers.hook_calls import observers, observes_calls
-from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.provider import FunctionProvider, ProviderLike, keyed, provider_of
 from toolplug.providers.route_table import DeclaredRoutes, MountedRoute, mounted, route_problems
 from toolplug.providers.site import ProviderContext, ProviderStore, Services, no_services
 from toolplug.stores.memory import MemoryStore
@@ -142,14 +142,16 @@ class RegistryServices:
 class FunctionRegistry(LiveCatalog):
     """All providers as one tool executor; the providers run while it is entered.
 
-    `providers` maps keys to instances, started or not; on one tool name the first wins. `metrics` takes the counters
-    and the providers' collectors while the registry is entered. Raises `ConfigError` on entry where a provider that is
-    required does not start; those that had started are closed then.
+    `providers` maps keys to providers, or is a sequence of them, whose keys are the names of their classes in snake
+    case. Each is an instance, started or not, a class, or a function with `@tool`; on one tool name the first wins.
+    `metrics` takes the counters and the providers' collectors while the registry is entered. Raises `InvalidDefinition`
+    for what is no provider, and on entry `ConfigError` where one that is required does not start; those that had
+    started are closed then.
     """
 
     def __init__(
         self,
-        providers: Mapping[str, FunctionProvider] = MappingProxyType({}),
+        providers: Mapping[str, ProviderLike] | Sequence[ProviderLike] = (),
         *,
         metrics: CollectorRegistry | None = None,
         services: RegistryServices | None = None,
@@ -157,7 +159,8 @@ class FunctionRegistry(LiveCatalog):
         self._services = services if services is not None else _without_host()
         self._life = AsyncExitStack()
         super().__init__(self._services.calls.unknown)
-        self._instances = [_given(key, provider) for key, provider in providers.items()]
+        self._instances = _given(providers)
+        self._open = False
         self._metrics = metrics
         self._provider_collectors = ProviderCollectors(self._collected, self._services.namespace)
         self._collectors = (
@@ -183,6 +186,7 @@ class FunctionRegistry(LiveCatalog):
             life.push_async_callback(self._end)
             await self.apply(self._instances)
             self._life = life.pop_all()
+        self._open = True
         if self._metrics is not None:
             for collector in self._collectors:
                 self._metrics.register(collector)
@@ -194,12 +198,18 @@ class FunctionRegistry(LiveCatalog):
         if self._metrics is not None:
             for collector in self._collectors:
                 self._metrics.unregister(collector)
+        self._open = False
         await self._life.aclose()
 
     async def _end(self) -> None:
         """Retire every provider and wait until all are closed."""
         await self.apply(())
         await asyncio.gather(*self._closing)
+
+    @property
+    def closed_because(self) -> str:
+        """Why nothing can be called while the registry is not entered."""
+        return "" if self._open else "its registry is not entered; call it inside `async with registry:`"
 
     @property
     def routes(self) -> tuple[MountedRoute, ...]:
@@ -377,10 +387,20 @@ def _without_host() -> RegistryServices:
     )
 
 
-def _given(key: str, provider: FunctionProvider) -> DesiredProvider:
-    provider.key = key
-    entry = ProviderEntry(key=key, type=type(provider).__name__, package=type(provider).__module__.partition(".")[0])
-    return DesiredProvider(entry, lambda: provider)
+def _given(providers: Mapping[str, ProviderLike] | Sequence[ProviderLike]) -> list[DesiredProvider]:
+    """The providers of a host's code. Raises `InvalidDefinition` for what is none, or is there under two keys."""
+    named = providers.items() if isinstance(providers, Mapping) else keyed(providers)
+    wanted: list[DesiredProvider] = []
+    keys: dict[int, str] = {}
+    for key, given in named:
+        first = keys.setdefault(id(given), key)
+        if first != key and isinstance(given, FunctionProvider):
+            name = type(given).__qualname__
+            raise InvalidDefinition(f"{first!r} and {key!r} are the same instance of {name}; make one for each key")
+        kind, build = provider_of(key, given)
+        entry = ProviderEntry(key=key, type=kind.__name__, package=kind.__module__.partition(".")[0])
+        wanted.append(DesiredProvider(entry, build))
+    return wanted
 
 
 def _observed(catalog: Catalog, hooks: tuple[Observer, ...]) -> Catalog:

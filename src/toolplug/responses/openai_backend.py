@@ -15,7 +15,7 @@ from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from importlib import import_module
 from time import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from openai import (
     DEFAULT_CONNECTION_LIMITS,
@@ -33,10 +33,8 @@ from toolplug.errors import BackendFailed
 from toolplug.responses.backend import CallPart, Delta, Question, Usage
 from toolplug.signatures.values import as_object, encoded
 
-if TYPE_CHECKING:
-    import httpx2 as http
-else:
-    http = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
+http: Final[Any] = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
+"""`httpx2`, or `httpx` of a client of version 2."""
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 
@@ -137,7 +135,7 @@ class _AnswerRefused(OpenAIError):
 class _BoundedStream(http.AsyncByteStream):
     """The bytes of one answer, errors included, up to the limit."""
 
-    def __init__(self, stream: http.AsyncByteStream) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._left = MAX_ANSWER_BYTES
 
@@ -155,12 +153,12 @@ class _BoundedStream(http.AsyncByteStream):
 class _BoundedClient(DefaultAsyncHttpxClient):
     """Bounds every answer. One that is compressed though nobody asked for it could not be bounded, so it is refused."""
 
-    async def send(self, request: http.Request, *, stream: bool = False, **members: Any) -> http.Response:
-        response = await super().send(request, stream=True, **members)
+    async def send(self, request: Any, *, stream: bool = False, **members: Any) -> Any:
+        response: Any = await super().send(request, stream=True, **members)
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise _AnswerRefused("it is compressed")
-            response.stream = _BoundedStream(cast("http.AsyncByteStream", response.stream))
+            response.stream = _BoundedStream(response.stream)
             if not stream:
                 await response.aread()
         except BaseException:

@@ -129,6 +129,8 @@ def as_function_choice(choice: object, catalog: Catalog) -> object:
         listed = inner.get("tools")
         if not isinstance(listed, list):
             return choice
+        if not listed:
+            return inner.get("mode", "auto")
         tools = [each for entry in cast("list[object]", listed) for each in _functions_of(entry, catalog)]
         return {"type": "allowed_tools", "mode": inner.get("mode", "auto"), "tools": tools}
     functions = _functions_of(choice, catalog)

@@ -16,7 +16,7 @@ from toolplug.responses.backend import Backend
 from toolplug.responses.background import Background, ResponseWriter
 from toolplug.responses.builder import FINAL, Event, ResponseBuilder
 from toolplug.responses.hosted import ItemStyle
-from toolplug.responses.input_items import checked_items
+from toolplug.responses.input_items import Item, checked_items, is_hosted_call
 from toolplug.responses.loop import MAX_TURNS, Loop
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
@@ -138,14 +138,23 @@ class Responses:
         return chain
 
     async def _with_references(self, request: ResponseRequest, tenant: str) -> ResponseRequest:
-        """The request with the items that it refers to in their places."""
+        """The request with the items that it refers to in their places.
+
+        A hosted call without its output refers to one too: clients leave out what "can be read server-side".
+        """
         items = checked_items(request.input)
-        if not any(item["type"] == "item_reference" for item in items):
-            return request
-        for index, item in enumerate(items):
-            if item["type"] == "item_reference":
-                items[index] = await self.stored.item(tenant, str(item["id"]), f"input[{index}].id")
-        return request.model_copy(update={"input": items})
+        references = [index for index, item in enumerate(items) if _is_reference(item)]
+        for index in references:
+            item_id, at = str(items[index].get("id")), f"input[{index}].id"
+            found = await self.stored.item(tenant, item_id)
+            if found is None and items[index]["type"] == "item_reference":
+                raise ResponseRefused("item_not_found", f"{at}: no stored item has the id {item_id!r}", param=at)
+            items[index] = found or items[index]
+        return request.model_copy(update={"input": items}) if references else request
+
+
+def _is_reference(item: Item) -> bool:
+    return item["type"] == "item_reference" or (is_hosted_call(item["type"]) and item.get("output") is None)
 
 
 async def _kept(keeping: ResponseWriter, draft: ResponseBuilder, event: Event) -> Event:

@@ -145,14 +145,14 @@ class StoredResponses:
             raise ResponseRefused("previous_response_not_found", message, param="previous_response_id")
         return chain[::-1]
 
-    async def item(self, tenant: str, item_id: str, at: str) -> Item:
-        """The item of this id in the response that it names. Raises `ResponseRefused` where there is none."""
+    async def item(self, tenant: str, item_id: str) -> Item | None:
+        """The item of this id in the response that it names, None where there is none."""
         key = response_key_of(item_id)
         found = None if key is None else await self._find(tenant, response_id(key))
         for item in found.kept.items if found else ():
             if item.get("id") == item_id:
                 return item
-        raise ResponseRefused("item_not_found", f"{at}: no stored item has the id {item_id!r}", param=at)
+        return None
 
     async def keep_events(self, tenant: str, response: str, events: Sequence[Mapping[str, object]]) -> None:
         """Write what was told of a response that has ended; nothing yet of one that is made."""

@@ -54,7 +54,7 @@ class SessionRoute:
         """As the executor says."""
         return self._executor.can_execute(name)
 
-    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+    async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """Run one call. A name without a toolset that is unknown, hidden or just removed gets one text."""
         result = await self._executor.execute(call, context)
         if result.status is ToolStatus.UNKNOWN_TOOL and result.output == no_provider(result.name):

@@ -6,17 +6,14 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, Union, cast, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Literal, Union, cast, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen, MultipleOf
-from docstring_parser import ParseError
-from docstring_parser.google import DEFAULT_SECTIONS, parse
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from toolplug.catalog.call import CallContext
+from toolplug.catalog.call import CallContext, ToolResult
 from toolplug.errors import InvalidDefinition
 from toolplug.signatures.annotations import (
     ClassFunction,
@@ -34,6 +31,7 @@ from toolplug.signatures.described_arguments import (
     TerseSchema,
     described_arguments,
 )
+from toolplug.signatures.docstrings import described
 
 _SCALARS: frozenset[object] = frozenset({str, bool, float, type(None), Any, object})
 _CONTAINERS: frozenset[object] = frozenset({list, dict, Sequence, Mapping})
@@ -73,35 +71,6 @@ def _only_constrains(metadata: object) -> bool:
         given = metadata.default is not PydanticUndefined or metadata.default_factory is not None
         return named and not given and all(map(_only_constrains, metadata.metadata))
     return isinstance(metadata, _CONSTRAINTS)
-
-
-_HEADINGS = frozenset(f"{section[0]}:" for section in DEFAULT_SECTIONS)
-
-
-class Described(NamedTuple):
-    """`summary` is one line; `parameters` maps names to one line each."""
-
-    summary: str
-    parameters: Mapping[str, str]
-
-
-def described(function: object) -> Described:
-    """Read the docstring; without one, everything is empty. Sections that are not Google-style are passed over."""
-    text = inspect.getdoc(function) or ""
-    first = takewhile(lambda line: line.strip() and line.strip() not in _HEADINGS, text.splitlines())
-    return Described(_line(" ".join(first)), _described_parameters(text))
-
-
-def _described_parameters(text: str) -> Mapping[str, str]:
-    try:
-        parsed = parse(f"…\n\n{text}")  # a docstring that begins with a section is an error to the parser
-    except ParseError:
-        return {}
-    return {item.arg_name: _line(item.description or "") for item in parsed.params}
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 _UNIONS = (Union, types.UnionType)
@@ -210,12 +179,22 @@ def _output(function: Callable[..., object], owner: type | None, around: Names) 
         meaning = resolved(annotation, function, owner, around)
     except Unresolved:
         return None
-    if not isinstance(meaning, type):
+    if meaning in _WITHOUT_STRUCTURE or _holds_result(meaning):
         return None
-    kind = cast("type[object]", meaning)
-    aliased = issubclass(kind, BaseModel) and bool(kind.model_config.get("serialize_by_alias"))
+    model = meaning if isinstance(meaning, type) and issubclass(meaning, BaseModel) else None
+    aliased = model is not None and bool(model.model_config.get("serialize_by_alias"))
     try:
-        schema = TypeAdapter(kind).json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
+        adapter = TypeAdapter(cast("Any", meaning))  # an annotation may be anything
+        schema = adapter.json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
     except NO_SCHEMA:
         return None
-    return schema if "properties" in schema else None
+    return schema or None
+
+
+_WITHOUT_STRUCTURE: Sequence[object] = (str, None, type(None), Any, object, inspect.Parameter.empty)
+"""Results that are text as they are, nothing, or of no stated type."""
+
+
+def _holds_result(annotation: object) -> bool:
+    """Whether the tool makes its own result, be it sometimes."""
+    return annotation is ToolResult or any(map(_holds_result, get_args(annotation)))

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from types import CoroutineType
 from typing import Any
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.live import Listener, ToolExecutor, Unsubscribe
 from toolplug.execution.results import timed_out
@@ -24,11 +24,19 @@ class LazyExecutor:
     Without a session, what it opens is for that one call or listing, and closed after it.
     """
 
-    def __init__(self, tools: AgentTools, choice: Choice, session: Hashable, compose: Compose) -> None:
+    def __init__(
+        self,
+        tools: AgentTools,
+        choice: Choice,
+        session: Hashable,
+        compose: Compose,
+        default_context: CallContext = ANONYMOUS_CONTEXT,
+    ) -> None:
         self._tools = tools
         self._choice = choice
         self._session = session
         self._compose = compose
+        self._default_context = default_context
         self._inner = compose(session)
 
     @property
@@ -49,8 +57,10 @@ class LazyExecutor:
         """Hear each difference of the catalog."""
         return self._inner.subscribe(listener)
 
-    def execute(self, call: ToolCall, context: CallContext) -> CoroutineType[Any, Any, ToolResult]:
+    def execute(self, call: ToolCall, context: CallContext | None = None) -> CoroutineType[Any, Any, ToolResult]:
         """Run one call; where nothing listed has its name, after opening what could."""
+        if context is None:
+            context = self._default_context
         tools = self._tools
         if tools.some_wait and self._inner.catalog.find(call.name) is None:
             return self._execute_opened(call, context)

@@ -13,7 +13,7 @@ from toolplug import ToolResult
 from toolplug.catalog.call import Report
 from toolplug.mcp.connection import Answer, BadAnswer, ConnectionFailed, ServerRefused
 from toolplug.mcp.content import content_of
-from toolplug.mcp.plans import MAX_LABELS, OTHER, UNFIT
+from toolplug.mcp.plans import MAX_LABELS, MAX_META, OTHER, UNFIT
 from toolplug.testing import check_executor
 
 pytestmark = pytest.mark.anyio
@@ -81,7 +81,7 @@ async def test_text_becomes_the_output_and_everything_else_a_part(harness: Harne
     harness.script.answer = Answers(Answer(blocks, {"n": 1}, False))
     result = await run(tools.live)
     assert result == ToolResult("c", "now", "one\ntwo", structured={"n": 1}, parts=(image,))
-    assert content_of(result, lambda _: True)["content"] == blocks
+    assert content_of(result, lambda _: True, wrapped=False)["content"] == blocks
 
 
 async def test_structured_content_alone_is_the_output_too(harness: Harness) -> None:
@@ -201,3 +201,16 @@ async def test_a_server_that_calls_its_tools_otherwise_all_the_time_gets_no_metr
     await run(tools.live, "one_more")
     await run(tools.live, "another")
     assert harness.accounting.counters("mcp:time", OTHER).ended == {"success": 2}
+
+
+@pytest.mark.requirement("C-8-annotations")
+async def test_what_a_server_says_beside_a_result_is_passed_on(harness: Harness) -> None:
+    meta = {"fastmcp": {"wrap_result": True}, "toolplug/status": "forged"}
+    harness.script.answer = Answers(said("8")._replace(structured={"result": 8}, meta=meta))
+    result = await run((await harness.tools()).live)
+    assert (result.output, result.metadata) == ("8", {"_meta": meta})
+    shown = content_of(result, lambda _: True, wrapped=False)
+    assert shown["_meta"] == {"fastmcp": {"wrap_result": True}, "toolplug/status": "success"}
+    assert shown["structuredContent"] == {"result": 8}
+    harness.script.answer = Answers(said("8")._replace(meta={"a": "x" * MAX_META}))
+    assert (await run((await harness.tools()).live)).metadata == {}

@@ -16,17 +16,21 @@ from toolplug.config.yaml_tree import Value
 from toolplug.errors import Problem
 from toolplug.host.file.server_entries import SECTION
 
+MAX_PREFIX = 32
+
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
     """The entries to add to a configuration, by id.
 
-    `kept`: ids that the configuration has already, which stay as they are. `notes`: for the user, by id. `variables`:
-    the environment variables to set, each with its use. `problems`: of the servers that are not valid.
+    `comments`: a line to write below an entry, by id. `kept`: ids that the configuration has already, which stay as
+    they are. `notes`: for the user, by id. `variables`: the environment variables to set, each with its use.
+    `problems`: of the servers that are not valid.
     """
 
     config: Path
     entries: Mapping[str, Mapping[str, Value]]
+    comments: Mapping[str, str]
     kept: Sequence[str]
     notes: Mapping[str, Sequence[str]]
     variables: Mapping[str, str]
@@ -35,7 +39,7 @@ class ImportPlan:
     @property
     def text(self) -> str:
         """The entries as YAML."""
-        return section_text(self.entries) if self.entries else ""
+        return section_text(self.entries, self.comments) if self.entries else ""
 
     def write(self) -> None:
         """Add the entries to the configuration. Raises `ConfigError` and `OSError`, and has then changed nothing."""
@@ -43,7 +47,7 @@ class ImportPlan:
             return
         file = self.config.resolve()
         data = file.read_bytes()
-        changed = with_servers(data, parse_document(data, file=str(self.config)), self.entries)
+        changed = with_servers(data, parse_document(data, file=str(self.config)), self.entries, self.comments)
         new = file.with_name(f".{file.name}.new")
         try:
             new.write_bytes(changed)
@@ -56,19 +60,46 @@ class ImportPlan:
 def plan_import(file: Path, config: Path) -> ImportPlan:
     """Read both files. Raises `OSError`, and `ConfigError` where either is not valid."""
     reading = read_claude_file(file)
-    section = read_document(config).value.get(SECTION)
+    document = read_document(config).value
+    section = document.get(SECTION)
     present = set(section) if isinstance(section, dict) else set[str]()
     variables = Variables()
     entries: dict[str, Mapping[str, Value]] = {}
+    comments: dict[str, str] = {}
     notes: dict[str, Sequence[str]] = {}
+    taken = _prefixes(document)
     ids = legal_ids(reading.servers)
     for name, server in reading.servers.items():
         key = ids[name]
         if key not in present:
-            entries[key] = server_entry(server, key, variables)
+            reason = _no_prefix(key, taken, has_auth="auth" in document)
+            entry = server_entry(server, key, variables)
+            entries[key] = {**entry, "prefix": key} if reason is None else entry
+            if reason is not None:
+                comments[key] = f"prefix: {key[:MAX_PREFIX]}  # {reason}"
+            taken.add(key)
             notes[key] = [*([f"called {name!r} in the file"] if name != key else ()), *remarks(server)]
     kept = [key for key in ids.values() if key in present]
-    return ImportPlan(config, entries, kept, notes, variables.uses, reading.problems)
+    return ImportPlan(config, entries, comments, kept, notes, variables.uses, reading.problems)
+
+
+def _prefixes(document: Mapping[str, Value]) -> set[str]:
+    """The prefixes that the configuration uses."""
+    entries = [entry for name in (SECTION, "toolsets") for entry in _values(document.get(name))]
+    return {prefix for entry in entries if isinstance(entry, dict) and isinstance(prefix := entry.get("prefix"), str)}
+
+
+def _values(section: Value) -> list[Value]:
+    return list(section.values()) if isinstance(section, dict) else []
+
+
+def _no_prefix(key: str, taken: set[str], *, has_auth: bool) -> str | None:
+    """Why the server gets no prefix, which would show its tools to every caller without agent; None where it does."""
+    if has_auth:
+        return "would give its tools to every key that names no agents"
+    if key in taken:
+        return "is used already"
+    return None if len(key) <= MAX_PREFIX else f"is the id cut to {MAX_PREFIX} characters"
 
 
 def print_import(plan: ImportPlan, *, written: bool) -> None:
@@ -87,6 +118,7 @@ def import_fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:
         "file": str(plan.config),
         "written": written,
         "servers": plan.entries,
+        "comments": plan.comments,
         "kept": plan.kept,
         "notes": {name: notes for name, notes in plan.notes.items() if notes},
         "variables": plan.variables,
@@ -98,6 +130,7 @@ def _lines(plan: ImportPlan, done: str) -> Iterator[str]:
     names = f": {', '.join(plan.entries)}" if plan.entries else ""
     yield f"{plan.config}: {counted(len(plan.entries), 'server')} {done}{names}"
     yield from (f"{name}: stands there already, and stays as it is" for name in plan.kept)
+    yield from (f"{name}: no prefix, which {line.partition('  # ')[2]}" for name, line in plan.comments.items())
     yield from (f"{name}: {note}" for name, notes in plan.notes.items() for note in notes)
     for name, use in plan.variables.items():
         yield f"set the environment variable {name}: it stands for the {use}"

@@ -19,7 +19,12 @@ _LINES = re.compile(r"[^\r\n\x85\u2028\u2029]*(?:\r\n|[\r\n\x85\u2028\u2029]|\Z)
 _STEP = 2
 
 
-def with_servers(data: bytes, document: Document, entries: Mapping[str, Mapping[str, Value]]) -> bytes:
+Entries = Mapping[str, Mapping[str, Value]]
+Comments = Mapping[str, str]
+"""A line below an entry, by the entry's key; in flow style, which has no lines, there is none."""
+
+
+def with_servers(data: bytes, document: Document, entries: Entries, comments: Comments) -> bytes:
     """Add entries to `mcp_servers` in the text of the document, which has none of them.
 
     The rest of the text stays as it is, byte for byte. Raises `ConfigError` for a section that cannot be extended so,
@@ -28,7 +33,7 @@ def with_servers(data: bytes, document: Document, entries: Mapping[str, Mapping[
     text = decode_source(data, file=document.file)
     mark = "\ufeff" if data.startswith("\ufeff".encode()) else ""
     lines = [line for line in _LINES.findall(text) if line]
-    changed = (mark + _inserted(lines, document, entries)).encode()
+    changed = (mark + _inserted(lines, document, entries, comments)).encode()
     wanted = document.value
     section = wanted.get(SECTION)
     added: dict[str, Value] = {name: dict(entry) for name, entry in entries.items()}
@@ -38,18 +43,20 @@ def with_servers(data: bytes, document: Document, entries: Mapping[str, Mapping[
     return changed
 
 
-def section_text(entries: Mapping[str, Mapping[str, Value]]) -> str:
+def section_text(entries: Entries, comments: Comments) -> str:
     """The whole section with these entries only."""
-    return "\n".join([f"{SECTION}:", *block_text(entries, _STEP)])
+    return "\n".join([f"{SECTION}:", *block_text(entries, _STEP, comments)])
 
 
-def _inserted(lines: list[str], document: Document, entries: Mapping[str, Mapping[str, Value]]) -> str:
+def _inserted(lines: list[str], document: Document, entries: Entries, comments: Comments) -> str:
     root = document.root
     present = root.entries.get(SECTION)
     if present is None:
         if _is_flow(lines, root.mark):
             return _into_flow(lines, root, {SECTION: {name: dict(entry) for name, entry in entries.items()}})
-        return _after(lines, len(lines), [*_blank(lines), *_lines(section_text(entries), root.mark.column - 1)])
+        return _after(
+            lines, len(lines), [*_blank(lines), *_lines(section_text(entries, comments), root.mark.column - 1)]
+        )
     node = present.node
     if isinstance(node, MappingNode) and _is_flow(lines, node.mark):
         return _into_flow(lines, node, {name: dict(entry) for name, entry in entries.items()})
@@ -57,7 +64,7 @@ def _inserted(lines: list[str], document: Document, entries: Mapping[str, Mappin
     if isinstance(node, MappingNode):
         indent = next((entry.key_mark.column - 1 for entry in node.entries.values()), indent)
     end = _end(lines, document, present.key_mark.line, indent)
-    return _after(lines, end, list(block_text(entries, indent)))
+    return _after(lines, end, list(block_text(entries, indent, comments)))
 
 
 def _end(lines: Sequence[str], document: Document, start: int, indent: int) -> int:
@@ -119,7 +126,7 @@ def _problem(document: Document) -> Problem:
     )
 
 
-def block_text(entries: Mapping[str, Mapping[str, Value]], indent: int) -> Iterator[str]:
+def block_text(entries: Entries, indent: int, comments: Comments) -> Iterator[str]:
     """The lines of these entries in block style, without line ends. Lists are in one line."""
     outer, middle, inner = (" " * (indent + 2 * level) for level in range(3))
     for name, entry in entries.items():
@@ -130,6 +137,8 @@ def block_text(entries: Mapping[str, Mapping[str, Value]], indent: int) -> Itera
                 yield from (f"{inner}{scalar_text(part)}: {flow_text(item)}" for part, item in value.items())
             else:
                 yield f"{middle}{scalar_text(key)}: {flow_text(value)}"
+        if name in comments:
+            yield f"{middle}# {comments[name]}"
 
 
 def flow_text(value: Value | Mapping[str, Value]) -> str:

@@ -30,6 +30,8 @@ RATE_WINDOW_S = 10
 LINGER_S = 2.0
 """How long a refused connection stays open for its client to read the response, while what it sends is dropped."""
 WARN_EVERY_S = 60.0
+UNFINISHED_HEADS = 64
+"""Heads of full size that one peer may have begun and not ended; they stay in memory until they end."""
 
 _AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 
@@ -45,6 +47,7 @@ class Edge:
         self._trusted = TrustedProxies()
         self._connections = 0
         self._by_peer: Counter[str] = Counter()
+        self._unfinished_bytes: Counter[str] = Counter()
         self._warn_at = 0.0
 
     @property
@@ -83,6 +86,16 @@ class Edge:
         self._by_peer[peer] -= 1
         if not self._by_peer[peer]:
             del self._by_peer[peer]
+
+    def hold(self, peer: str, size: int) -> bool:
+        """Count so many bytes more (or less) of the peer's unfinished heads; False where they are too many together."""
+        self._unfinished_bytes[peer] += size
+        if not self._unfinished_bytes[peer]:
+            del self._unfinished_bytes[peer]
+        limit = UNFINISHED_HEADS * self.limits.head_bytes
+        if size <= 0 or self._unfinished_bytes[peer] <= limit:
+            return True
+        return self._refused(f"over {limit} bytes of unfinished heads of {peer}")
 
     def _refused(self, why: str) -> bool:
         """Warn of a closed connection, at most once a minute: a flood of connections is no flood of lines."""
@@ -139,6 +152,8 @@ class EdgeProtocol(HttpToolsProtocol):
         self._framing_bytes = 0
         self._arrived_bytes = 0
         self._arrivals: deque[int] = deque(maxlen=RATE_WINDOW_S)
+        self._held_bytes = 0
+        self._peer = NO_ADDRESS
         self._behind_proxy = False
         self._peers: deque[str] = deque()
 
@@ -147,9 +162,10 @@ class EdgeProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, and close it where it is one too many."""
         super().connection_made(transport)
-        peer = NO_ADDRESS if self.client is None else self.client[0]
-        self._behind_proxy = peer in self._edge.trusted
-        if self._edge.open() and (self._behind_proxy or self._take(peer)):
+        if self.client is not None:
+            self._peer = self.client[0]
+        self._behind_proxy = self._peer in self._edge.trusted
+        if self._edge.open() and (self._behind_proxy or self._take(self._peer)):
             self._set_deadline(self._limits.head_s, self._head_late)
         else:
             self._refused = True
@@ -159,6 +175,7 @@ class EdgeProtocol(HttpToolsProtocol):
         """Count the connection no more."""
         super().connection_lost(exc)
         self._clear_deadline()
+        self._hold_head(0)
         self._edge.close()
         while self._peers:
             self._edge.give_back(self._peers.popleft())
@@ -177,7 +194,16 @@ class EdgeProtocol(HttpToolsProtocol):
                 piece, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
             self._parse(piece)
         if not self._refused and not self.transport.is_closing():
+            if self._head_bytes != self._held_bytes and not self._hold_head(self._head_bytes):
+                self._refused = True
+                self.transport.close()
+                return
             self._set_next_deadline()
+
+    def _hold_head(self, size: int) -> bool:
+        """Count the bytes of this connection's unfinished head among those of its peer; a proxy's are not counted."""
+        more, self._held_bytes = size - self._held_bytes, size
+        return self._behind_proxy or not more or self._edge.hold(self._peer, more)
 
     def _parse(self, piece: bytes) -> None:
         heads, parts, in_body = self._heads, self._body_parts, self._in_body
@@ -207,11 +233,6 @@ class EdgeProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; the fields of trailers come here too and are no headers (RFC 9110, section 6.5.1)."""
-        if not self._in_body:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._in_head = False
@@ -225,6 +246,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._use_forwarded()
         if not self._refused:
             super().on_headers_complete()
+        self.headers = []  # the fields of trailers come here and are no headers (RFC 9110, section 6.5.1)
         self._in_body = True
 
     def on_body(self, body: bytes) -> None:
@@ -332,6 +354,8 @@ class EdgeProtocol(HttpToolsProtocol):
         """Answer with the problem where nothing else is being answered, drop what still comes, and close."""
         self._refused = True
         self._clear_deadline()
+        self._hold_head(0)
+        self.parser = None
         if self._in_body:
             if self.cycle.response_started or self.pipeline:
                 self.transport.close()

@@ -8,8 +8,9 @@ import logging
 import math
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +29,7 @@ from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
 from toolplug.http.request_checks import is_loopback
+from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
 
 STUCK_S = 2.0
@@ -71,13 +73,16 @@ class Service:
         self._reloading = Reloading(host)
         self._restarting = False
         self._starting: asyncio.Timeout | None = None
-        self._drain_s = 0.0
+        self._latest: tuple[Generation, ...] = ()
+        self._begun_ns = time.time_ns()
 
     async def run(self, address: str, port: int, *, watch: bool, insecure_no_auth: bool) -> int:
         """Start the providers, listen, serve until a signal, drain, and return the exit code."""
         async with AsyncExitStack() as life:
             self._server.take_signals_back = life.enter_context(
-                signals(stop=self._stop, reload=self._reloading.want, within_s=self._longest_end_s)
+                signals(
+                    stop=self._stop, reload=self._reloading.want, within_s=self._longest_end_s, is_busy=self._is_busy
+                )
             )
             if not await self._start(life):
                 return 0
@@ -85,14 +90,13 @@ class Service:
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
             listening = life.enter_context(bind(address, port))
             port = port_of(listening)
-            self._note_drain()
             if self._shows:
                 self._server.screen = start_screen(self._host, url_of(listening))
             life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
             async with asyncio.TaskGroup() as beside:
-                tasks = [beside.create_task(self._reloading.run(self._note_drain))]
+                tasks = [beside.create_task(self._reloading.run())]
                 if watch:
                     tasks.append(beside.create_task(self._watch()))
                 await self._server.serve([listening])
@@ -117,24 +121,34 @@ class Service:
         return True
 
     def _stop(self) -> None:
-        self._server.config.timeout_graceful_shutdown = max(math.ceil(self._drain_s), ANSWERS_S)
+        self._server.config.timeout_graceful_shutdown = max(math.ceil(self._drain_s()), ANSWERS_S)
         self._server.should_exit = True
         if self._starting is not None:
             self._starting.reschedule(0)
         elif self._host.entered:
             self._host.stop()
 
-    def _note_drain(self) -> None:
-        """Note the longest drain time of the running providers, for the end of the service."""
-        running = self._host.registry.running().values()
-        self._drain_s = max((generation.drain_s for generation in running), default=0.0)
+    def _generations(self) -> tuple[Generation, ...]:
+        """The providers that run; while the host is closing, those that ran before."""
+        with suppress(RuntimeError):  # it is not entered, or is just being left: another thread asks too
+            self._latest = tuple(self._host.registry.running().values())
+        return self._latest
+
+    def _drain_s(self) -> float:
+        return max((generation.drain_s for generation in self._generations()), default=0.0)
 
     def _longest_end_s(self) -> float:
-        return self._drain_s + CLOSE_S + SLACK_S
+        return self._drain_s() + CLOSE_S + SLACK_S
+
+    def _is_busy(self) -> bool:
+        """Whether a call or a request runs whose caller waits for the answer."""
+        switches = [generation.switch for generation in self._generations()]
+        return bool(self._server.server_state.tasks) or any(item.running > item.abandoned for item in switches)
 
     async def _watch(self) -> None:
         """Watch the file and the code: reload a changed file, restart the process for changed code."""
-        async for changed in changes(self._file, lambda: provider_packages(self._host.registry).values()):
+        packages: Callable[[], Collection[str]] = lambda: provider_packages(self._host.registry).values()  # noqa: E731
+        async for changed in changes(self._file, packages, since_ns=self._begun_ns):
             if changed is Watched.FILE:
                 self._reloading.want()
             elif await can_restart(self._file):

@@ -26,7 +26,7 @@ async def _serve(host: Host, agent: str | None) -> int:
         async with entered(host):
             speaker = await _speaker(host)
             serving = asyncio.create_task(speaker.serve_stdio(_operator(host, agent)))
-            beside = [asyncio.create_task(stopped.wait()), asyncio.create_task(reloading.run(_nothing))]
+            beside = [asyncio.create_task(stopped.wait()), asyncio.create_task(reloading.run())]
             done, _ = await asyncio.wait((serving, *beside), return_when=asyncio.FIRST_COMPLETED)
             for task in beside:
                 task.cancel()
@@ -56,7 +56,3 @@ def _operator(host: Host, agent: str | None) -> Caller:
         catalog=lambda: host.catalog_for(principal, agent=agent, within=client),
         watch=lambda: host.mcp.announcer.watch(followed),
     )
-
-
-def _nothing() -> None:
-    """Nothing here depends on the configuration."""

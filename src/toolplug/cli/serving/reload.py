@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from enum import Enum
 from importlib.util import find_spec
@@ -54,6 +55,9 @@ def replace_process(port: int) -> None:
 LOOK_EVERY_MS = 1_000
 """How often files are compared without a report: changes before the watcher runs are found too."""
 
+CLOCK_STEP_NS = 10_000_000
+"""File systems stamp files with a clock that may be this much behind."""
+
 Marks: TypeAlias = dict[Path, tuple[int, int]]
 """The time of change and the size of every file."""
 
@@ -65,15 +69,22 @@ class Watched(Enum):
     CODE = "code"
 
 
-async def changes(file: Path, packages: Callable[[], Iterable[str]]) -> AsyncGenerator[Watched]:
+async def changes(file: Path, packages: Callable[[], Iterable[str]], *, since_ns: int) -> AsyncGenerator[Watched]:
     """Yield once for every burst of changes. `packages` is called again after each, since a reload changes them.
 
-    Watches the folder of the file (an absolute path), not the file: editors replace it by a new one.
+    Watches the folder of the file (an absolute path), not the file: editors replace it by a new one. What was saved
+    after `since_ns`, a time before anything was read, is a change as well.
     """
     seen: Marks = {}
     while True:
         folders = {folder for name in packages() for folder in _folders(name)}
         seen = _marks(file, folders) | seen
+        if since_ns:
+            late = _saved_since(since_ns, seen)
+            since_ns = 0
+            if late:
+                yield Watched.FILE if late <= {file} else Watched.CODE
+                continue
         _LOG.info("watching %s", ", ".join(map(str, (file, *sorted(folders)))))
         changed = set[Path]()
         async for _ in awatch(file.parent, *folders, rust_timeout=LOOK_EVERY_MS, yield_on_timeout=True):
@@ -83,6 +94,12 @@ async def changes(file: Path, packages: Callable[[], Iterable[str]]) -> AsyncGen
             if changed:
                 break
         yield Watched.FILE if changed <= {file} else Watched.CODE
+
+
+def _saved_since(since_ns: int, marks: Marks) -> set[Path]:
+    """The files that were changed after the time; a time to come is the fault of a clock, and no change."""
+    now_ns = time.time_ns()
+    return {path for path, (changed_ns, _) in marks.items() if since_ns - CLOCK_STEP_NS <= changed_ns <= now_ns}
 
 
 def provider_packages(registry: FunctionRegistry) -> dict[str, str]:
@@ -119,8 +136,8 @@ class Reloading:
         """Request a reload; requests before it begins are one."""
         self._wanted.set()
 
-    async def run(self, reloaded: Callable[[], None]) -> None:
-        """Reload at each request until cancelled, and call `reloaded` after each success."""
+    async def run(self) -> None:
+        """Reload at each request until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -132,7 +149,6 @@ class Reloading:
             except Exception:  # noqa: BLE001  a named boundary: what a package's own code raises ends nothing that runs
                 _LOG.exception("the configuration was not read again")
             else:
-                reloaded()
                 _LOG.info("configuration read again: started %s, kept %s, stopped %s", *map(_names, done))
 
 

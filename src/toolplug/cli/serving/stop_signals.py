@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -17,21 +18,30 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 BROKEN_OFF = 1
 """The exit code after a second signal, which does not wait for running calls."""
 
+IDLE_END_S = 20.0
+"""How long the process may take to end when no call runs: supervisors kill it after 30 s, as Kubernetes does."""
+LOOK_EVERY_S = 0.2
+
 _LOG = logging.getLogger("toolplug.cli.serve")
 
 
 @contextmanager
 def signals(
-    *, stop: Callable[[], None], reload: Callable[[], None], within_s: Callable[[], float]
+    *,
+    stop: Callable[[], None],
+    reload: Callable[[], None],
+    within_s: Callable[[], float],
+    is_busy: Callable[[], bool] = lambda: True,
 ) -> Generator[Callable[[], None]]:
     """Call `stop` at the first SIGTERM or SIGINT, and `reload` at each SIGHUP, in the loop.
 
-    The process ends within `within_s()` seconds after the first signal, whatever its tools do: a loop that a tool
-    blocks can neither drain nor end, so a thread then ends the process, with exit code 0.
+    The process ends within `within_s()` seconds after the first signal, and within `IDLE_END_S` after `is_busy()` was
+    last true, whatever its providers do: a loop that they block can neither drain nor end, so a thread then ends the
+    process, with exit code 0. Both functions are called from that thread too.
 
     Yields a function that takes the signals back from a provider, or a library that it loads.
     """
-    handler = _Handler(asyncio.get_running_loop(), stop, reload, within_s)
+    handler = _Handler(asyncio.get_running_loop(), stop, reload, within_s, is_busy)
     before = {number: signal.signal(number, handler) for number in (*STOPPING, signal.SIGHUP)}
     try:
         yield handler.take_back
@@ -48,12 +58,14 @@ class _Handler:
         stop: Callable[[], None],
         reload: Callable[[], None],
         within_s: Callable[[], float],
+        is_busy: Callable[[], bool],
     ) -> None:
         self._loop = loop
         self._stop = stop
         self._reload = reload
         self._within_s = within_s
-        self._guard: threading.Timer | None = None
+        self._is_busy = is_busy
+        self._ended = threading.Event()
         self._stopping = False
         self._process = os.getpid()
 
@@ -67,18 +79,27 @@ class _Handler:
         else:
             self._stopping = True
             self._loop.call_soon_threadsafe(self._stop)
-            self._bound(self._within_s())
+            self._bound()
 
-    def _bound(self, within_s: float) -> None:
+    def _bound(self) -> None:
         """Start a thread that ends the process if the loop has not; without it where no thread can be started."""
-        guard = threading.Timer(within_s, _give_up, (within_s,))
-        guard.daemon = True
         try:
-            guard.start()
+            threading.Thread(target=self._guard, args=(self._within_s(),), daemon=True).start()
         except RuntimeError as error:
             _LOG.warning("%s: only a second signal will end this process if a tool blocks the loop", error)
-        else:
-            self._guard = guard
+
+    def _guard(self, within_s: float) -> None:
+        """End the process at the end of its time, unless everything has ended by itself."""
+        begun = busy_at = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if self._is_busy():
+                busy_at = now
+            left_s = min(begun + within_s, busy_at + IDLE_END_S) - now
+            if left_s <= 0:
+                _give_up(now - begun)
+            if self._ended.wait(min(left_s, LOOK_EVERY_S)):
+                return
 
     def take_back(self) -> None:
         """Install this handler again where a signal has another one."""
@@ -91,8 +112,7 @@ class _Handler:
 
     def finish(self) -> None:
         """Stop the guard thread: everything has ended."""
-        if self._guard is not None:
-            self._guard.cancel()
+        self._ended.set()
 
 
 def _die_of(number: int) -> None:

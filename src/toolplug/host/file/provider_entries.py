@@ -250,7 +250,7 @@ class ProviderEntries:
             tools=rules.tools,
             distribution=found.distribution,
             version=found.version,
-            package=found.entry_point.module.partition(".")[0],
+            package=found.module,
             place=lambda path: self._place((*root, *path)),
             host_place=lambda path: self._place(tuple(path)),
             masked=partial(_masked, section.withheld),

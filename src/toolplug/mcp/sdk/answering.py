@@ -44,6 +44,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import load_json
+from toolplug.catalog.render import wraps
 from toolplug.errors import InvalidJson
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.mcp.sdk.elicitation import call_with_approval
@@ -65,8 +66,8 @@ from toolplug.mcp.server_endpoint import (
 )
 from toolplug.signatures.values import encoded
 
-TTL_MS = 0
-"""A list may change at any moment, and costs little to ask for: clients that do not listen should not keep it."""
+TTL_MS = 3_000
+"""How long a client may keep a list without asking. Whoever listens hears of a change at once."""
 
 _LIST = "tools/list"
 _CALL = "tools/call"
@@ -310,7 +311,9 @@ async def _call_tool(
         return result
     if result.status is ToolStatus.UNKNOWN_TOOL:
         raise MCPError(INVALID_PARAMS, result.output)
-    return cast("types.CallToolResult", content_of(result, _is_block))  # its wire form, which the SDK takes as well
+    tool = executor.catalog.find(params.name)
+    answer = content_of(result, _is_block, wrapped=tool is not None and wraps(tool.definition))
+    return cast("types.CallToolResult", answer)  # its wire form, which the SDK takes as well
 
 
 async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:

@@ -103,7 +103,7 @@ class Streams(NamedTuple):
 @asynccontextmanager
 async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Streams]:
     """Start a command and speak with it. It has ended, with all that it started, when this has been left."""
-    environment = {**get_default_environment(), **command.env}
+    environment = {"COLUMNS": _LOG_COLUMNS, **get_default_environment(), **command.env}
     child = await Child.start(command, environment=environment, folder=folder)
     try:
         waiting: Waiting = {}
@@ -258,6 +258,8 @@ HANDSHAKE_S = 60.0
 CLOSE_S = 4.8
 """How long an end may take; a child's own takes at most four seconds."""
 
+_LOG_COLUMNS = "200"
+"""Wide enough that rich, with which many servers log, does not break the paths of a traceback."""
 _MAX_REASON = 1_000
 
 _LOG = logging.getLogger("toolplug.mcp")

@@ -22,6 +22,7 @@ from toolplug.catalog.call import Report
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.mcp.connection import MAX_PAGES, MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
+from toolplug.signatures.values import as_object
 
 # Tools as the server sent them: the SDK would lose a whole page to one tool that it finds malformed.
 #
@@ -191,7 +192,7 @@ class SdkConnection:
         if raw.get("resultType", "complete") != "complete":
             raise BadAnswer("it asks for something more before it answers, which is not offered here")
         content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape
-        return Answer(content, raw.get("structuredContent"), raw.get("isError") is True)
+        return Answer(content, raw.get("structuredContent"), raw.get("isError") is True, as_object(raw.get("_meta")))
 
     async def _page(self, cursor: str | None) -> RawPage:
         params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)

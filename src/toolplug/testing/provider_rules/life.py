@@ -17,7 +17,7 @@ from toolplug.errors import ConfigError, InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
-from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.provider import FunctionProvider, check_config
 from toolplug.providers.registry import TemporaryRoot, stored_sites
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
@@ -116,7 +116,7 @@ def _schemas(item: ToolDefinition) -> Iterator[BrokenRule]:
 
 def _compiles(item: ToolDefinition, what: str, schema: Schema) -> Iterator[BrokenRule]:
     try:
-        schema.validator()
+        schema.check()
     except InvalidDefinition as error:
         fix = "write JSON Schema of draft 2020-12, with patterns that need no backtracking"
         yield BrokenRule("schemas", f"{what} of tool {item.name!r}", str(error), fix)
@@ -148,6 +148,11 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
     ]
     if hooks:
         return hooks
+    try:
+        check_config(provider)
+    except InvalidDefinition as error:
+        fix = "give them in the test, as its entry has them: check_provider(…, settings={…})"
+        return [BrokenRule("settings", f"Config of {type(provider).__qualname__}", str(error), fix)]
     broken = await _closed(entry, unstarted, "before start()")
     store, root = MemoryStore(), TemporaryRoot()
     async with store, root:

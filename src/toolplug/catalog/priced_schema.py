@@ -1,0 +1,280 @@
+"""JSON Schemas as data for pricing: what each keyword costs, in nanoseconds, on each kind of value.
+
+The figures are measured on jsonschema-rs and rounded up. `tests/catalog/test_hostile_validation.py` fails where they
+are too low.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+import orjson
+
+from toolplug.catalog.schema_patterns import character_ns
+from toolplug.catalog.schema_references import References
+from toolplug.catalog.schema_walk import SAME_VALUE, Node, references, subschemas
+
+_KEYWORD_NS = 12
+_NAME_NS = 25
+_ITEM_NS, _ENTRY_NS = 10, 30
+_WHOLE_NS, _FLOAT_NS = 10, 900
+_WHOLE_MULTIPLE_NS, _MULTIPLE_NS, _ODD_MULTIPLE_NS = 120, 1_500, 15_000
+_OPTION_NS, _WHOLE_OPTION_NS, _NUMBER_OPTION_NS, _CONTAINER_NODE_NS = 5, 130, 1_500, 200
+_FORMATS_NS = {"regex": (500, 50), "idn-hostname": (500, 100), "email": (150, 5), "idn-email": (150, 5)}
+_FORMAT_NS = (40, 3)
+_MEDIA_NS = (200, 35)
+_PATTERN_NS = 50
+_UNEVALUATED_NS, _UNEVALUATED_FACTOR = 100, 3  # each level has what is in it looked at 2.7 times
+
+_ERROR_NS, _SCHEMA_BYTE_NS = 3_000, 10
+
+_WORST_INTEGER_NS = 600_000
+"""A bound is compared with an integer of 4,300 digits in so long."""
+_UNIQUE_BYTE_NS = 512
+_MAX_EXPANDED = 2_000
+
+_ANNOTATIONS = frozenset(
+    {"$defs", "$id", "$schema", "$anchor", "$dynamicAnchor", "$comment", "definitions", "title", "description"}
+    | {"default", "examples", "deprecated", "readOnly", "writeOnly"}
+)
+_SILENT = _ANNOTATIONS | {
+    "$ref",
+    "type",
+    "required",
+    "properties",
+    "items",
+    "prefixItems",
+    "allOf",
+    "if",
+    "then",
+    "else",
+}
+"""Keywords without errors of their own, or whose errors are counted on the value."""
+
+
+class Text(NamedTuple):
+    """What a keyword costs on a text: once, and for each character."""
+
+    once_ns: int = 0
+    character_ns: int = 0
+
+
+class PricedSchema:
+    """One schema: the price of its own keywords, and the schemas that it applies.
+
+    flat_ns: on every value; `plain` is a schema that costs no more than that
+    text, whole_ns, float_ns, odd_ns: on texts, integers, numbers with a fraction, and those with extreme exponents
+    numbers: how many keywords compare numbers
+    container_ns, entry_ns: on an object or array, and for each of its entries
+    keys: on each key of an object
+    errors, error_ns: how many errors one value may have, and what each costs beside the copy of the value
+    factor: how often everything is looked at
+    """
+
+    def __init__(self, schema: Node) -> None:
+        self.flat_ns = _KEYWORD_NS * (1 + sum(keyword not in _ANNOTATIONS for keyword in schema))
+        self.text, self.keys = Text(), Text()
+        self.whole_ns = self.float_ns = self.odd_ns = self.numbers = 0
+        self.container_ns = self.entry_ns = 0
+        self.errors = sum(keyword not in _SILENT for keyword in schema) + ("type" in schema)
+        self.error_ns = _ERROR_NS
+        self.factor = 1
+        self.unique = schema.get("uniqueItems") is True
+        self.is_object = schema.get("type") == "object"
+        required = schema.get("required")
+        self.required = tuple(cast("list[str]", required)) if isinstance(required, list) else ()
+        self.same_value: list[PricedSchema] = []
+        self.properties: dict[str, PricedSchema] = {}
+        self.values: list[PricedSchema] = []
+        self.other_values: PricedSchema | None = None
+        self.names: PricedSchema | None = None
+        self.items: list[PricedSchema] = []
+        self.prefix: list[PricedSchema] = []
+        self.plain = False
+        for keyword, value in schema.items():
+            self._charge_scalars(keyword, value)
+            self._charge_containers(keyword, value)
+
+    def _charge_scalars(self, keyword: str, value: object) -> None:
+        """Add what a keyword costs on texts, numbers and options."""
+        match keyword:
+            case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
+                self._number(_WHOLE_NS if isinstance(value, int) else _FLOAT_NS, _FLOAT_NS, _FLOAT_NS)
+            case "multipleOf" if isinstance(value, int | float):
+                whole = _WHOLE_MULTIPLE_NS if isinstance(value, int) else _MULTIPLE_NS
+                usual = _MULTIPLE_NS if 1e-9 < value < 1e12 else _ODD_MULTIPLE_NS
+                self._number(max(whole, usual if isinstance(value, float) else 0), usual, _ODD_MULTIPLE_NS)
+            case "pattern":
+                self._string(Text(_PATTERN_NS, character_ns(value)))
+            case "format":
+                self._string(Text(*_FORMATS_NS.get(str(value), _FORMAT_NS)))
+            case "contentMediaType" | "contentEncoding":
+                self._string(Text(*_MEDIA_NS))
+            case "enum" if isinstance(value, list):
+                self._options(cast("list[object]", value))
+            case "const":
+                self._options([value])
+            case _:
+                pass
+
+    def _charge_containers(self, keyword: str, value: object) -> None:
+        """Add what a keyword costs on objects and arrays, without the schemas under it."""
+        match keyword:
+            case "required" | "properties" | "prefixItems" | "dependentSchemas" if isinstance(value, list | Mapping):
+                self.container_ns += _NAME_NS * len(cast("list[object]", value))
+            case "dependentRequired" | "dependencies" if isinstance(value, Mapping):
+                named = cast("Mapping[str, object]", value).values()
+                names = sum(1 + (len(cast("list[str]", each)) if isinstance(each, list) else 0) for each in named)
+                self.container_ns += _NAME_NS * names
+                self.errors += names
+            case "patternProperties" if isinstance(value, Mapping):
+                for pattern in cast("Node", value):
+                    self.entry_ns += _PATTERN_NS
+                    self.keys = Text(0, self.keys.character_ns + character_ns(pattern))
+            case "additionalProperties" if value is False:
+                pass  # ends at the first key that is not named
+            case "items" | "additionalItems":
+                self.entry_ns += _ITEM_NS
+            case "additionalProperties" | "contains" | "propertyNames":
+                self.entry_ns += _ENTRY_NS
+            case "unevaluatedProperties" | "unevaluatedItems":
+                self.entry_ns += _UNEVALUATED_NS
+                self.factor = _UNEVALUATED_FACTOR
+            case "not":
+                self.error_ns += _SCHEMA_BYTE_NS * len(orjson.dumps(value))
+            case _:
+                pass
+
+    def _number(self, whole: int, usual: int, odd: int) -> None:
+        self.numbers += 1
+        self.whole_ns += whole
+        self.float_ns += usual
+        self.odd_ns += odd
+
+    def _string(self, price: Text) -> None:
+        self.text = Text(self.text.once_ns + price.once_ns, self.text.character_ns + price.character_ns)
+
+    def _options(self, options: list[object]) -> None:
+        """Options of one scalar type are looked up, others are compared one by one."""
+        numbers = [item for item in options if isinstance(item, int | float) and not isinstance(item, bool)]
+        containers = [cast("object", item) for item in options if isinstance(item, dict | list)]
+        if numbers:
+            alike = len(numbers) == len(options) > 1 and not any(isinstance(item, float) for item in numbers)
+            whole = (
+                _WHOLE_NS
+                if alike
+                else sum(_NUMBER_OPTION_NS if isinstance(item, float) else _WHOLE_OPTION_NS for item in numbers)
+            )
+            self._number(whole, _NUMBER_OPTION_NS * len(numbers), _NUMBER_OPTION_NS * len(numbers))
+        self.container_ns += _CONTAINER_NODE_NS * sum(1 + orjson.dumps(item).count(b",") for item in containers)
+        if numbers or containers:
+            self.flat_ns += _OPTION_NS * len(options)
+        self.error_ns += _SCHEMA_BYTE_NS * len(orjson.dumps(options))
+
+    def applies(self) -> list[PricedSchema]:
+        """The schemas that it applies, to the value or its parts."""
+        optional = [each for each in (self.other_values, self.names) if each is not None]
+        below = [*self.properties.values(), *self.values, *self.items, *self.prefix]
+        return [*self.same_value, *below, *optional]
+
+    def worst_ns(self) -> int:
+        """The highest price of its own keywords on one value, without its length and entries."""
+        number = max(self.whole_ns, self.float_ns, self.odd_ns)
+        return self.flat_ns + max(self.text.once_ns, number, self.container_ns)
+
+
+def priced_schema(schema: Node) -> PricedSchema:
+    """The schema and all that it applies, references resolved: recursion is a circle."""
+    named = References(schema) if b'"$' in orjson.dumps(schema) else None
+    made: dict[int, PricedSchema] = {}
+    waiting: list[Node] = []
+
+    def one(inner: object) -> PricedSchema | None:
+        if not isinstance(inner, Mapping):
+            return None
+        node = cast("Node", inner)
+        if id(node) not in made:
+            made[id(node)] = PricedSchema(node)
+            waiting.append(node)
+        return made[id(node)]
+
+    root = PricedSchema(schema)
+    made[id(schema)] = root
+    waiting.append(schema)
+    while waiting:
+        node = waiting.pop()
+        above = made[id(node)]
+        for keyword, path, inner in subschemas(node):
+            below = one(inner)
+            if below is not None:
+                _apply(above, keyword, path[-1], below)
+        if named is not None:
+            targets = [one(target) for reference in references(node) for target in named.named(reference)]
+            above.same_value += [target for target in targets if target is not None]
+    _fold(list(made.values()))
+    return root
+
+
+def _apply(above: PricedSchema, keyword: str, name: str, below: PricedSchema) -> None:
+    """Note what the schema under a keyword is applied to; some keywords apply theirs to nothing."""
+    if keyword in SAME_VALUE:
+        above.same_value.append(below)
+    elif keyword == "properties":
+        above.properties[name] = below
+    elif keyword in ("patternProperties", "unevaluatedProperties"):
+        above.values.append(below)
+    elif keyword == "additionalProperties":
+        above.other_values = below
+    elif keyword == "propertyNames":
+        above.names = below
+    elif keyword == "prefixItems" or (keyword == "items" and name.isdecimal()):
+        above.prefix.append(below)
+    elif keyword in ("items", "additionalItems", "contains", "unevaluatedItems"):
+        above.items.append(below)
+
+
+def _fold(schemas: list[PricedSchema]) -> None:
+    """Add schemas that cost the same on every value to those that apply them to the same value."""
+    changed = True
+    while changed:
+        changed = False
+        for each in schemas:
+            plain = [inner for inner in each.same_value if inner.plain]
+            if plain:
+                each.same_value = [inner for inner in each.same_value if not inner.plain]
+                each.flat_ns += sum(inner.flat_ns for inner in plain)
+                each.errors += sum(inner.errors for inner in plain)
+                each.error_ns = max(each.error_ns, *(inner.error_ns for inner in plain))
+            if not each.plain and _is_plain(each):
+                each.plain = changed = True
+
+
+def _is_plain(it: PricedSchema) -> bool:
+    costs = it.text.once_ns, it.keys.character_ns, it.numbers, it.container_ns, it.entry_ns
+    return not any(costs) and not it.applies() and not it.unique and not it.required and it.factor == 1
+
+
+def free_bytes(root: PricedSchema, budget_ns: int) -> float:
+    """Arguments of so many bytes of JSON cost no more than the budget, whatever is in them.
+
+    Infinite where the schema looks at a fixed number of values; 0 for recursion and for schemas that are too large.
+    Each of the schemas is applied at most once to a value.
+    """
+    every_ns = byte_ns = fixed_ns = expanded = 0
+    unbounded = False
+    waiting = [(root, 1)]
+    while waiting:
+        each, factor = waiting.pop()
+        factor *= each.factor
+        expanded += 1
+        if expanded > _MAX_EXPANDED:
+            return 0
+        fixed_ns += factor * (each.worst_ns() + each.numbers * _WORST_INTEGER_NS)
+        every_ns += factor * (each.worst_ns() + each.entry_ns)
+        byte_ns += factor * (each.text.character_ns + each.keys.character_ns + _UNIQUE_BYTE_NS * each.unique)
+        unbounded = unbounded or each.entry_ns > 0
+        waiting.extend((below, factor) for below in each.applies())
+    if not unbounded and not byte_ns and fixed_ns <= budget_ns:
+        return float("inf")
+    return budget_ns / (byte_ns + every_ns / 2)

@@ -1,0 +1,228 @@
+"""The price of validating a value, and of explaining what is wrong with it, before either is begun.
+
+jsonschema-rs holds the GIL and cannot be stopped, so what would take too long must not begin. The price is an upper
+bound: every keyword that may be applied is counted, whatever fails before it. All values that meet the same schema are
+priced together (16,000 rows are a column for each property), so that a megabyte is priced in milliseconds; where
+pricing itself becomes dear the value is too large. An explanation costs more, because each error copies the value that
+it is about. A worker process for what is over the budget was not needed: see `docs/trust.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import cast
+
+import orjson
+
+from toolplug.catalog.exact_json import dump_json
+from toolplug.catalog.priced_schema import PricedSchema
+from toolplug.catalog.schema_walk import Node
+
+MAX_VALIDITY_NS = 15_000_000
+MAX_EXPLANATION_NS = 10_000_000
+_MAX_EFFORT_NS = 10_000_000
+"""Of pricing itself."""
+
+_BATCH_NS = 2_000
+_TYPE_NS, _CHAIN_NS = 20, 10
+_LOOK_NS = 40
+_PLUCK_NS = 60
+_WIDEST = 4  # bytes of a character
+_DIGITS_NS = 0.05  # times the square of an integer's digits
+_DIGITS_A_BIT = 0.302
+_UNIQUE_NS, _UNIQUE_TEXT_NS = (150, 12), (60, 6)  # for each item, and for each byte of its JSON
+_PAIR_BYTE_NS, _PAIRWISE, _PAIR_NS = 32, 16, 2_500
+_ERROR_BYTE_NS, _DUMPED_BYTE_NS = 80, 2
+
+Batch = list[object]
+
+
+def affords_validity(schema: PricedSchema, value: object) -> bool:
+    """Is the price of telling whether the value is valid within its budget."""
+    return _Price(schema, value, explaining=False).is_within(MAX_VALIDITY_NS)
+
+
+def affords_explanation(schema: PricedSchema, value: object) -> bool:
+    """Is the price of finding every error within its budget."""
+    return _Price(schema, value, explaining=True).is_within(MAX_EXPLANATION_NS)
+
+
+class _Price:
+    """Adds up what one value costs, batch by batch."""
+
+    def __init__(self, schema: PricedSchema, value: object, *, explaining: bool) -> None:
+        self._waiting: list[tuple[PricedSchema, Batch, int]] = [(schema, [value], 1)]
+        self._explaining = explaining
+        self._total = self._effort = 0.0
+
+    def is_within(self, budget_ns: int) -> bool:
+        """Add until all is counted, or the budget or the patience is over."""
+        while self._waiting:
+            schema, values, factor = self._waiting.pop()
+            factor *= schema.factor
+            self._effort += _BATCH_NS
+            self._total += factor * schema.flat_ns * len(values)
+            if self._explaining:
+                self._total += factor * self._errors(schema, values)
+            if not schema.plain:
+                self._total += factor * self._kinds(schema, values, factor)
+            if self._total > budget_ns or self._effort > _MAX_EFFORT_NS:
+                return False
+        return True
+
+    def _is_over(self, effort_ns: int) -> bool:
+        """Is so much more work too much; then the value is too large, whatever else it costs."""
+        self._effort += effort_ns
+        return self._effort > _MAX_EFFORT_NS
+
+    def _later(self, schema: PricedSchema, values: Batch, factor: int) -> None:
+        if values:
+            self._waiting.append((schema, values, factor))
+
+    def _kinds(self, schema: PricedSchema, values: Batch, factor: int) -> float:
+        """The price of the schema's own keywords; what it applies waits for its turn."""
+        total = 0.0
+        self._waiting.extend((each, values, factor) for each in schema.same_value)
+        if self._is_over(_TYPE_NS * len(values)):
+            return total
+        kinds = set(map(type, values))
+        if schema.text.once_ns and str in kinds:
+            texts = cast("list[str]", self._of(values, kinds, str))
+            self._effort += _LOOK_NS * len(texts)
+            total += schema.text.once_ns * len(texts) + schema.text.character_ns * _encoded_length(texts)
+        if schema.numbers and float in kinds:
+            total += self._floats(schema, cast("list[float]", self._of(values, kinds, float)))
+        if schema.numbers and int in kinds:
+            total += self._integers(schema, cast("list[int]", self._of(values, kinds, int)))
+        if dict in kinds:
+            total += self._objects(schema, cast("list[dict[str, object]]", self._of(values, kinds, dict)), factor)
+        if list in kinds:
+            total += self._arrays(schema, cast("list[Batch]", self._of(values, kinds, list)), factor)
+        return total
+
+    def _of(self, values: Batch, kinds: set[type], kind: type) -> Batch:
+        """The values of one of the kinds among them."""
+        if len(kinds) == 1:
+            return values
+        self._effort += _LOOK_NS * len(values)
+        return [value for value in values if type(value) is kind]
+
+    def _floats(self, schema: PricedSchema, values: list[float]) -> float:
+        self._effort += 2 * _LOOK_NS * len(values)
+        usual = all(value == 0.0 or 1e-9 < abs(value) < 1e15 for value in values)
+        return (schema.float_ns if usual else schema.odd_ns) * len(values)
+
+    def _integers(self, schema: PricedSchema, values: list[int]) -> float:
+        self._effort += 2 * _TYPE_NS * len(values)
+        price = schema.whole_ns * len(values)
+        if min(values) < -(1 << 63) or max(values) >= 1 << 64:
+            self._effort += 2 * _LOOK_NS * len(values)
+            digits = [_DIGITS_A_BIT * value.bit_length() for value in values]
+            price += schema.numbers * _DIGITS_NS * sum(count * count for count in digits)
+            price += (schema.float_ns + schema.odd_ns) * len(values)
+        return price
+
+    def _objects(self, schema: PricedSchema, objects: list[dict[str, object]], factor: int) -> float:
+        if self._is_over(3 * _TYPE_NS * len(objects)):
+            return 0.0
+        entries = sum(map(len, objects))
+        total = schema.container_ns * len(objects) + schema.entry_ns * entries
+        if schema.keys.character_ns or schema.names is not None:
+            self._effort += 3 * _LOOK_NS * entries
+            keys = list(chain.from_iterable(objects))
+            total += schema.keys.character_ns * _encoded_length(keys)
+            if schema.names is not None:
+                self._waiting.append((schema.names, cast("Batch", keys), factor))
+        for name, below in schema.properties.items():
+            if below.plain and not self._explaining:
+                total += below.flat_ns * len(objects)
+                continue
+            if self._is_over(_PLUCK_NS * len(objects)):
+                return total
+            self._later(below, [each[name] for each in objects if name in each], factor)
+        if schema.values:
+            self._effort += _LOOK_NS * entries
+            every = list(chain.from_iterable(each.values() for each in objects))
+            for below in schema.values:
+                self._later(below, every, factor)
+        if schema.other_values is not None:
+            self._effort += _PLUCK_NS * entries
+            named = schema.properties
+            others = [value for each in objects for name, value in each.items() if name not in named]
+            self._later(schema.other_values, others, factor)
+        return total
+
+    def _arrays(self, schema: PricedSchema, arrays: list[Batch], factor: int) -> float:
+        if self._is_over(3 * _TYPE_NS * len(arrays)):
+            return 0.0
+        entries = sum(map(len, arrays))
+        total = schema.container_ns * len(arrays) + schema.entry_ns * entries
+        if schema.unique:
+            total += sum(self._unique(each) for each in arrays)
+        if schema.items:
+            if self._is_over(_CHAIN_NS * entries):
+                return total
+            every = list(chain.from_iterable(arrays))
+            for below in schema.items:
+                self._later(below, every, factor)
+        for index, below in enumerate(schema.prefix):
+            self._effort += _PLUCK_NS * len(arrays)
+            self._later(below, [each[index] for each in arrays if len(each) > index], factor)
+        return total
+
+    def _unique(self, items: Batch) -> float:
+        """Few items are compared with one another, many are hashed, and integers over 64 bits always compared."""
+        if len(items) < 2:
+            return 0.0
+        size = self._size(items)
+        if size is None:
+            pairs = float(_PAIR_NS * len(items) ** 2)
+            return pairs if pairs > MAX_VALIDITY_NS else pairs + _PAIR_BYTE_NS * len(items) * len(dump_json(items))
+        if len(items) < _PAIRWISE:
+            return _PAIR_BYTE_NS * size * len(items)
+        each, byte = _UNIQUE_TEXT_NS if set(map(type, items)) == {str} else _UNIQUE_NS
+        return each * len(items) + byte * size
+
+    def _errors(self, schema: PricedSchema, values: Batch) -> float:
+        """Each error costs itself and a copy of its value, in which a column of values is taken for one."""
+        objects = cast("list[Node]", [value for value in values if isinstance(value, Mapping)])
+        missing = 0
+        self._effort += _LOOK_NS * len(values) + 2 * _LOOK_NS * len(objects) * len(schema.required)
+        if self._effort <= _MAX_EFFORT_NS:
+            missing = max((sum(name not in each for name in schema.required) for each in objects), default=0)
+        always = schema.is_object and len(objects) == len(values)
+        errors = schema.errors - always + missing
+        if schema.names is not None:
+            keys = max(map(len, objects), default=0)
+            errors += keys * (1 + _errors_in_place(schema.names))
+        if not errors:
+            return 0.0
+        size = self._size(values)
+        if size is None:
+            size = len(dump_json(values))
+        return errors * (schema.error_ns * len(values) + _ERROR_BYTE_NS * size)
+
+    def _size(self, values: Batch) -> int | None:
+        """Bytes of the JSON of the values, None for integers over 64 bits."""
+        try:
+            size = len(orjson.dumps(values))
+        except TypeError:
+            return None
+        self._effort += _DUMPED_BYTE_NS * size
+        return size
+
+
+def _encoded_length(texts: Iterable[str]) -> int:
+    """Bytes of the texts at most."""
+    return sum(len(text) if text.isascii() else _WIDEST * len(text) for text in texts)
+
+
+def _errors_in_place(schema: PricedSchema) -> int:
+    """How many errors the schema and those that it applies to the same value have for one value, counted to 1,000."""
+    errors, waiting = 0, [schema]
+    while waiting and errors < 1_000:
+        each = waiting.pop()
+        errors += each.errors + 1
+        waiting += each.same_value
+    return errors

@@ -1,0 +1,205 @@
+"""The client matrix: eight clients of the Responses API, each in an environment of its own, in six conversations.
+
+Each program in `programs` reads a job a line and prints the texts that its client ended with. What the model was told
+is read at the scripted server behind the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+from tests.clients.environments import CLIENTS, command_of
+from tests.responses.backend.script import Answer, Call, calls, says
+from tests.responses.harness import Harness
+from tests.responses.serving import serving
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.judge,
+    pytest.mark.leaves("task", "thread", "process"),
+    pytest.mark.requirement("C-9-client-matrix"),
+]
+
+ADD = Call("add", '{"a": 1, "b": 2}', "call_add")
+CITY = Call("city", "{}", "call_city")
+AGAIN = Call("city", "{}", "call_again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A conversation: what the client is given, what the model says, and what it must have been told at the end.
+
+    `told` has a line for each message after the first: the text of it, `calls` of the model, or an answer.
+    """
+
+    name: str
+    says: Sequence[Answer]
+    told: Sequence[str]
+    texts: Sequence[str]
+    prompts: Sequence[str] = ("Go",)
+    stream: bool = False
+    own: bool = False
+
+    def job(self, url: str) -> dict[str, Any]:
+        """The line for a client's program."""
+        asked = {"prompts": list(self.prompts), "stream": self.stream, "own": self.own}
+        return {"url": url, "key": "alice-key", **asked}
+
+
+HELLO = "user: Go"
+
+_BOTH = {
+    "says": [calls(ADD, CITY), says("3 in Cork.")],
+    "told": [HELLO, "calls city add", "tool: Cork", "tool: 3"],
+    "texts": ["3 in Cork."],
+    "own": True,
+}
+_HOSTED = {"says": [calls(ADD), says("3")], "told": [HELLO, "calls add", "tool: 3"], "texts": ["3"]}
+_PLAIN = {"says": [says("Hello, otter!")], "told": [HELLO], "texts": ["Hello, otter!"]}
+SCENARIOS = (
+    Scenario(name="plain", **_PLAIN),
+    Scenario(name="streamed", **_PLAIN, stream=True),
+    Scenario(
+        name="own functions",
+        says=[calls(CITY), calls(AGAIN), says("Cork.")],
+        told=[HELLO, "calls city", "tool: Cork", "calls city", "tool: Cork"],
+        texts=["Cork."],
+        own=True,
+    ),
+    Scenario(name="hosted tool", **_HOSTED),
+    Scenario(name="hosted tool, streamed", **_HOSTED, stream=True),
+    Scenario(name="both in one turn", **_BOTH),
+    Scenario(name="both in one turn, streamed", **_BOTH, stream=True),
+    Scenario(
+        name="history without ids",
+        says=[calls(ADD), calls(CITY), says("3 in Cork."), says("Bye.")],
+        told=[HELLO, "calls add", "tool: 3", "calls city", "tool: Cork", "assistant: 3 in Cork.", "user: Bye"],
+        texts=["3 in Cork.", "Bye."],
+        prompts=("Go", "Bye"),
+        own=True,
+    ),
+)
+FORGETS = {
+    "pydantic_ai": {"history without ids"},
+    "ai_sdk_openai.mjs": {"history without ids"},
+    "ai_sdk_open_responses.mjs": {"both in one turn", "both in one turn, streamed", "history without ids"},
+}
+"""Clients that send no hosted call back, and the conversations in which the model would have to be told of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A client's program, which does one job after another."""
+
+    process: asyncio.subprocess.Process
+
+    async def do(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Do one job."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(job).encode() + b"\n")
+        await self.process.stdin.drain()
+        line = await self.process.stdout.readline()
+        assert line, "the program has ended"
+        return json.loads(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client of the matrix."""
+
+    name: str
+    program: Program
+
+
+@asynccontextmanager
+async def running(client: str) -> AsyncIterator[Program]:
+    """A client's program, until the block ends."""
+    command, place = await asyncio.to_thread(command_of, client)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=place, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, limit=1024 * 1024
+    )
+    try:
+        yield Program(process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
+
+
+def told(harness: Harness) -> list[str]:
+    """What the model was told in the last request, a line for each message."""
+    lines: list[str] = []
+    for message in harness.backend.asked[-1].messages:
+        made = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        content = message["content"]
+        text = content if isinstance(content, str) else "".join(part["text"] for part in content or ())
+        lines.append(" ".join(["calls", *made]) if made else f"{message['role']}: {text}")
+    return lines
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    """Each client in turn, running."""
+    async with running(request.param) as program:
+        yield Client(request.param, program)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+async def test_a_client_has_a_conversation(
+    shared_stage: Harness, client: Client, scenario: Scenario, request: pytest.FixtureRequest
+) -> None:
+    if scenario.name in FORGETS.get(client.name, ()):
+        reason = "the client sends no calls of servers back, see test_it_is_the_client_that_forgets"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    shared_stage.backend.plays(*scenario.says)
+    assert await client.program.do(scenario.job(f"{shared_stage.url}/v1")) == {"texts": list(scenario.texts)}
+    assert told(shared_stage) == list(scenario.told)
+    assert shared_stage.board.log == ["add 1 2"] * sum(ADD in getattr(turn, "calls", ()) for turn in scenario.says)
+
+
+class CannedApi:
+    """A Responses API that is not ours: it says what it is given, and keeps the items that it was sent."""
+
+    def __init__(self, *outputs: list[dict[str, Any]]) -> None:
+        self.sent: list[Any] = []
+        self._outputs = list(outputs)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = await Request(scope, receive).json()
+        self.sent.append(asked["input"])
+        whole = {
+            "id": f"resp_{len(self.sent)}",
+            "object": "response",
+            "created_at": 1,
+            "status": "completed",
+            "model": "m",
+            "output": self._outputs.pop(0),
+            "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+        }
+        await JSONResponse(whole)(scope, receive, send)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", list(FORGETS))
+async def test_it_is_the_client_that_forgets(name: str) -> None:
+    called = {"id": "mcp_1", "type": "mcp_call", "status": "completed", "server_label": "s", "name": "add"}
+    called |= {"arguments": "{}", "output": "3"}
+    text = {"type": "output_text", "text": "3", "annotations": []}
+    said = {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "content": [text]}
+    canned = CannedApi([called, said], [said])
+    async with serving(canned) as url, running(name) as program:
+        job = {"url": url, "key": "k", "prompts": ["Go", "Bye"], "stream": False, "own": False}
+        assert await program.do(job) == {"texts": ["3", "3"]}
+    assert [item.get("role") for item in canned.sent[1]] == ["user", "assistant", "user"]

@@ -1,0 +1,34 @@
+"""A probe of the event loop: the longest that one callback kept it, in CPU time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import thread_time
+
+
+class LongestCallback:
+    """`ms` is the longest CPU time of one callback so far."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+
+
+@contextmanager
+def longest_callback() -> Iterator[LongestCallback]:
+    """Watch every callback of asyncio's own loop until the block ends; CPU time, which other load does not change."""
+    found = LongestCallback()
+    handle = asyncio.Handle
+    whole = handle._run
+
+    def timed(self: asyncio.Handle) -> None:
+        began = thread_time()
+        whole(self)
+        found.ms = max(found.ms, (thread_time() - began) * 1000)
+
+    handle._run = timed  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        handle._run = whole  # type: ignore[method-assign]
