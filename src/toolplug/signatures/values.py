@@ -125,7 +125,7 @@ def _parsed(arguments: str | bytes) -> dict[str, object]:
         raise InvalidArguments([f"/: {why}"]) from None
     except UnicodeEncodeError:
         raise InvalidArguments(["/: not JSON: a lone surrogate"]) from None
-    except TypeError:
+    except (TypeError, AttributeError):
         raise InvalidArguments(["/: neither an object nor its JSON text"]) from None
     if not isinstance(value, dict):
         raise InvalidArguments([f"/: not an object but {_kind(value)}"])
