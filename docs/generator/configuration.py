@@ -27,6 +27,7 @@ from toolplug.host.file.settings import (
     ApiKey,
     Auth,
     BackendSettings,
+    EdgeSettings,
     EgressSettings,
     Http,
     Jwt,
@@ -94,6 +95,11 @@ _AGENTS = """
 One entry for each agent, by the id that callers name it by. An agent that stands nowhere may use nothing.
 """
 
+_EDGE = """
+Limits of `toolplug serve` on connections and on requests that have not been read whole. Over one of them the answer is
+431 or 408, or the connection closes. An application that mounts toolplug has its own server's limits instead.
+"""
+
 _STORE = f"""
 ## store
 
@@ -119,6 +125,7 @@ def configuration_page() -> str:
         _part("auth.api_keys", "A list; each has exactly one of `key`, `key_file` and `sha256`.", ApiKey),
         _part("auth.jwt", "", Jwt),
         _part("http", "", Http),
+        _part("http.edge", _EDGE, EdgeSettings),
         _part("metrics", "", Metrics),
         _part("egress", "", EgressSettings),
         _part("mcp_servers", _SERVERS, McpServerSettings),
@@ -184,4 +191,4 @@ def _shape(annotation: object, metadata: Iterable[object] = ()) -> str:
     return _PLAIN[annotation]
 
 
-_BELOW = frozenset({Limits, BreakerLimit, ToolRule, ApiKey, Jwt, OAuthSettings, BackendSettings})
+_BELOW = frozenset({Limits, BreakerLimit, ToolRule, ApiKey, Jwt, OAuthSettings, BackendSettings, EdgeSettings})

@@ -3,7 +3,9 @@
     ToolplugError
     ├── ConfigError            wrong configuration: every problem at once
     ├── ToolError              a tool says "this did not work" to the model; its text is shown
+    │   └── QuotaExceeded      the tenant or the key has as much as it may (one of the store is a StoreError too)
     ├── InvalidArguments       arguments that their schema or model refuses
+    ├── InvalidJson            a text that is no JSON, or has a duplicate key
     ├── InvalidDefinition      a tool, route or name that cannot be listed
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
@@ -109,12 +111,28 @@ class ToolError(ToolplugError):
         super().__init__(message)
 
 
+class QuotaExceeded(ToolError):
+    """The tenant, or the key, has as much as it may; `quota` names what. A tool may pass it on to the model."""
+
+    def __init__(self, quota: str, message: str, retry_after_s: float) -> None:
+        self.quota = quota
+        super().__init__(message, retry_after_s=retry_after_s)
+
+
 class InvalidArguments(ToolplugError):
     """Arguments that a schema or a model refuses; `lines` are `/pointer: message`, values masked, at most 20."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines: tuple[str, ...] = tuple(lines)
         super().__init__("\n".join(self.lines))
+
+
+class InvalidJson(ToolplugError):
+    """A text that is no JSON, or not unambiguous: `duplicate_key` is true where an object has two equal keys."""
+
+    def __init__(self, message: str, *, duplicate_key: bool = False) -> None:
+        self.duplicate_key = duplicate_key
+        super().__init__(message)
 
 
 class InvalidDefinition(ToolplugError):
@@ -140,10 +158,12 @@ class UnmatchedStub(ToolplugError):
 class ProviderError(ToolplugError):
     """A provider package that cannot be loaded, built or started; names distribution and version.
 
-    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole.
+    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole. `summary` says the
+    same without the text of an exception, which may hold anything, for readers who are not operators.
     """
 
-    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = (), summary: str = "") -> None:
+        self.summary = summary or message
         self.state = state
         self.fix = fix
         self.at = at
@@ -236,11 +256,12 @@ class AccessError(ToolplugError):
 
 
 class AgentRequired(AccessError):
-    """The credential names several agents, so the request must name one of `agents`."""
+    """The credential names several agents, so the request must name one of `agents`; or it has an empty list."""
 
     def __init__(self, agents: Sequence[str]) -> None:
         self.agents: tuple[str, ...] = tuple(agents)
-        super().__init__(f"this credential acts as one of several agents; name one of {', '.join(self.agents)}")
+        named = f"one of several agents; name one of {', '.join(self.agents)}" if agents else "no agent"
+        super().__init__(f"this credential acts as {named}")
 
 
 class AgentNotAllowed(AccessError):
@@ -404,6 +425,10 @@ class StoreConflict(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store cannot answer now: busy, full, locked, read-only or closed; nothing was written."""
+
+
+class StoredBytesExceeded(QuotaExceeded, StoreError):
+    """The tenant, or the key, keeps as many bytes as it may; nothing was written."""
 
 
 class StoreRefused(StoreError):

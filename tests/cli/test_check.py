@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.cli.done import Done
 from tests.cli.process import toolplug
+from tests.host.conftest import Package
 
 WRONG = """\
 providers:
@@ -57,7 +61,20 @@ def test_problems_as_json_have_their_seven_fields_on_stdout(tmp_path: Path, run:
 
 
 @pytest.mark.requirement("C-10-json-problems", "C-10-exit-codes", "C-10-stderr")
-@pytest.mark.parametrize("command", [("call", "hello"), ("tools",), ("diff", "providers.yaml"), ("serve",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("call", "hello"),
+        ("tools",),
+        ("diff", "providers.yaml"),
+        ("serve",),
+        ("sessions", "list"),
+        ("approvals", "list"),
+        ("agents", "list"),
+        ("toolsets", "list"),
+        ("notes", "list"),
+    ],
+)
 def test_every_command_refuses_a_wrong_file_with_exit_1_and_without_a_traceback(
     tmp_path: Path, run: Run, command: tuple[str, ...]
 ) -> None:
@@ -127,3 +144,168 @@ def test_the_file_is_the_one_named_else_the_one_here_else_that_of_the_environmen
         assert str(named) in run("check", option, str(named)).out
     missing = run("check", "-c", "missing.yaml", "--json")
     assert (missing.code, missing.codes) == (1, ["unreadable"])
+
+
+ALERTS = """
+    from pydantic import BaseModel
+
+    from toolplug import FunctionProvider, ToolDefinition, route, tool
+
+    class Alerts(FunctionProvider):
+        class Config(BaseModel):
+            level: int = 1
+
+        @tool
+        async def set_alert(self) -> str:
+            "Set an alert."
+            return "set"
+
+        @route("GET", "/v1/alerts")
+        async def alerts(self, request):
+            return []
+
+    class Moody(FunctionProvider):
+        def tools(self):
+            return [ToolDefinition(name="sulk", description="Sulk.", parameters={"type": "object"})]
+
+        async def start(self, site):
+            raise OSError("not today")
+
+    class Quiet(Moody):
+        async def start(self, site):
+            return None
+
+        def routes(self):
+            return []
+"""
+
+
+@pytest.fixture
+def alerts(package: Package) -> None:
+    points = {name.lower(): f"alerts_mod:{name}" for name in ("Alerts", "Moody", "Quiet")}
+    package("toolplug-alerts", {**points, "broken": "no_such_mod:Broken"}, alerts_mod=ALERTS)
+
+
+def problems(done: Done) -> list[str]:
+    return [line for line in done.out.splitlines() if line.startswith("providers.yaml:")]
+
+
+@pytest.mark.usefixtures("alerts")
+@pytest.mark.requirement("C-2-check-without-start", "C-2-all-problems")
+def test_a_rule_for_no_tool_and_a_route_that_is_taken_are_problems_before_a_start(
+    run: Run, write: Callable[..., Path]
+) -> None:
+    write(
+        "providers:\n"
+        "  alerts: {enabled: true, tools: {set_allert: ask}}\n"
+        "  again: {enabled: true, type: alerts}\n"
+        "  off: {enabled: false, type: alerts, tools: {nothing: ask}}\n"
+    )
+    done = run("check")
+    owner = "(toolplug-alerts 1.0)"
+    assert (done.code, problems(done)) == (
+        1,
+        [
+            f"providers.yaml:2:35: providers.alerts.tools.set_allert: provider 'alerts' {owner} has no tool"
+            " 'set_allert' (nearest: 'set_alert')",
+            f"providers.yaml:3:3: providers.again: provider 'again' {owner} declares GET /v1/alerts, which is a route"
+            f" of provider 'alerts' {owner} (set mount in one of them, such as mount: /again, or enable one of them"
+            " only)",
+        ],
+    )
+    found = run("doctor", "--json")
+    assert (found.codes, found.err) == (["config_invalid", "route_taken"], "")
+
+
+@pytest.mark.usefixtures("alerts")
+@pytest.mark.requirement("C-2-all-problems")
+@pytest.mark.parametrize("head", ["enabled: 7", "enabled: yes", "enabled: 7, type: alerts"])
+def test_a_wrong_switch_hides_no_other_problem_of_its_entry(run: Run, write: Callable[..., Path], head: str) -> None:
+    write(f"providers:\n  alerts: {{{head}, level: high, limits: {{rate: often}}, tools: {{nothing: ask}}}}\n")
+    done = run("check", "--json")
+    assert {problem["path"] for problem in done.json["problems"]} == {
+        "providers.alerts.enabled",
+        "providers.alerts.level",
+        "providers.alerts.limits.rate",
+        "providers.alerts.tools.nothing",
+    }
+
+
+@pytest.mark.requirement("C-2-all-problems", "C-2-known-packages")
+def test_an_unknown_type_hides_no_rule_and_suggests_only_packages_of_this_project(
+    run: Run, write: Callable[..., Path]
+) -> None:
+    write(
+        "providers:\n"
+        "  web_search: {enabled: true, limits: {rate: often}}\n"
+        "  code_interpreter: {enabled: false, limits: {rate: often}}\n"
+        "  strange: {type: 7, enabled: true, required: perhaps}\n"
+    )
+    done = run("check", "--json")
+    assert [(problem["path"], problem["code"]) for problem in done.json["problems"]] == [
+        ("providers.web_search", "unknown_provider"),
+        ("providers.web_search.limits.rate", "wrong_value"),
+        ("providers.code_interpreter", "unknown_provider"),
+        ("providers.strange.type", "wrong_value"),
+        ("providers.strange.required", "wrong_value"),
+    ]
+    assert "pip install" not in done.out
+    shipped = {folder.name for folder in (Path(__file__).parents[2] / "plugins").iterdir()}
+    known = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))["packages"]
+    assert shipped == set(known.values())
+
+
+@pytest.mark.usefixtures("alerts")
+@pytest.mark.requirement("C-2-check-without-start", "C-10-check-start")
+def test_what_only_a_start_can_tell_is_listed_and_a_start_tells_it(run: Run, write: Callable[..., Path]) -> None:
+    write("providers: {alerts: {enabled: true}, moody: {enabled: true}, quiet: {enabled: true, tools: {laugh: deny}}}")
+    done = run("check")
+    listed = "not checked: tools of moody\nnot checked: tools of quiet\nnot checked: routes of quiet\n"
+    assert done == (0, f"providers.yaml is right: 3 providers on, 0 off\n{listed}", "")
+    assert run("check", "--json").json == {
+        "problems": [],
+        "not_checked": ["tools of moody", "tools of quiet", "routes of quiet"],
+    }
+    started = run("check", "--start", "--json")
+    assert (started.code, started.codes) == (1, ["start_failed", "config_invalid"])
+    [crash] = started.err.splitlines()
+    assert "start() of provider 'moody' (toolplug-alerts 1.0) raised OSError at" in crash
+    places = [(problem["line"], problem["column"], problem["path"]) for problem in started.json["problems"]]
+    assert places == [(1, 38, "providers.moody"), (1, 93, "providers.quiet.tools.laugh")]
+    write("providers: {alerts: {enabled: true}, quiet: {enabled: true}}")
+    assert run("check", "--start") == (0, "providers.yaml is right: 2 providers on, 0 off\n", "")
+
+
+@pytest.mark.usefixtures("alerts")
+@pytest.mark.requirement("C-2-required-false", "C-10-check-start")
+def test_a_package_that_may_fail_is_a_warning(run: Run, write: Callable[..., Path]) -> None:
+    write(
+        "providers: {alerts: {enabled: true, required: false, tools: {laugh: deny}},"
+        " broken: {enabled: true, required: false}, moody: {enabled: true, required: false}}"
+    )
+    done = run("check", "--json")
+    assert (done.code, done.json["problems"]) == (0, [])
+    assert [warning["code"] for warning in done.json["warnings"]] == ["config_invalid", "import_failed"]
+    assert "importing no_such_mod raised ModuleNotFoundError" in run("check").err
+    started = run("check", "--start", "--json")
+    warned = [warning["code"] for warning in started.json["warnings"]]
+    assert (started.code, warned) == (0, ["config_invalid", "import_failed", "start_failed"])
+
+
+@pytest.mark.requirement("H-configuration-bombs")
+@pytest.mark.parametrize(
+    ("section", "entry"),
+    [
+        ("providers", "unknown{}: &anchor{}"),
+        ("auth", "key{}: {}"),
+        ("mcp_servers", "server{}: {{comand: x{}}}"),
+        ("toolsets", "set{}: {{prefix: p{}}}"),
+    ],
+)
+def test_a_file_of_thousands_of_faults_is_left_at_a_hundred(
+    run: Run, write: Callable[..., Path], section: str, entry: str
+) -> None:
+    lines = [f"  {entry.format(index, index)}" for index in range(5_000)]
+    write("\n".join([f"{section}:", *lines]))
+    done = run("check")
+    assert (done.code, done.err, len(problems(done))) == (1, "check stopped at 100 problems\n", 100)

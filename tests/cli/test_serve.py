@@ -135,7 +135,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, write: Callable[..., Pa
 
 
 @pytest.mark.requirement("H-provider-blocks-loop")
-def test_a_tool_that_blocks_the_loop_is_named_once_with_its_stack(
+def test_a_tool_that_blocks_the_loop_is_named_once_with_its_line(
     tmp_path: Path, write: Callable[..., Path], site: Path
 ) -> None:
     write("providers: {stubborn: {enabled: true}}")
@@ -145,7 +145,7 @@ def test_a_tool_that_blocks_the_loop_is_named_once_with_its_stack(
             assert service.call("blocks", seconds=0.6).json()["output"] == "done"
         assert service.call("blocks", seconds=0.6).json()["output"] == "done"
         line = service.wait_for(blamed)
-        assert "blocks (" in line
+        assert "in Stubborn.blocks" in line
         assert "stubborn_mod.py:" in line
         assert sum(blamed in each for each in service.lines) == 1
 

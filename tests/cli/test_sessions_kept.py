@@ -139,7 +139,8 @@ def test_a_wrong_configuration_is_refused_with_its_place(run: Run, write: Write)
     )
 
 
-@pytest.mark.requirement("C-10-sessions")
-def test_looking_imports_no_provider(run: Run, write: Write) -> None:
+@pytest.mark.requirement("C-10-sessions", "C-10-exit-codes")
+def test_a_wrong_provider_entry_is_refused_like_any_wrong_configuration(run: Run, write: Write) -> None:
     write("providers: {no_such_thing: {enabled: true}}\nstore: sqlite:///./state.db")
-    assert run("sessions", "list").code == 0
+    done = run("sessions", "list", "--json")
+    assert (done.code, done.codes) == (1, ["unknown_provider"])

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from toolplug.config.composer import MAX_DEPTH, MAX_EXPANDED_BYTES, Composer, YamlRefused
+from toolplug.config.composer import (
+    MAX_DEPTH,
+    MAX_EXPANDED_BYTES,
+    MAX_NODES,
+    MAX_PROBLEMS,
+    Composer,
+    YamlRefused,
+)
 from toolplug.config.document import MAX_DOCUMENT_BYTES, parse_document
 from toolplug.errors import ConfigError
 
@@ -109,3 +116,34 @@ def test_nesting_by_aliases_is_nesting() -> None:
 
 def test_many_tag_directives_are_not_parsed() -> None:
     assert codes("".join(f"%TAG !{number}! x\n" for number in range(40_000)) + "--- {a: 1}\n") == ["tag"]
+
+
+@pytest.mark.requirement("H-configuration-bombs", "H-limit-configuration")
+def test_fifty_thousand_keys_and_values_are_accepted_and_one_more_is_not() -> None:
+    # the root, the key and the list
+    assert parse_document(many(MAX_NODES - 3).encode(), file="p.yaml").root.nodes == MAX_NODES
+    assert codes(many(MAX_NODES - 2)) == ["too_large"]
+
+
+@pytest.mark.requirement("H-configuration-bombs")
+def test_keys_and_values_count_with_aliases_written_out() -> None:
+    assert codes(f"a: &a [{'x,' * 500}]\nb: [{'*a,' * 100}]") == ["too_large"]
+
+
+@pytest.mark.requirement("H-configuration-bombs")
+@pytest.mark.parametrize("item", ["a{}: &a{} x\n", "a{}: &same x\n", "a{}: {{}}\n", "? []\n: {}\n", "{}: x\n"])
+def test_a_file_of_fifty_thousand_faults_is_left_at_a_hundred(item: str) -> None:
+    composer, fed = Composer("p.yaml"), 0
+    try:
+        for event in yaml.parse("".join(item.format(index, index) for index in range(50_000)), Loader=yaml.CSafeLoader):
+            composer.feed(event)
+            fed += 1
+    except YamlRefused:
+        fed += 1
+
+    assert fed <= 3 * MAX_NODES
+    assert 1 <= len(composer.problems) <= MAX_PROBLEMS
+
+
+def many(values: int) -> str:
+    return f"a: [{','.join('x' * values)}]"

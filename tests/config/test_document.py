@@ -186,9 +186,9 @@ def test_all_problems_are_reported_at_once_in_file_order() -> None:
     ]
 
 
-def test_a_thousand_problems_are_enough_for_one_report() -> None:
-    assert len(refusal("".join(f"{number}: x\n" for number in range(1000)))) == 1000
-    assert len(refusal("".join(f"{number}: x\n" for number in range(1001)))) == 1000
+def test_a_hundred_problems_are_enough_for_one_report() -> None:
+    assert len(refusal("".join(f"{number}: x\n" for number in range(100)))) == 100
+    assert len(refusal("".join(f"{number}: x\n" for number in range(101)))) == 100
 
 
 def test_an_error_without_a_place_is_still_a_problem() -> None:

@@ -127,9 +127,9 @@ def test_a_value_that_could_not_be_had_is_marked_as_broken() -> None:
     assert expanded.broken == {("a",), ("b", 1)}
 
 
-def test_a_thousand_unset_variables_are_enough_for_one_report() -> None:
-    assert len(refusal("".join(f"k{number}: ${{X}}\n" for number in range(1000)))) == 1000
-    assert len(refusal("".join(f"k{number}: ${{X}}\n" for number in range(1001)))) == 1000
+def test_a_hundred_unset_variables_are_enough_for_one_report() -> None:
+    assert len(refusal("".join(f"k{number}: ${{X}}\n" for number in range(100)))) == 100
+    assert len(refusal("".join(f"k{number}: ${{X}}\n" for number in range(101)))) == 100
 
 
 def test_a_document_without_references_is_its_value() -> None:

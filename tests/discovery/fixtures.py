@@ -30,7 +30,7 @@ class Server:
         self.running = 0
         self.most = 0
 
-    async def listing(self) -> Sequence[object]:
+    async def listing(self, fresh: bool = False) -> Sequence[object]:
         self.began.append(asyncio.get_running_loop().time())
         self.running += 1
         self.most = max(self.most, self.running)

@@ -270,10 +270,10 @@ class Harness:
         await process.discovery.__aexit__(None, None, None)
         self.processes[which] = await self._process()
 
-    def _listing(self, process: Process, slot: int, version: int) -> Callable[[], Awaitable[Sequence[object]]]:
+    def _listing(self, process: Process, slot: int, version: int) -> Callable[[bool], Awaitable[Sequence[object]]]:
         machine = self.machines[slot]
 
-        async def listing() -> Sequence[object]:
+        async def listing(fresh: bool) -> Sequence[object]:
             process.running[slot] = process.running.get(slot, 0) + 1
             if process.running[slot] > 1:
                 self.wrong.append("two listings of one server at once")

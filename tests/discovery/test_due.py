@@ -6,7 +6,8 @@ import asyncio
 import logging
 
 import pytest
-from tests.discovery.fixtures import CLOCK, Server, names, raw, turns
+from tests.discovery.fixtures import CLOCK, Server, names, raw, service, turns
+from tests.faulty_store import FaultyStore
 
 from toolplug.discovery.record import ServerName
 from toolplug.discovery.service import Discovery
@@ -112,3 +113,32 @@ async def test_nobody_is_asked_for_a_server_that_is_not_known(discovery: Discove
     discovery.due(ServerName("nobody"))
     await asyncio.sleep(2)
     assert discovery.record(ServerName("nobody")).status == "never"
+
+
+@pytest.mark.requirement("C-2-rediscover")
+async def test_a_list_is_read_again_when_it_is_as_old_as_configured(discovery: Discovery) -> None:
+    server = Server(takes_s=0)
+    discovery.know(server.known()._replace(rediscover_s=60.0))
+    await discovery.discovered(CLOCK, None)
+    now = asyncio.get_running_loop().time()
+    server.began.clear()
+    await asyncio.sleep(130)
+    assert server.began == [pytest.approx(now + 60), pytest.approx(now + 120)]
+    discovery.know(server.known()._replace(rediscover_s=None))
+    server.began.clear()
+    await asyncio.sleep(600)
+    assert server.began == []
+
+
+@pytest.mark.requirement("C-8-announces")
+async def test_the_record_says_whether_changes_are_announced(discovery: Discovery, store: FaultyStore) -> None:
+    told: list[bool | None] = [None, False, None, True]
+    server = Server(takes_s=0)
+    discovery.know(server.known()._replace(announces=lambda: told[0]))
+    seen: list[bool | None] = []
+    for _ in range(len(told)):
+        seen.append((await discovery.discovered(CLOCK, None)).announces_changes)
+        told.append(told.pop(0))
+    assert seen == [None, False, False, True], "what is known stays known"
+    async with service(store) as other:
+        assert other.record(CLOCK).announces_changes is True

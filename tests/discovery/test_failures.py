@@ -127,7 +127,7 @@ class Stubborn:
         self.let_go = asyncio.Event()
         self.began = 0
 
-    async def listing(self) -> Sequence[object]:
+    async def listing(self, fresh: bool = False) -> Sequence[object]:
         self.began += 1
         while not self.let_go.is_set():
             try:

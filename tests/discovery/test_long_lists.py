@@ -120,6 +120,7 @@ async def test_a_pinned_server_that_always_lists_other_names_is_refused_until_so
     await discovery.discovered(CLOCK, None)
     for prefix in "abc":
         await discovery.keep(CLOCK, "h1", [raw(f"{prefix}{n}") for n in range(MAX_TOOLS)])
+        await discovery.accept(CLOCK, [f"{prefix}{n}" for n in range(MAX_TOOLS)])
     record = discovery.record(CLOCK)
     assert (record.status, names(record)[0], record.stale) == ("failed", "b0", True)
     assert record.error is not None

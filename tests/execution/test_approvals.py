@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Plan, Tool
+from toolplug.catalog.plan import Limiter, Plan, Refusal, Tool
 from toolplug.errors import ApprovalRefused
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import LIFE_S, Approvals
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.results import SourceAway
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record
@@ -59,9 +61,18 @@ class ApprovalHarness:
             max_result_bytes=1000,
             approval=self.approvals,
         )
-        self.executor = LiveCatalog(accounting.counters("_unknown", "_unknown"), Catalog([Tool(definition, plan)]))
+        self.fault: Exception | None = None
+        self.tool = Tool(definition, plan)
+        self.executor = LiveCatalog(accounting.counters("_unknown", "_unknown"), Catalog([self.tool]))
+
+    def limit(self, limiter: Limiter) -> None:
+        """Put a limiter before the tool."""
+        plan = replace(self.tool.plan, limiters=(limiter,))
+        self.executor.publish(Catalog([self.tool._replace(plan=plan)]))
 
     async def _pay(self, call: ToolCall, context: CallContext) -> str:
+        if self.fault is not None:
+            raise self.fault
         self.reached.append(call.arguments)
         return "paid"
 
@@ -200,3 +211,72 @@ async def test_of_two_people_who_decide_at_once_one_does(approvals_harness: Appr
         return_exceptions=True,
     )
     assert [type(outcome).__name__ for outcome in decided].count("ApprovalRefused") == 1
+
+
+@pytest.mark.requirement("C-3-policy-ask-repeated")
+async def test_an_approved_ticket_is_used_by_the_next_call_that_is_the_same_and_names_none(
+    approvals_harness: ApprovalHarness,
+) -> None:
+    ticket = await approvals_harness.asked(ALICE, {"amount": 5, "to": "bob"})
+    await approvals_harness.approvals.decide(ticket, "approve", BOB)
+    for principal, arguments, more in (
+        (ALICE, {"amount": 6, "to": "bob"}, {}),
+        (BOB, {"amount": 5, "to": "bob"}, {}),
+        (ALICE, {"amount": 5, "to": "bob"}, {"agent": "other"}),
+        (ALICE, {"amount": 5, "to": "bob"}, {"session": "ABCDEFGH"}),
+    ):
+        refused = await approvals_harness.call(principal, arguments, **more)
+        assert refused.status is ToolStatus.DENIED
+    results = await asyncio.gather(
+        *(approvals_harness.call(ALICE, {"to": "bob", "amount": 5}) for _ in range(2))  # the order of keys is no change
+    )
+    assert sorted(result.status for result in results) == [ToolStatus.DENIED, ToolStatus.SUCCESS]
+    assert approvals_harness.reached == [{"to": "bob", "amount": 5}]
+    again = await approvals_harness.call(ALICE, {"amount": 5, "to": "bob"}, ticket)
+    assert again.output == 'tool "pay" is not allowed: approval: it was used already; call again without one'
+
+
+class OnePerHour:
+    """A limiter that admits nothing while it is `full`."""
+
+    full = True
+
+    async def admit(self, deadline: float) -> Refusal | None:
+        return Refusal("1 call an hour", 3600.0) if self.full else None
+
+    def answered(self, status: str) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+@pytest.mark.requirement("C-3-policy-ask-reached")
+@pytest.mark.parametrize("named", [True, False])
+async def test_an_approval_is_used_up_only_when_the_provider_is_reached(
+    approvals_harness: ApprovalHarness, named: bool
+) -> None:
+    limiter = OnePerHour()
+    approvals_harness.limit(limiter)
+    ticket = await approvals_harness.asked(ALICE, {})
+    await approvals_harness.approvals.decide(ticket, "approve", BOB)
+    name = ticket if named else None
+    assert (await approvals_harness.call(ALICE, {}, name)).status is ToolStatus.LIMITED
+    (kept,) = await approvals_harness.approvals.waiting("t1")
+    assert (kept.state, approvals_harness.reached) == ("approved", [])
+    limiter.full = False
+    assert (await approvals_harness.call(ALICE, {}, name)).output == "paid"
+    assert (await approvals_harness.call(ALICE, {}, name)).status is ToolStatus.DENIED
+    assert approvals_harness.reached == [{}]
+
+
+@pytest.mark.requirement("C-3-policy-ask-reached")
+async def test_an_approval_stays_used_where_the_source_went_away_during_the_call(
+    approvals_harness: ApprovalHarness,
+) -> None:
+    ticket = await approvals_harness.asked(ALICE, {})
+    await approvals_harness.approvals.decide(ticket, "approve", BOB)
+    approvals_harness.fault = SourceAway("its server is down", code="server_down", retry_after_s=2.0)  # not started
+    assert (await approvals_harness.call(ALICE, {})).status is ToolStatus.UNAVAILABLE
+    approvals_harness.fault = SourceAway("its server is down", code="server_down")
+    assert (await approvals_harness.call(ALICE, {})).status is ToolStatus.UNAVAILABLE
+    (kept,) = await approvals_harness.approvals.waiting("t1")
+    assert kept.state == "used"

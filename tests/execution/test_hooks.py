@@ -18,7 +18,7 @@ class Hearing:
         self.heard = heard
         self.veto = veto
 
-    async def before(self, call: ToolCall, context: CallContext) -> str | None:
+    async def before(self, call: ToolCall, context: CallContext, within_s: float) -> str | None:
         self.heard.append((self.name, "before", call.name, str(call.arguments)))
         return self.veto
 

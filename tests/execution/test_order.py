@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 class Vetoing:
     """A hook that vetoes every call."""
 
-    async def before(self, call: object, context: object) -> str:
+    async def before(self, call: object, context: object, within_s: float) -> str:
         return "vetoed"
 
     async def after(self, call: object, context: object, result: object) -> None:

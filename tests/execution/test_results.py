@@ -10,6 +10,8 @@ import math
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -111,10 +113,15 @@ JSON: dict[str, tuple[object, str, object]] = {
     "models in a list": ([Dated(when=DAY)], '[{"when":"2026-01-02"}]', [{"when": "2026-01-02"}]),
     "an enumeration": (Colour.RED, '"red"', "red"),
     "an identifier": (ID, f'"{ID}"', str(ID)),
-    "a moment": (MOMENT, '"2026-01-02T03:00:00+00:00"', "2026-01-02T03:00:00+00:00"),
+    "a moment": (MOMENT, '"2026-01-02T03:00:00Z"', "2026-01-02T03:00:00Z"),
     "an integer of 65 bits": ([2**64], "[18446744073709551616]", [2**64]),
     "numbers as keys": ({1: "a"}, '{"1":"a"}', {"1": "a"}),
     "300 levels": (nested(300), "[" * 301 + "]" * 301, nested(300)),
+    "a decimal number": ({"price": Decimal("1.50")}, '{"price":"1.50"}', {"price": "1.50"}),
+    "a path": ([Path("/etc/hosts")], '["/etc/hosts"]', ["/etc/hosts"]),
+    "a set": ({"tags": {1}}, '{"tags":[1]}', {"tags": [1]}),
+    "a duration": (datetime.timedelta(hours=1), '"PT1H"', "PT1H"),
+    "keys of other types": ({ID: {DAY: 1}}, f'{{"{ID}":{{"2026-01-02":1}}}}', {str(ID): {"2026-01-02": 1}}),
     "everything at once": ({1: Point(2**64, Colour.RED)}, '{"1":{"x":18446744073709551616,"y":"red"}}', BIG_POINT),
 }
 
@@ -122,7 +129,7 @@ REFUSED: dict[str, object] = {
     "bytes": b"x",
     "bytes inside": {"a": [b"x"]},
     "a generator": generator(),
-    "a set": {1},
+    "a number inside a set": {math.nan},
     "NaN": math.nan,
     "infinity inside": {"a": [1, {"b": (math.inf,)}]},
     "NaN beside the word": {"word": "NaN", "value": math.nan},
@@ -256,3 +263,46 @@ def test_what_a_deadline_has_lost_until_it_is_looked_at_is_not_shown(seconds: fl
 @pytest.mark.parametrize(("seconds", "shown"), [(0.20031, "0.2"), (0.19987, "0.2"), (0.0012, "0.001")])
 def test_a_clock_of_whole_milliseconds_makes_no_more_of_a_deadline(seconds: float, shown: str) -> None:
     assert timed_out(ToolCall("c1", "tool"), seconds).output == f'tool "tool" timed out after {shown} s'
+
+
+class Broken(BaseModel):
+    value: int = 1
+
+    @field_serializer("value")
+    def show(self, value: int) -> int:
+        raise KeyError("secret")
+
+
+BROKEN_LINE = 1 + next(n for n, text in enumerate(Path(__file__).read_text().splitlines()) if 'KeyError("se' in text)
+
+UNREADABLE: dict[str, tuple[object, str]] = {
+    "a generator": ({"rows": [1, generator()]}, "generator at /rows/1"),
+    "a number": ([Point(math.nan)], "nan at /0/x"),
+    "bytes": ({"a/b": b"x"}, "bytes at /a~1b"),
+    "an object": (object(), "object at /"),
+    "a cycle": ({"self": cycle()}, "cycle at /self/0"),
+    "a key": ({"a": {object(): 1}}, "key of type object at /a"),
+    "text": (["\ud800"], "text with a lone surrogate at /0"),
+    "a big integer": ({"n": 10**4300}, "integer of more than 4,300 digits at /n"),
+    "a part of a result": (ToolResult(metadata={"a": generator()}), "generator at /metadata/a"),
+}
+
+
+@pytest.mark.requirement("C-3-not-json")
+@pytest.mark.parametrize("name", UNREADABLE)
+async def test_the_log_says_which_part_of_a_result_is_not_json(
+    harness: Harness, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    value, what = UNREADABLE[name]
+
+    assert await harness.call(returning(value)) == NOT_JSON
+    assert f"result of tool 'tool' of provider 'plays' is not JSON: {what} (call c1)" in caplog.messages
+
+
+async def test_the_log_names_the_line_of_a_serializer_that_raised(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await harness.call(returning([Broken()])) == NOT_JSON
+
+    assert any(f"raised KeyError at {__file__}:{BROKEN_LINE} in Broken.show" in text for text in caplog.messages)
+    assert "secret" not in caplog.text

@@ -27,7 +27,7 @@ class Looks:
     def __init__(self) -> None:
         self.seen: list[str | None] = []
 
-    async def before(self, call: ToolCall, context: CallContext) -> str | None:
+    async def before(self, call: ToolCall, context: CallContext, within_s: float) -> str | None:
         self.seen.append(context.session)
         return None
 

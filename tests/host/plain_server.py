@@ -17,6 +17,9 @@ with (folder / "starts").open("a") as starts:
     starts.write(f"{os.getpid()}\\n")
 
 
+at_start = json.loads((folder / "tools.json").read_text()) if "fixed" in sys.argv else None
+
+
 def say(**message):
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
@@ -30,7 +33,7 @@ def answer(request):
             "serverInfo": {"name": "plain", "version": "1"},
         }
     if method == "tools/list":
-        return {"tools": json.loads((folder / "tools.json").read_text())}
+        return {"tools": at_start or json.loads((folder / "tools.json").read_text())}
     if method == "tools/call":
         said = {"pid": os.getpid(), "name": params["name"], **params["arguments"]}
         return {"content": [{"type": "text", "text": json.dumps(said, sort_keys=True)}], "isError": False}
@@ -54,9 +57,10 @@ for line in sys.stdin:
 
 
 class PlainServer:
-    """The files of one such server below a folder of its own."""
+    """The files of one such server below a folder of its own; one that is `fixed` lists what it found at its start."""
 
-    def __init__(self, folder: Path, *tools: str) -> None:
+    def __init__(self, folder: Path, *tools: str, fixed: bool = False) -> None:
+        self._fixed = ["fixed"] if fixed else []
         folder.mkdir(exist_ok=True)
         self.folder = folder
         (folder / "server.py").write_text(SCRIPT)
@@ -65,7 +69,10 @@ class PlainServer:
     @property
     def entry(self) -> dict[str, object]:
         """What stands under `mcp_servers` for it."""
-        return {"command": sys.executable, "args": ["-S", str(self.folder / "server.py"), str(self.folder)]}
+        return {
+            "command": sys.executable,
+            "args": ["-S", str(self.folder / "server.py"), str(self.folder), *self._fixed],
+        }
 
     @property
     def starts(self) -> Sequence[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,20 @@ from typing import Any
 import pytest
 from tests.host.conftest import Package
 
-from toolplug import CallContext, Principal, ToolCall, ToolStatus, open_host
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    FunctionRegistry,
+    Principal,
+    ToolCall,
+    ToolStatus,
+    open_host,
+    tool,
+)
+from toolplug.errors import ConfigError
+from toolplug.host.file.configuration import read_configuration
+from toolplug.providers import hook_calls
+from toolplug.providers.entry_points import installed
 
 pytestmark = pytest.mark.anyio
 
@@ -41,8 +55,14 @@ HOOKS = """
 """
 
 
-@pytest.mark.requirement("H-fact-hook-raises", "C-12-before-call", "C-12-after-call")
-async def test_a_hook_that_raises_leaves_the_others_their_turn_and_the_call_its_result(
+RAISING = {
+    "before": '            raise SystemExit("not this one")',
+    "after": '            raise ValueError("nor this one")',
+}
+
+
+@pytest.mark.requirement("H-fact-hook-raises", "C-12-after-call", "C-2-on-failure")
+async def test_a_hook_that_raises_and_may_fail_leaves_the_others_their_turn_and_the_call_its_result(
     package: Package, config: Callable[[str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     points = {"hearing": "hooks_mod:Hearing", "broken": "hooks_mod:Broken"}
@@ -51,7 +71,7 @@ async def test_a_hook_that_raises_leaves_the_others_their_turn_and_the_call_its_
         """
         providers:
           first: {enabled: true, type: hearing}
-          broken: {enabled: true}
+          broken: {enabled: true, on_failure: allow}
           last: {enabled: true, type: hearing}
         """
     )
@@ -62,10 +82,126 @@ async def test_a_hook_that_raises_leaves_the_others_their_turn_and_the_call_its_
         heard = [("before", "answer"), ("after", "42")]
         assert (running["first"].heard, running["last"].heard) == (heard, heard)
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert errors == [
-        "hook before_call of provider 'broken' failed (SystemExit); the call goes on without it",
-        "hook after_call of provider 'broken' failed (ValueError); the call goes on without it",
+    lines = {name: 1 + HOOKS.splitlines().index(text) for name, text in RAISING.items()}
+    assert [re.sub(r"/\S*/", "", message) for message in errors] == [
+        "hook before_call of provider 'broken' (toolplug-hooks 1.0) raised SystemExit at "
+        f"hooks_mod.py:{lines['before']} in Broken.before_call (call 1); the call goes on (on_failure: allow)",
+        "hook after_call of provider 'broken' (toolplug-hooks 1.0) raised ValueError at "
+        f"hooks_mod.py:{lines['after']} in Broken.after_call (call 1); the call keeps its result",
     ]
+
+
+class Answering(FunctionProvider):
+    def __init__(self) -> None:
+        self.answered = 0
+
+    @tool
+    async def answer(self) -> int:
+        self.answered += 1
+        return 42
+
+
+class Guard(FunctionProvider):
+    """Its `before_call` gives what it was made with."""
+
+    def __init__(self, given: object = None) -> None:
+        self.given = given
+        self.asked = 0
+
+    async def before_call(self, call: ToolCall, context: CallContext) -> Any:
+        self.asked += 1
+        if isinstance(self.given, asyncio.Event):
+            await self.given.wait()
+        if isinstance(self.given, BaseException):
+            raise self.given
+        return self.given
+
+
+@pytest.mark.requirement("C-12-before-call", "C-2-on-failure")
+@pytest.mark.parametrize(
+    ("given", "reason", "failure"),
+    [
+        (None, None, None),
+        ("not today", "not today", None),
+        ("", "", None),
+        (False, "a check failed", "returned bool, neither a text nor None"),
+        (True, "a check failed", "returned bool, neither a text nor None"),
+        (0, "a check failed", "returned int, neither a text nor None"),
+        (ValueError("secret"), "a check failed", "raised ValueError"),
+        (asyncio.CancelledError(), "a check failed", "raised CancelledError"),
+        (SystemExit(3), "a check failed", "raised SystemExit"),
+    ],
+)
+async def test_only_none_passes_a_text_refuses_and_anything_else_is_a_failure_that_refuses(
+    given: object, reason: str | None, failure: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools, last = Answering(), Guard()
+    async with FunctionRegistry({"tools": tools, "guard": Guard(given), "last": last}) as registry:
+        result = await registry.execute(ToolCall("1", "answer"), CallContext())
+    if reason is None:
+        assert (result.output, tools.answered, last.asked) == ("42", 1, 1)
+    else:
+        text = f'tool "answer" is not allowed: hook: {reason}'
+        assert (result.status, result.output) == (ToolStatus.DENIED, text)
+        assert (tools.answered, last.asked) == (0, 0), "later plugins are not asked after a veto"
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    shown = [re.sub(r" at \S+ in .*\(call 1\)", "", message) for message in logged]
+    expected = f"hook before_call of provider 'guard' {failure}; the call is denied (on_failure: deny)"
+    assert shown == ([] if failure is None else [expected])
+
+
+@pytest.mark.requirement("C-12-before-call", "C-2-on-failure")
+async def test_a_late_hook_refuses_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hook_calls.HOOK_S == 5.0
+    monkeypatch.setattr(hook_calls, "HOOK_S", 0.01)
+    tools = Answering()
+    async with FunctionRegistry({"tools": tools, "guard": Guard(asyncio.Event())}) as registry:
+        result = await registry.execute(ToolCall("1", "answer"), CallContext())
+    assert result.output == 'tool "answer" is not allowed: hook: a check failed'
+    assert tools.answered == 0
+
+
+@pytest.mark.requirement("C-12-before-call", "C-3-deadline-from-entry")
+async def test_a_hook_never_delays_the_answer_past_the_deadline() -> None:
+    tools = Answering()
+    async with FunctionRegistry({"tools": tools, "guard": Guard(asyncio.Event())}) as registry:
+        soon = CallContext(deadline=asyncio.get_running_loop().time() + 0.02)
+        result = await registry.execute(ToolCall("1", "answer"), soon)
+    assert (result.status, tools.answered) == (ToolStatus.TIMEOUT, 0)
+
+
+WRAPPER = """
+    from toolplug import FunctionProvider, hookimpl
+
+    class Wrap(FunctionProvider):
+        @hookimpl(wrapper=True)
+        def before_call(self, call, context):
+            return (yield)
+
+    class Misspelt(FunctionProvider):
+        async def befor_call(self, call):
+            return "no"
+"""
+
+
+@pytest.mark.requirement("C-12-near-hook", "C-5-state-incompatible")
+@pytest.mark.parametrize(
+    ("type_name", "told"),
+    [
+        ("wrap", "Wrap.before_call is marked @hookimpl(wrapper=…), which toolplug does not support here"),
+        ("misspelt", "Misspelt.befor_call is no hook, and is never called; nearest: 'before_call'"),
+    ],
+)
+def test_a_hook_that_cannot_be_honoured_stops_the_start_by_name(
+    package: Package, config: Callable[[str], Path], type_name: str, told: str
+) -> None:
+    package("toolplug-wraps", {"wrap": "wraps_mod:Wrap", "misspelt": "wraps_mod:Misspelt"}, wraps_mod=WRAPPER)
+    path = config(f"providers: {{{type_name}: {{enabled: true}}}}")
+    with pytest.raises(ConfigError) as caught:
+        read_configuration(path, {}, installed())
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.path) == ("incompatible", f"providers.{type_name}")
+    assert told in problem.message
 
 
 LATE = """

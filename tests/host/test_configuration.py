@@ -211,8 +211,7 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
         "providers.yaml:5:29: providers.notes.limits.retrys: unknown key 'retrys' (nearest: 'retries')",
         "providers.yaml:7:3: providers.nots: unknown provider type 'nots' (nearest: 'notes')",
         "providers.yaml:8:19: providers.made.enabled: should be true or false (without quotes), not 'false'",
-        "providers.yaml:9:3: providers.web_search: unknown provider type 'web_search' (pip install"
-        " toolplug-web-search)",
+        "providers.yaml:9:3: providers.web_search: unknown provider type 'web_search' (nearest: 'file_search')",
         "providers.yaml:10:44: providers.open_notes.settings: settings and the keys 'colour' beside it mean the same;"
         " keep one of both",
         "providers.yaml:11:3: providers.Bad-Key: 'Bad-Key' is no provider key; a lower-case letter, then up to 63 of"
@@ -439,4 +438,32 @@ async def test_hosts_and_origins_that_no_browser_sends_are_refused(config: Write
         f"providers.yaml:9:7: http.allowed_origins[5]: {origin}, not '*'",
         f"providers.yaml:10:7: http.allowed_origins[6]: {origin}, not 'localhost:8000'",
         f"providers.yaml:11:7: http.allowed_origins[7]: {origin}, not 'https://app.example.org/page'",
+    ]
+
+
+@pytest.mark.requirement("C-5-edge-settings", "C-5-peer")
+async def test_wrong_limits_of_the_edge_are_refused_with_their_place(config: Write) -> None:
+    path = config(
+        """\
+        http:
+          edge:
+            head_bytes: 5GB
+            head_s: 0
+            idle_s: [1]
+            connections: 0
+            streams: 5
+          trusted_proxies: [10.0.0.5, 10.1.0.0/16, "fd00::/8", proxy.example.org, 10.1.0.1/16]
+        """
+    )
+    proxy = "should be an address or a network, such as 10.0.0.5 or 10.1.0.0/16"
+    assert await problems(path) == [
+        "providers.yaml:3:17: http.edge.head_bytes: should be a size such as 200KiB or 1MiB, or a whole number of"
+        " bytes, not '5GB'",
+        "providers.yaml:4:13: http.edge.head_s: should be greater than 0, not 0",
+        "providers.yaml:5:13: http.edge.idle_s: should be a duration such as 500ms, 20s, 5m or 1h, or a number of"
+        " seconds, not a list",
+        "providers.yaml:6:18: http.edge.connections: should be at least 1, not 0",
+        "providers.yaml:7:5: http.edge.streams: unknown key 'streams' (nearest: 'streams_per_key')",
+        f"providers.yaml:8:53: http.trusted_proxies[3]: {proxy}, not 'proxy.example.org'",
+        f"providers.yaml:8:72: http.trusted_proxies[4]: {proxy}, not '10.1.0.1/16'",
     ]

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import generate_latest
 from tests.host.conftest import Package
 
-from toolplug import CallContext, Principal, ToolCall, ToolExecutor, ToolResult, open_host
+from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExecutor, ToolResult, open_host
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import AgentNotAllowed, AgentRequired, ConfigError, NoSuchProvider, SessionNotFound
 from toolplug.execution.run import run as run_plan
@@ -262,3 +262,9 @@ async def test_kept_results_can_be_read_wherever_artifacts_were_switched_on(conf
         config("providers: {hello: {enabled: false}}")
         await host.reload(by=ADMIN)
         assert list(host.registry.catalog) == []
+
+
+def test_under_another_event_loop_than_asyncio_entering_says_what_is_needed() -> None:
+    for given in (open_host({"store": "memory://"}, environ={}), FunctionRegistry()):
+        with pytest.raises(RuntimeError, match=r"^toolplug runs on asyncio only; start the application on an asyncio"):
+            given.__aenter__().send(None)

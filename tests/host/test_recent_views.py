@@ -36,3 +36,12 @@ def test_a_view_that_nobody_holds_goes_once_enough_newer_ones_came() -> None:
         recent.view(number, view)
     gc.collect()
     assert forgotten() is None
+
+
+def test_the_views_of_a_session_go_when_it_ends_and_those_of_others_stay() -> None:
+    recent = RecentViews()
+    ended, stays = ref(recent.view("ended", view, session="A")), ref(recent.view("stays", view, session="B"))
+    recent.view("ended", view, session="A")
+    recent.end("A")
+    gc.collect()
+    assert (ended() is None, stays() is None) == (True, False)

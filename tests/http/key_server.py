@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from time import sleep
 
 
 class KeyServer:
-    """Serves `body`; counts how often it was asked. `broken` answers 500."""
+    """Serves `body`; counts how often it was asked.
+
+    `broken` answers 500. `drips` sends a byte now and then, until the client leaves; `dripped_out`: it did not.
+    """
 
     def __init__(self) -> None:
         self.body: object = {"keys": []}
         self.broken = False
+        self.drips = False
+        self.dripped_out = False
         self.asked = 0
         self.url = ""
 
@@ -28,7 +34,17 @@ class KeyServer:
                 outer.asked += 1
                 self.send_response(500 if outer.broken else 200)
                 self.end_headers()
+                if outer.drips:
+                    self._drip()
+                    return
                 self.wfile.write(outer.body if isinstance(outer.body, bytes) else json.dumps(outer.body).encode())
+
+            def _drip(self) -> None:
+                with suppress(OSError):
+                    for _ in range(1_000):
+                        self.wfile.write(b" ")
+                        sleep(0.02)
+                    outer.dripped_out = True
 
             def log_message(self, *args: object) -> None:
                 """Say nothing."""

@@ -154,7 +154,9 @@ async def test_readyz_says_why_calls_cannot_be_served(sample_package: None) -> N
 
 
 @pytest.mark.requirement("C-5-readyz", "H-store-503", "H-store-busy")
-async def test_a_store_that_can_only_be_read_is_not_ready(sample_package: None, tmp_path: Path) -> None:
+async def test_a_store_that_can_only_be_read_is_not_ready(
+    sample_package: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "state.db"
     async with (
         open_host(settings(store=f"sqlite:///{file}"), environ={}) as host,
@@ -166,7 +168,11 @@ async def test_a_store_that_can_only_be_read_is_not_ready(sample_package: None, 
             assert refused.json()["error"]["code"] == "store_unavailable"
             down = await client.get("/readyz")
             assert (down.status_code, down.json()["status"]) == (503, "not_ready")
-            assert "database is locked" in down.json()["reasons"][0]
+            assert down.json()["reasons"] == ["store"], "nothing of where it is or what it said"
+            assert (await client.get("/readyz")).status_code == 503
+        told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("not ready")]
+        assert len(told) == 1, "once, however often it is asked"
+        assert "database is locked" in told[0]
         assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": []}
 
 
@@ -244,3 +250,32 @@ class BrokenHost(Host):
 
     async def ready(self) -> tuple[str, ...]:
         raise self.error
+
+
+async def test_no_browser_takes_an_answer_for_something_else_and_no_cache_keeps_a_refusal(client: AsyncClient) -> None:
+    for path, credentials, status in [
+        ("/healthz", {}, 200),
+        ("/v1/tools", ALICE, 200),
+        ("/v1/tools", {}, 401),
+        ("/v1/explain?tool=x", ALICE, 403),
+        ("/v1/samples", {}, 401),
+        ("/nowhere", {}, 404),
+        ("/api/sessions/ABCDEFGH/metadata", ALICE, 404),
+        ("/api/sessions/short/metadata", ALICE, 400),
+    ]:
+        answer = await client.get(path, headers=credentials)
+        assert (answer.status_code, answer.headers["x-content-type-options"]) == (status, "nosniff"), path
+        assert (answer.headers.get("cache-control") == "no-store") is (status in {401, 403, 404}), path
+
+
+@pytest.mark.parametrize("path", ["/v1/tools", "/v1/samples", "/api/sessions", "/healthz"])
+async def test_a_mount_that_ends_every_path_with_a_slash_is_forgiven(host: Host, path: str) -> None:
+    app, headers = create_app(host), [(b"host", b"localhost"), *_raw(ALICE)]
+    litestar = Conversation("GET", f"{path}/", headers=headers)
+    litestar.scope["raw_path"] = f"/tools{path}".encode()
+    assert (await litestar.held_with(app)).status == 200
+    sent = await Conversation("GET", f"{path}/", headers=headers).held_with(app)
+    assert sent.status == 404, "a slash that the client sent is another path"
+    under_a_slash = Conversation("GET", f"/tools{path}", headers=headers)
+    under_a_slash.scope["root_path"] = "/tools/"
+    assert (await under_a_slash.held_with(app)).status == 200

@@ -227,3 +227,12 @@ async def test_the_operator_sets_how_large_a_body_may_be(sample_package: None) -
     async with open_host(settings(http={"max_body": "64"}), environ={}) as host, client_of(create_app(host)) as client:
         assert (await client.post("/v1/samples", headers=ALICE, content=b"x" * 64)).text == "64"
         assert (await client.post("/v1/samples", headers=ALICE, content=b"x" * 65)).status_code == 413
+
+
+@pytest.mark.requirement("C-5-loopback-only")
+async def test_without_auth_whoever_comes_through_a_trusted_proxy_is_the_peer(sample_package: None) -> None:
+    given = settings(auth=None, http={"trusted_proxies": ["127.0.0.1"]})
+    async with open_host(given, environ={}) as host, client_of(create_app(host)) as client:
+        for forwarded, status in [("192.0.2.9", 403), ("192.0.2.9, 127.0.0.1", 403), ("127.0.0.1", 200)]:
+            answer = await client.get("/v1/tools", headers={"X-Forwarded-For": forwarded})
+            assert answer.status_code == status, forwarded

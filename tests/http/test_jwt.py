@@ -90,7 +90,7 @@ async def test_the_claims_of_tenant_scopes_and_agents_may_have_other_names(sampl
     named = {**SECTION, "tenant_claim": "org", "scopes_claim": "scp", "agents_claim": "acts_as"}
     async with served(**named) as client:
         assert (await who(client, token(org="t5", tenant="no", scp=["tools:call"])))["tenant"] == "t5"
-        listed = await client.get("/v1/tools", headers=bearing(token(acts_as="one two")))
+        listed = await client.get("/v1/tools", headers=bearing(token(org="t5", acts_as="one two")))
         assert listed.json()["error"]["code"] == "agent_required"
 
 
@@ -118,8 +118,8 @@ async def test_a_token_that_is_not_as_configured_is_401(sample_package: None) ->
         "agents are no names": token(agents=[1, 2]),
         "dots": "..",
     }
-    async with served() as client:
-        for name, text in bad.items():
+    for name, text in bad.items():
+        async with served() as client:  # each with its own count of wrong credentials
             answer = await client.get("/v1/tools", headers=bearing(text))
             assert (answer.status_code, answer.json()["error"]["code"]) == (401, "authentication_required"), name
 
@@ -162,12 +162,39 @@ async def test_keys_of_a_key_set_are_fetched_once_and_found_by_id(sample_package
         assert keys.asked == 1
         for bad in (token(), token(headers={"kid": "second"}), token(OTHERS, headers={"kid": "first"})):
             assert (await client.get("/v1/tools", headers=bearing(bad))).status_code == 401
-        assert keys.asked == 1, "an unknown id does not fetch again so soon"
+        assert keys.asked == 2, "an unknown id fetches the set early, once a minute"
+        other = token(OTHERS, headers={"kid": "third"})
+        keys.body = {"keys": [public("third", OTHERS)]}
+        assert (await client.get("/v1/tools", headers=bearing(other))).status_code == 401
+        assert keys.asked == 2
+
+
+@pytest.mark.process
+async def test_a_rotated_key_is_found_though_the_set_was_just_fetched(sample_package: None, keys: KeyServer) -> None:
+    async with served(**from_keys(keys)) as client:
+        assert (await who(client, token(headers={"kid": "first"})))["subject"] == "ann"
+        keys.body = {"keys": [public("second", OTHERS)]}
+        assert (await who(client, token(OTHERS, headers={"kid": "second"})))["subject"] == "ann"
+        gone = await client.get("/v1/tools", headers=bearing(token(headers={"kid": "first"})))
+        assert gone.status_code == 401
 
 
 @pytest.mark.process
 @pytest.mark.requirement("H-trust-fail-closed")
-@pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"keys": []}', b'{"keys": [{"kty": "?"}]}', None])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"not json",
+        b"[]",
+        b'{"keys": []}',
+        b'{"keys": 1}',
+        b'{"keys": ["x"]}',
+        b'{"keys": [{"kty": "?"}]}',
+        b'{"keys": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+        None,
+    ],
+    ids=["text", "list", "empty", "number", "texts", "unknown", "deep", "500"],
+)
 async def test_a_key_set_that_is_down_is_503(sample_package: None, keys: KeyServer, answer: bytes | None) -> None:
     good, keys.body, keys.broken = keys.body, answer or b"", answer is None
     async with served(**from_keys(keys)) as client:
@@ -177,6 +204,42 @@ async def test_a_key_set_that_is_down_is_503(sample_package: None, keys: KeyServ
         assert keys.asked == 1, "nobody waits for a set that was down a moment ago"
         assert (await client.get("/v1/tools", headers=ALICE)).status_code == 200
         assert good
+
+
+@pytest.mark.process
+async def test_a_key_set_of_1_mib_is_read_and_no_byte_more(sample_package: None, keys: KeyServer) -> None:
+    whole = json.dumps(keys.body).encode()
+    for size, status in ((1024 * 1024, 200), (1024 * 1024 + 1, 503)):
+        keys.body = whole + b" " * (size - len(whole))
+        async with served(**from_keys(keys)) as client:
+            answer = await client.get("/v1/tools", headers=bearing(token(headers={"kid": "first"})))
+            assert answer.status_code == status, size
+
+
+@pytest.mark.process
+async def test_a_key_server_that_drips_is_down_when_its_time_is_over(
+    sample_package: None, keys: KeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolplug.http.auth.jwt.FETCH_S", 0.2)
+    keys.drips = True
+    async with served(**from_keys(keys)) as client:
+        down = await client.get("/v1/tools", headers=bearing(token(headers={"kid": "first"})))
+        assert (down.status_code, down.json()["error"]["code"]) == (503, "auth_unavailable")
+        assert not keys.dripped_out, "nobody waited for the rest"
+
+
+async def test_a_token_without_a_tenant_is_refused_where_one_is_required(sample_package: None) -> None:
+    named, of_nobody = {**SECTION, "tenant_claim": "tenant"}, [token(), token(tenant=""), token(tenant=None)]
+    for section, status in [
+        (SECTION, 200),
+        (named, 401),
+        ({**named, "require_tenant": False}, 200),
+        ({**SECTION, "require_tenant": True}, 401),
+    ]:
+        async with served(**section) as client:
+            for text in of_nobody:
+                assert (await client.get("/v1/tools", headers=bearing(text))).status_code == status, section
+            assert (await who(client, token(tenant="t9")))["tenant"] == "t9"
 
 
 async def test_a_public_key_that_is_none_lets_nobody_in(sample_package: None) -> None:

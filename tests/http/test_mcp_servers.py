@@ -263,6 +263,8 @@ async def test_a_server_that_was_added_can_be_removed(client: AsyncClient, sourc
         ({"headers": {"X": "a\nb"}}, (422, "invalid_header", "headers")),
         ({"headers": {"Host": "docs.example"}}, (422, "invalid_header", "headers")),
         ({"headers": {"content-length": "5"}}, (422, "invalid_header", "headers")),
+        ({"headers": {"X": "a" * 32_768}}, (422, "invalid_header", "headers")),
+        ({"headers": {f"X-{number}": "a" for number in range(101)}}, (422, "invalid_header", "headers")),
         ({"headers": {"X": 1}}, (400, "invalid_request", "headers.X")),
         ({"policy": "maybe"}, (400, "invalid_request", "policy")),
         ({"tools": {"a": "maybe"}}, (400, "invalid_request", "tools.a.policy")),

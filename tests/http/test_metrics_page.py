@@ -97,7 +97,8 @@ async def test_each_refusal_is_one_line_and_one_count(
         ("body_too_large", "POST /v1/tool-calls"),
     ]
     assert all(
-        list(line) == ["ts", "event", "outcome", "principal", "tenant", "target", "request_id"] for line in lines
+        list(line) == ["ts", "event", "outcome", "principal", "tenant", "target", "request_id", "peer", "credential"]
+        for line in lines
     )
     assert (lines[2]["principal"], lines[2]["tenant"], lines[2]["request_id"]) == ("alice", "t1", "r-7")
     assert lines[0]["event"] == "http.request"

@@ -133,4 +133,28 @@ async def test_a_provider_that_does_not_run_is_shown_with_its_reason_and_fix(pac
             "off": "disabled",
         }
         assert all(states[key]["reason"] and states[key]["fix"] for key in points if key not in {"first", "off"})
+        assert "no connection" not in states["unstartable"]["reason"]
+        assert "no_such_module" not in states["unimportable"]["reason"]
+        operator = (await client.get("/v1/providers", headers=ROOT)).json()["providers"]
+        reasons = {record["key"]: record["reason"] for record in operator}
+        assert "start() raised RuntimeError: no connection" in reasons["unstartable"]
+        assert "importing no_such_module raised ModuleNotFoundError" in reasons["unimportable"]
         assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_the_text_of_what_a_start_raised_is_for_admin_only(package: Package) -> None:
+    points = {"unstartable": "faulty_mod:Unstartable", "unimportable": "broken_mod:Nothing"}
+    package("toolplug-faulty", points, faulty_mod=FAULTY, broken_mod="raise ImportError('secret-path')")
+    providers: dict[str, object] = {name: {"enabled": True, "required": False} for name in points}
+    async with open_host(settings(providers=providers), environ={}) as host, client_of(create_app(host)) as client:
+        for credentials, operates in ((ALICE, False), (ROOT, True)):
+            shown = await client.get("/v1/providers", headers=credentials)
+            reasons = {record["key"]: record["reason"] for record in shown.json()["providers"]}
+            assert ("no connection" in shown.text, "secret-path" in shown.text) == (operates, operates)
+            assert reasons["unstartable"].startswith(
+                "provider 'unstartable' (toolplug-faulty 1.0): start() raised Runtime"
+            )
+            assert "importing broken_mod raised ImportError" in reasons["unimportable"]
+        readers = (await client.get("/v1/providers", headers=ALICE)).json()["providers"]
+        assert any(record["reason"].endswith("start() raised RuntimeError at faulty_mod:14") for record in readers)
+        assert "summary" not in readers[0]

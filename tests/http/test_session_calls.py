@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from httpx2 import Response
+from httpx2 import AsyncClient, Response
 from tests.http.conftest import ALICE, BOB, as_holder
 from tests.http.conversation import Conversation
 from tests.http.event_talk import EventTalk, Told, talking
@@ -62,12 +62,14 @@ async def test_a_call_becomes_a_request_and_its_answer_the_result() -> None:
         request_id = request.data.pop("id")
         deadline = request.data.pop("deadline")
         answered = await it.plugin.answer(request_id, result={"rows": 4})
-        assert request.data == {"tool": "add", "arguments": {"rows": 3}, "attempt": 1}
+        host_request_id = request.data.pop("hostRequestId")
+        assert request.data == {"tool": "add", "arguments": {"rows": 3}, "attempt": 1, "callId": "c1"}
         assert deadline.endswith("Z")
         assert request_id not in {"c1", ""}
         assert (answered.status_code, answered.json()) == (200, {"success": True, "id": request_id, "status": "done"})
         answer = await calling
         assert (answer.status_code, answer.json()) == (200, ended('{"rows":4}', structured={"rows": 4}))
+        assert answer.headers["X-Request-Id"] == host_request_id
 
 
 @pytest.mark.requirement("C-6-call", "C-6-camel-case")
@@ -385,3 +387,19 @@ async def test_a_key_of_several_agents_names_one_at_the_hosts_own_route() -> Non
         plugin = await new_plugin(client, tool("add"), headers=two)
         answer = await client.post(f"{plugin.place}/tool-calls", headers=two, json={"tool": "add"})
         assert refusal(answer) == (400, "agent_required", "agent")
+
+
+@pytest.mark.requirement("C-5-agent-limited")
+async def test_to_a_credential_of_agents_the_queued_calls_of_other_subjects_are_none(client: AsyncClient) -> None:
+    holders = {name: {"X-API-Key": f"{name}-key"} for name in ("root", "one-agent")}
+    created = await client.post("/api/sessions", headers=holders["root"])
+    path = f"/api/sessions/{created.json()['code']}/tool-calls"
+    for caller, reader, status in [
+        ("root", "one-agent", 404),
+        ("one-agent", "one-agent", 200),
+        ("one-agent", "root", 200),
+    ]:
+        queued = await client.post(path, headers=holders[caller], json={"tool": "x", "arguments": {}, "wait": False})
+        answer = await client.get(f"{path}/{queued.json()['id']}", headers=holders[reader])
+        assert answer.status_code == status, (caller, reader)
+        assert status == 200 or answer.json()["error"]["code"] == "request_not_found"

@@ -153,17 +153,29 @@ async def test_a_stream_that_opens_after_a_change_tells_of_it(alice: AsyncClient
             pass
 
 
-async def test_a_cancelled_request_of_the_older_era_ends_with_an_error(alice: AsyncClient) -> None:
-    known = await introduced(alice)
+@pytest.mark.parametrize(
+    ("accept", "status", "kind"),
+    [("application/json, text/event-stream", 200, "text/event-stream"), ("application/json", 202, None)],
+)
+async def test_a_cancelled_request_of_the_older_era_gets_no_answer(
+    alice: AsyncClient, accept: str, status: int, kind: str | None
+) -> None:
+    known = {**await introduced(alice), "Accept": accept}
     waiting = asyncio.create_task(alice.post("/mcp", json=message("tools/call", {"name": "waits"}, 7), headers=known))
     await alice.post("/mcp", json=message("tools/call", {"name": "seen_waiting"}), headers=known)
     cancelled = message("notifications/cancelled", {"requestId": 7}, id=None)
     assert (await alice.post("/mcp", json=cancelled, headers=known)).status_code == 202
-    assert (await waiting).json() == {
-        "jsonrpc": "2.0",
-        "id": 7,
-        "error": {"code": -32800, "message": "Request cancelled"},
-    }
+    ended = await waiting
+    assert (ended.status_code, ended.content) == (status, b"")
+    if kind is not None:
+        assert ended.headers["content-type"].partition(";")[0] == kind
+
+
+async def test_an_answer_that_nobody_waits_for_is_dropped(alice: AsyncClient) -> None:
+    known = await introduced(alice)
+    for answer in ({"result": {"action": "accept"}}, {"error": {"code": -1, "message": "no"}}):
+        taken = await alice.post("/mcp", json={"jsonrpc": "2.0", "id": "toolplug-1", **answer}, headers=known)
+        assert (taken.status_code, taken.content) == (202, b"")
 
 
 async def test_what_has_no_stream_takes_posts_only(alice: AsyncClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from threading import Event
 
 import pytest
@@ -20,6 +21,7 @@ from toolplug import (
     ToolStatus,
     tool,
 )
+from toolplug.crashes import CodeOwner
 from toolplug.errors import ConfigError
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
@@ -259,9 +261,8 @@ async def test_a_close_that_fails_keeps_no_other_from_closing(caplog: pytest.Log
     async with FunctionRegistry({"faulty": faulty, "fine": fine}):
         pass
     assert (faulty.closed, fine.closed) == (1, 1)
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "provider 'faulty': aclose() raised ToolCrash: aclose went wrong"
-    ]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert re.fullmatch(r"aclose\(\) of provider 'faulty' raised ToolCrash at \S*/faulty.py:\d+ in \S+", line)
 
 
 @pytest.mark.requirement("H-provider-fails-collectors")
@@ -292,7 +293,7 @@ def test_a_collector_that_hangs_loses_only_its_own_lines_and_is_not_asked_again_
             release.wait()
             return [CounterMetricFamily("late", "Late.", value=1)]
 
-    active = [Collected("slow", False, [Hanging(), Counter("fine", "Fine.", registry=None)])]
+    active = [Collected(CodeOwner("slow"), False, [Hanging(), Counter("fine", "Fine.", registry=None)])]
     metrics = CollectorRegistry()
     metrics.register(ProviderCollectors(lambda: active, "antwort", within_s=1.0))
     first, second = generate_latest(metrics).decode(), generate_latest(metrics).decode()

@@ -10,6 +10,7 @@ import pluggy
 import pytest
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.providers.authoring import tool
 from toolplug.providers.hooks import HOOKS, PROJECT, HookSpecs, hook_problems, hookimpl
 from toolplug.providers.provider import FunctionProvider
 
@@ -69,7 +70,7 @@ def test_right_signatures_are_no_problem() -> None:
         async def execute(self, call, context): ...
         def can_execute(self, name): ...
         def before_call(self, call, context): ...
-        async def after_call(self, *, call, context, result): ...
+        async def after_call(self, result, call, context, note=""): ...
 
         @staticmethod
         def routes():
@@ -103,6 +104,17 @@ async def coroutine(self: object) -> None: ...
 def plain(self: object, site: object) -> None: ...
 
 
+def yielding(self: object, call: object, context: object) -> Any:
+    yield
+
+
+def marked() -> Any:
+    def hook(self: object, call: object, context: object) -> Any:
+        return (yield)
+
+    return hook
+
+
 @pytest.mark.requirement("I2-4-hookspecs", "C-5-state-incompatible")
 @pytest.mark.parametrize(
     ("name", "member", "problem"),
@@ -116,6 +128,18 @@ def plain(self: object, site: object) -> None: ...
         ("execute", plain, "Bad.execute(self: 'object', site: 'object') -> 'None' does not take"),
         ("before_call", plain, "Bad.before_call(self: 'object', site: 'object') -> 'None' does not take"),
         ("can_execute", lambda self, tool: True, "Bad.can_execute(self, tool) does not take"),
+        ("before_call", lambda self, *, call, context: None, "Bad.before_call(self, *, call, context) does not take"),
+        ("before_call", lambda self, call, context=None: None, "Bad.before_call(self, call, context=None) does not"),
+        ("after_call", lambda self, **given: None, "Bad.after_call(self, **given) does not take"),
+        ("before_call", yielding, "Bad.before_call must not yield; write it as `def before_call(self, call, context)`"),
+        ("before_call", hookimpl(wrapper=True)(marked()), "Bad.before_call is marked @hookimpl(wrapper=…), which"),
+        (
+            "after_call",
+            hookimpl(hookwrapper=True)(marked()),
+            "Bad.after_call is marked @hookimpl(hookwrapper=…), which",
+        ),
+        ("before_call", hookimpl(specname="after_call")(marked()), "is marked @hookimpl(specname=…), which toolplug"),
+        ("routes", hookimpl(tryfirst=True)(lambda self: ()), "Bad.routes is marked @hookimpl(tryfirst=…), which"),
     ],
 )
 def test_a_wrong_hook_is_told_with_its_method(name: str, member: object, problem: str) -> None:
@@ -150,4 +174,63 @@ def test_a_marked_method_that_is_no_hook_is_told() -> None:
         def befor_call(self, call: ToolCall) -> None: ...
 
     (told,) = hook_problems(Bad)
-    assert "befor_call" in told
+    assert told == f"{Bad.__qualname__}.befor_call is marked @hookimpl and is no hook; nearest: 'before_call'"
+
+
+def test_a_marked_method_may_be_for_a_hook_of_another_version() -> None:
+    class Provider(FunctionProvider):
+        @hookimpl(optionalhook=True)
+        def before_cal(self, call: ToolCall) -> None: ...
+
+    assert hook_problems(Provider) == ()
+
+
+@pytest.mark.requirement("C-12-near-hook")
+@pytest.mark.parametrize(
+    ("name", "member", "hook"),
+    [
+        ("befor_call", lambda self, call: None, "def before_call(self, call, context)"),
+        ("before_tool_call", lambda self, call, context: None, "def before_call(self, call, context)"),
+        ("on_after_call", lambda self, result: None, "def after_call(self, call, context, result)"),
+        ("on_start", lambda self, site: None, None),
+        ("starts", lambda self, site: None, "async def start(self, site)"),
+        ("aclsoe", lambda self: None, None),
+        ("close", lambda self: None, "async def aclose(self)"),
+        ("collector", lambda self: (), "def collectors(self)"),
+    ],
+)
+def test_a_method_that_looks_like_a_misspelt_hook_is_told(name: str, member: object, hook: str | None) -> None:
+    problems = hook_problems(type("Bad", (FunctionProvider,), {name: member}))
+    if hook is None:
+        assert problems == ()
+        return
+    meant = hook.partition("(")[0].rpartition(" ")[2]
+    assert problems == (
+        f"Bad.{name} is no hook, and is never called; nearest: {meant!r}; "
+        f"write it as `{hook}`, or begin its name with _ if it is no hook",
+    )
+
+
+@pytest.mark.requirement("C-12-near-hook")
+def test_methods_of_other_purposes_may_have_names_like_hooks() -> None:
+    class Provider(FunctionProvider):
+        before_calls = 3
+
+        def before_all(self) -> None: ...
+        def names(self) -> None: ...
+        def collect(self) -> None: ...
+        def _before_cal(self, call: object) -> None: ...
+        def stat(self, path: object) -> None: ...
+        def close(self) -> None: ...
+
+        async def aclose(self) -> None:
+            self.close()
+
+        shutdown = aclose
+
+        @tool
+        def starts(self, site: str) -> str:
+            """Tell when a site starts."""
+            return site
+
+    assert hook_problems(Provider) == ()

@@ -42,18 +42,24 @@ def desk_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 async def staging(desk_package: None) -> AsyncIterator[Staging]:
     """Opens a harness with sections of one's own, and `backend` as settings of how the backend is reached.
 
+    `items` is the setting of how calls are shown.
+
     `prepare` is done to the host before it is entered. The script behind each must have been long enough.
     """
     async with AsyncExitStack() as opened:
         stages: list[Harness] = []
 
         async def harness(
-            *, backend: Mapping[str, object] = NOTHING, prepare: Prepare = untouched, **sections: object
+            *,
+            backend: Mapping[str, object] = NOTHING,
+            items: str = "mcp_call",
+            prepare: Prepare = untouched,
+            **sections: object,
         ) -> Harness:
             script = ScriptedBackend()
             url = await opened.enter_async_context(serving(script))
             reached = {"base_url": f"{url}/v1", **backend}
-            entered = opened_harness(script, reached, f"board-{token_hex(4)}", sections, prepare)
+            entered = opened_harness(script, reached, f"board-{token_hex(4)}", sections, items, prepare)
             stages.append(await opened.enter_async_context(entered))
             return stages[-1]
 

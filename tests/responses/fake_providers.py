@@ -105,6 +105,17 @@ class FakeTools(FunctionProvider):
         """Fail by accident."""
         raise RuntimeError(secret)
 
+    @tool
+    async def draw(self, what: str) -> ToolResult:
+        """Draw a picture."""
+        parts = (
+            {"type": "image", "data": "UE5H", "mimeType": "image/png"},
+            {"type": "audio", "data": "V0FW", "mimeType": "audio/wav"},
+            {"type": "resource_link", "name": "more", "uri": "https://otters.example/more"},
+            {"type": "resource", "resource": {"uri": "file:///a.txt", "mimeType": "text/plain", "text": "otter"}},
+        )
+        return ToolResult(output=f"Here is {what}." if what else "", parts=parts)
+
     @tool(stub="look_up", stub_options=Effort)
     async def look_up(self, word: str, context: CallContext) -> str:
         """Look a word up."""

@@ -72,6 +72,7 @@ async def opened_harness(
     reached: Mapping[str, object],
     board: str,
     sections: Mapping[str, object],
+    items: str = "mcp_call",
     prepare: Prepare = untouched,
 ) -> AsyncIterator[Harness]:
     """Open the host and its clients; a section that is given replaces the harness's own, None drops it."""
@@ -84,7 +85,7 @@ async def opened_harness(
             "search": {"enabled": True, "board": board},
             "shelf": {"enabled": True, "offer": "on_request"},
         },
-        "responses": {"backend": {"api_key": "backend-key", "model": MODEL, **reached}},
+        "responses": {"backend": {"api_key": "backend-key", "model": MODEL, **reached}, "items": items},
         **sections,
     }
     settings = {name: value for name, value in whole.items() if value is not None}

@@ -11,6 +11,7 @@ from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I6-bad-requests")]
 
+CRM: dict[str, Any] = {"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "find"}]}
 TABLE: list[tuple[dict[str, Any], str | None]] = [
     ({"input": 7}, "input"),
     ({"input": []}, "input"),
@@ -54,6 +55,13 @@ TABLE: list[tuple[dict[str, Any], str | None]] = [
     ({"input": "x", "include": ["everything"]}, "include[0]"),
     ({"input": "x", "previous_response_id": 7}, "previous_response_id"),
     ({"input": "x", "wings": 2}, "wings"),
+    ({"input": "x", "conversation": "conv_1"}, "conversation"),
+    ({"input": "x", "prompt": {"id": "pmpt_1"}}, "prompt"),
+    ({"input": "x", "tools": [{"type": "namespace", "tools": []}]}, "tools[0].name"),
+    ({"input": "x", "tools": [{"type": "namespace", "name": "crm"}]}, "tools[0].tools"),
+    ({"input": "x", "tools": [{"type": "namespace", "name": "crm", "tools": [7]}]}, "tools[0].tools[0].type"),
+    ({"input": "x", "tools": [{**CRM, "name": "c" * 61}]}, "tools[0].tools[0].name"),
+    ({"input": "x", "tools": [CRM, {"type": "function", "name": "crm__find"}]}, "tools[1].name"),
     ({"input": "x", "model": 7}, "model"),
     ({"input": "x", "instructions": 7}, "instructions"),
 ]

@@ -83,8 +83,8 @@ async def test_only_allowed_tools_are_offered_and_run(harness: Harness, members:
     output = answer.json()["output"]
     assert harness.backend.asked[0].tool_names == ["add"]
     assert [(item["type"], item.get("status")) for item in output] == [
-        ("toolplug:tool_call", "completed"),
-        ("toolplug:tool_call", "failed"),
+        ("mcp_call", "completed"),
+        ("mcp_call", "failed"),
         ("message", "completed"),
     ]
     told = [message["content"] for message in harness.backend.asked[1].messages if message["role"] == "tool"]

@@ -1,4 +1,4 @@
-"""Client tools: a turn with one runs nothing, and the request that goes on runs what was left, once."""
+"""Client tools: a turn runs its hosted calls and returns the client's, which the request that goes on answers."""
 
 from __future__ import annotations
 
@@ -16,46 +16,53 @@ OUTPUT = {"type": "function_call_output", "call_id": "call_city", "output": "Cor
 
 
 @pytest.mark.requirement("C-9-client-turn")
-async def test_a_turn_with_a_client_tool_runs_nothing_and_returns_the_calls(harness: Harness) -> None:
+async def test_a_mixed_turn_runs_its_hosted_calls_and_returns_the_clients(harness: Harness) -> None:
     harness.backend.plays(MIXED)
     answer = await harness.create(tools=[CITY])
     assert answer.status == "completed"
-    assert [(item.type, item.call_id, item.name) for item in answer.output if item.type == "function_call"] == [
-        ("function_call", "call_add", "add"),
+    assert [(item.type, item.call_id, item.name) for item in answer.output] == [  # type: ignore[union-attr]
         ("function_call", "call_city", "city"),
+        ("mcp_call", "call_add", "add"),
     ]
-    assert harness.board.log == []
+    assert harness.board.log == ["add 1 2"]
+    assert len(harness.backend.asked) == 1
     assert harness.backend.asked[0].body["tools"][0] == {
         "type": "function",
         "function": {"name": "city", "description": "Find a city.", "parameters": {"type": "object"}},
     }
 
 
-@pytest.mark.requirement("C-9-client-turn", "I6-2-previous")
-async def test_the_hosted_calls_of_that_turn_run_first_in_the_request_that_goes_on(harness: Harness) -> None:
+@pytest.mark.requirement("C-9-client-turn", "C-9-items")
+async def test_a_streamed_mixed_turn_ends_the_clients_calls_before_the_hosted_ones_begin(harness: Harness) -> None:
+    harness.backend.plays(MIXED)
+    events = await harness.stream(tools=[CITY])
+    kinds = [event.type for event in events]
+    assert kinds.index("response.function_call_arguments.done") < kinds.index("response.mcp_call.in_progress")
+    assert kinds[-3:] == ["response.mcp_call.completed", "response.output_item.done", "response.completed"]
+
+
+@pytest.mark.requirement("C-9-client-turn", "C-9-approval-item")
+async def test_a_mixed_turn_may_wait_for_a_person_as_well(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("ask_first", '{"what": "it"}', "call_ask"), *MIXED.calls))
+    answer = await harness.create(tools=[CITY])
+    assert [item.type for item in answer.output] == ["function_call", "mcp_approval_request", "mcp_call"]
+
+
+@pytest.mark.requirement("C-9-client-turn", "I6-2-previous", "I6-2-round-trip")
+@pytest.mark.parametrize("history", ["previous_response_id", "items", "items without ids"])
+async def test_the_request_that_goes_on_answers_the_clients_calls(harness: Harness, history: str) -> None:
     harness.backend.plays(MIXED, says("3 in Cork."), says("Bye."))
-    first = await harness.create("Go", tools=[CITY])
-    second = await harness.create([OUTPUT], previous_response_id=first.id, tools=[CITY])
+    first = (await harness.post(model=MODEL, input="Go", tools=[CITY])).json()
+    items = [item if history == "items" else {**item, "id": None} for item in first["output"]]
+    members: dict[str, Any] = {"input": [{"role": "user", "content": "Go"}, *items, OUTPUT]}
+    if history == "previous_response_id":
+        members = {"input": [OUTPUT], "previous_response_id": first["id"]}
+    second = (await harness.post(model=MODEL, tools=[CITY], **members)).json()
     assert harness.board.log == ["add 1 2"]
-    assert second.output_text == "3 in Cork."
-    messages = harness.backend.asked[1].messages
-    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool"]
-    assert {message["tool_call_id"]: message["content"] for message in messages[2:]} == {
-        "call_add": "3",
-        "call_city": "Cork",
-    }
-    await harness.create("Thanks", previous_response_id=second.id, tools=[CITY])
-    assert harness.board.log == ["add 1 2"]
-
-
-@pytest.mark.requirement("C-9-client-turn", "I6-2-round-trip")
-async def test_who_sends_the_items_back_goes_on_in_the_same_way(harness: Harness) -> None:
-    harness.backend.plays(MIXED, says("3 in Cork."))
-    first = (await harness.post(model=MODEL, input="Go", tools=[CITY], store=False)).json()
-    history = [{"role": "user", "content": "Go"}, *first["output"], OUTPUT]
-    second = (await harness.post(model=MODEL, input=history, tools=[CITY], store=False)).json()
-    assert harness.board.log == ["add 1 2"]
-    assert second["output"][-1]["content"][0]["text"] == "3 in Cork."
+    assert [item["type"] for item in second["output"]] == ["message"]
+    _, called, *answers = harness.backend.asked[1].messages
+    assert [call["id"] for call in called["tool_calls"]] == ["call_city", "call_add"]
+    assert [(each["tool_call_id"], each["content"]) for each in answers] == [("call_city", "Cork"), ("call_add", "3")]
 
 
 @pytest.mark.requirement("C-9-client-turn")
@@ -65,7 +72,7 @@ async def test_a_client_call_that_nobody_answered_is_refused(harness: Harness) -
     answer = await harness.post(model=MODEL, input="And?", previous_response_id=first.id, tools=[CITY])
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "missing_tool_output", "input")
-    assert harness.board.log == []
+    assert "call_city" in error["message"]
     assert len(harness.backend.asked) == 1
 
 

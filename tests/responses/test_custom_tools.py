@@ -91,8 +91,8 @@ async def test_a_model_that_does_not_keep_to_the_function_is_shown_as_it_wrote(
 async def test_the_conversation_goes_on_with_the_answer(harness: Harness, kept: bool) -> None:
     harness.backend.plays(calls(Call("add", '{"a": 1, "b": 2}', "call_add"), *CALLED.calls), says("Good."))
     first = (await harness.post(model=MODEL, input="Go", tools=[PATCH], store=kept)).json()
-    assert [item["type"] for item in first["output"]] == ["function_call", "custom_tool_call"]
-    assert harness.board.log == []
+    assert [item["type"] for item in first["output"]] == ["custom_tool_call", "mcp_call"]
+    assert harness.board.log == ["add 1 2"]
     history = [] if kept else [{"role": "user", "content": "Go"}, *first["output"]]
     previous = {"previous_response_id": first["id"]} if kept else {}
     second = await harness.post(model=MODEL, input=[*history, OUTPUT], tools=[PATCH], **previous)
@@ -100,11 +100,11 @@ async def test_the_conversation_goes_on_with_the_answer(harness: Harness, kept: 
     assert second.json()["output"][-1]["content"][0]["text"] == "Good."
     (called,) = [message for message in harness.backend.asked[1].messages if message["role"] == "assistant"]
     assert [call["function"] for call in called["tool_calls"]] == [
-        {"name": "add", "arguments": '{"a": 1, "b": 2}'},
         {"name": "patch", "arguments": '{"input":"*** \\"a\\"\\n"}'},
+        {"name": "add", "arguments": '{"a": 1, "b": 2}'},
     ]
     answers = [message["content"] for message in harness.backend.asked[1].messages if message["role"] == "tool"]
-    assert answers == ["3", "done"]
+    assert answers == ["done", "3"]
 
 
 @pytest.mark.requirement("C-9-allowed-tools", "I6-1-tool-choice")

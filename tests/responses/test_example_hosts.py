@@ -120,4 +120,4 @@ async def test_a_host_serves_the_shipped_endpoint_beside_its_own_routes(
     ):
         answer = await openai.responses.create(model="scripted", input="Greet Ada.")
     assert answer.output_text == "Hello, Ada!"
-    assert [item.type for item in answer.output] == ["toolplug:tool_call", "message"]
+    assert [item.type for item in answer.output] == ["mcp_call", "message"]

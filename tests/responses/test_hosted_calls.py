@@ -35,7 +35,8 @@ async def test_a_hosted_call_is_an_item_of_its_own(harness: Harness) -> None:
     call, message = await items(harness)
     assert call.pop("id")
     assert call == {
-        "type": "toolplug:tool_call",
+        "type": "mcp_call",
+        "server_label": "desk",
         "status": "completed",
         "call_id": "call_7",
         "name": "add",
@@ -90,7 +91,7 @@ async def test_a_client_may_ask_for_one_call_at_a_time(harness: Harness) -> None
 async def test_a_call_that_fails_is_a_failed_item_and_is_given_back(harness: Harness, call: Call, output: str) -> None:
     harness.backend.plays(calls(call), says("Oh."))
     failed, message = await items(harness)
-    assert (failed["type"], failed["status"], message["type"]) == ("toolplug:tool_call", "failed", "message")
+    assert (failed["type"], failed["status"], message["type"]) == ("mcp_call", "failed", "message")
     assert failed["output"].startswith(output)
     assert told(harness) == [failed["output"]]
     assert "hunter2" not in failed["output"]
@@ -100,7 +101,7 @@ async def test_a_call_that_fails_is_a_failed_item_and_is_given_back(harness: Har
 async def test_an_unknown_tool_is_given_back(harness: Harness) -> None:
     harness.backend.plays(calls(Call("teleport", "{}")), says("I cannot."))
     failed, _ = await items(harness)
-    assert (failed["type"], failed["status"], failed["name"]) == ("toolplug:tool_call", "failed", "teleport")
+    assert (failed["type"], failed["status"], failed["name"]) == ("mcp_call", "failed", "teleport")
     assert told(harness) == ['no builtin provider handles tool "teleport"']
 
 
@@ -157,12 +158,12 @@ async def test_calls_over_max_tool_calls_do_not_run(harness: Harness) -> None:
     assert harness.board.log == ["add 1 1", "add 2 2"]
     assert told(harness) == ["2", "4", "max_tool_calls of 2 is reached"]
     assert harness.backend.asked[1].body["tool_choice"] == "none"
-    assert [item.type for item in answer.output] == ["toolplug:tool_call", "toolplug:tool_call", "message"]
+    assert [item.type for item in answer.output] == ["mcp_call", "mcp_call", "message"]
 
 
 @pytest.mark.requirement("I6-1-loop")
 async def test_text_before_a_call_is_a_message_before_it(harness: Harness) -> None:
     harness.backend.plays(Turn(text="Let me see.", calls=(Call("add", '{"a": 1, "b": 2}'),)), says("3"))
     made = await items(harness)
-    assert [item["type"] for item in made] == ["message", "toolplug:tool_call", "message"]
+    assert [item["type"] for item in made] == ["message", "mcp_call", "message"]
     assert harness.backend.asked[1].messages[1]["content"] == "Let me see."

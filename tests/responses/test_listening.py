@@ -101,7 +101,7 @@ async def test_who_listens_hears_that_a_response_was_cancelled(harness: Harness)
     assert (await harness.client.responses.cancel(begun.response.id)).status == "cancelled"
     events = [event async for event in stream]
     assert [event.type for event in events[-3:]] == [
-        "toolplug:tool_call.failed",
+        "response.mcp_call.failed",
         "response.output_item.done",
         "response.incomplete",
     ]

@@ -165,3 +165,33 @@ async def test_stored_responses_outlive_the_host(desk_package: None, tmp_path: P
             assert (await after.client.responses.retrieve(answer.id)).output_text == "Hello"
             await after.create("More", previous_response_id=answer.id)
     assert [message["content"] for message in backend.asked[1].messages] == ["Hi", "Hello", "More"]
+
+
+@pytest.mark.requirement("C-5-agent-limited")
+async def test_to_a_credential_of_agents_the_responses_of_other_subjects_are_none(harness: Harness) -> None:
+    harness.backend.plays(says("Hello"), says("Mine"), says("More"), says("Free"))
+    others = (await harness.client_of("root-key").responses.create(model=MODEL, input="Hi")).id
+    limited = {"Authorization": "Bearer one-agent-key"}
+    mine = (await harness.client_of("one-agent-key").responses.create(model=MODEL, input="Hi")).id
+    for method, path in (
+        ("GET", "/v1/responses/{}"),
+        ("GET", "/v1/responses/{}/input_items"),
+        ("POST", "/v1/responses/{}/cancel"),
+        ("DELETE", "/v1/responses/{}"),
+    ):
+        answer = await harness.http.request(method, path.format(others), headers=limited)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "response_not_found"), (method, path)
+    read = await harness.http.get(f"/v1/responses/{mine}", headers=limited)
+    message = (await harness.http.get(f"/v1/responses/{others}", headers={"Authorization": "Bearer root-key"})).json()
+    for member, code in (
+        ({"previous_response_id": others}, "previous_response_not_found"),
+        ({"input": [{"type": "item_reference", "id": message["output"][0]["id"]}]}, "item_not_found"),
+    ):
+        body = {"model": MODEL, "input": "Go on", **member}
+        answer = await harness.http.post("/v1/responses", json=body, headers=limited)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
+    assert read.status_code == 200
+    going_on = {"model": MODEL, "input": "Go on", "previous_response_id": mine}
+    assert (await harness.http.post("/v1/responses", json=going_on, headers=limited)).status_code == 200
+    shared = await harness.http.get(f"/v1/responses/{mine}", headers={"Authorization": "Bearer root-key"})
+    assert shared.status_code == 200, "a credential without agents sees those of its tenant"

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.responses.backend.script import Call, Gate, Held, Turn, calls, says
+from tests.responses.conftest import Staging
 from tests.responses.harness import MODEL, Harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -82,14 +83,11 @@ async def test_a_stream_begins_before_the_backend_answers(harness: Harness) -> N
         (Call("file_search", '{"query": "otters"}'), ("response.file_search_call", "searching", "completed")),
         (Call("run_code", '{"code": "1 + 1"}'), ("response.code_interpreter_call", "interpreting", "completed")),
         (Call("run_code", '{"code": "raise"}'), ("response.code_interpreter_call", "interpreting", "failed")),
-        (Call("tide", '{"place": "Cork"}'), ("acme:tide_call", "looking", "completed")),
-        (Call("look_up", '{"word": "otter"}'), ("toolplug:look_up", None, "completed")),
-        (Call("add", '{"a": 1, "b": 2}'), ("toolplug:tool_call", None, "completed")),
-        (Call("nothing", "{}"), ("toolplug:tool_call", None, "failed")),
+        (Call("run_code", "{}"), ("response.code_interpreter_call", "interpreting", "failed")),
     ],
 )
 async def test_each_kind_of_hosted_call_has_the_events_of_its_life(
-    harness: Harness, call: Call, life: tuple[str, str | None, str]
+    harness: Harness, call: Call, life: tuple[str, str, str]
 ) -> None:
     harness.backend.plays(calls(call), says("Done."))
     await harness.stream()
@@ -97,10 +95,62 @@ async def test_each_kind_of_hosted_call_has_the_events_of_its_life(
     assert kinds(harness)[2 : kinds(harness).index("response.output_item.done") + 1] == [
         "response.output_item.added",
         f"{name}.in_progress",
-        *([f"{name}.{between}"] if between else []),
+        f"{name}.{between}",
         f"{name}.{end}",
         "response.output_item.done",
     ]
+
+
+@pytest.mark.requirement("C-9-items", "C-9-item-types")
+@pytest.mark.parametrize(
+    ("call", "server", "end"),
+    [
+        (Call("tide", '{"place": "Cork"}'), "search", "completed"),
+        (Call("look_up", '{"word": "otter"}'), "desk", "completed"),
+        (Call("add", '{"a": 1, "b": 2}'), "desk", "completed"),
+        (Call("add", '{"a": 1}'), "desk", "failed"),
+        (Call("nothing", "{}"), "_unknown", "failed"),
+        (Call("nothing", ""), "_unknown", "failed"),
+    ],
+)
+async def test_an_ordinary_call_is_streamed_as_a_call_of_a_server(
+    harness: Harness, call: Call, server: str, end: str
+) -> None:
+    harness.backend.plays(calls(call), says("Done."))
+    await harness.stream()
+    events = harness.judged.streams[-1].events
+    life = events[2 : kinds(harness).index("response.output_item.done") + 1]
+    assert [event["type"] for event in life] == [
+        "response.output_item.added",
+        "response.mcp_call.in_progress",
+        "response.mcp_call_arguments.delta",
+        "response.mcp_call_arguments.done",
+        f"response.mcp_call.{end}",
+        "response.output_item.done",
+    ]
+    added, done = life[0]["item"], life[-1]["item"]
+    assert (added["arguments"], life[2]["delta"], life[3]["arguments"]) == ("", call.arguments, call.arguments)
+    assert (done["server_label"], done["name"], done["arguments"]) == (server, call.name, call.arguments)
+    assert [name for item in (added, done) for name, value in item.items() if value is None] == []
+
+
+@pytest.mark.requirement("C-9-item-types")
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (Call("web_search", '{"query": "otters"}'), "web_search_call"),
+        (Call("tide", '{"place": "Cork"}'), "acme:tide_call"),
+        (Call("look_up", '{"word": "otter"}'), "toolplug:look_up"),
+        (Call("add", '{"a": 1, "b": 2}'), "toolplug:tool_call"),
+        (Call("nothing", "{}"), "toolplug:tool_call"),
+    ],
+)
+async def test_a_host_may_show_calls_as_items_of_their_own_types(staging: Staging, call: Call, kind: str) -> None:
+    harness = await staging(items="extension")
+    harness.backend.plays(calls(call), says("Done."))
+    await harness.stream()
+    added = harness.judged.streams[-1].events[2]
+    assert (added["type"], added["item"]["type"]) == ("response.output_item.added", kind)
 
 
 @pytest.mark.requirement("C-9-items")
@@ -111,7 +161,7 @@ async def test_calls_side_by_side_each_have_their_own_events(harness: Harness) -
     reading = asyncio.create_task(harness.stream())
     await harness.board.reached["a"].wait()
     await harness.board.reached["b"].wait()
-    while kinds(harness).count("toolplug:tool_call.in_progress") < 2:
+    while kinds(harness).count("response.mcp_call.in_progress") < 2:
         await asyncio.sleep(0)
     added = [event for event in harness.judged.streams[-1].events if event["type"] == "response.output_item.added"]
     assert [event["item"]["call_id"] for event in added] == ["call_1", "call_2"]
@@ -120,7 +170,7 @@ async def test_calls_side_by_side_each_have_their_own_events(harness: Harness) -
     harness.board.open("a")
     final = (await reading)[-1]
     assert final.type == "response.completed"
-    assert [item.type for item in final.response.output] == ["toolplug:tool_call", "toolplug:tool_call", "message"]
+    assert [item.type for item in final.response.output] == ["mcp_call", "mcp_call", "message"]
 
 
 @pytest.mark.requirement("I6-2-reasoning")

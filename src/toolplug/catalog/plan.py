@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition, ToolRef
 from toolplug.catalog.schema import Schema
+from toolplug.crashes import CodeOwner
 
 
 class Target(Protocol):
@@ -107,17 +108,25 @@ class CallRunner(Protocol):
 
 
 class Observer(Protocol):
-    """Host-wide hooks around every call. `before` may veto with a reason; neither fails a call by raising."""
+    """Host-wide hooks around every call. `before` may veto with a reason, within seconds; neither raises."""
 
-    async def before(self, call: ToolCall, context: CallContext) -> str | None: ...
+    async def before(self, call: ToolCall, context: CallContext, within_s: float, /) -> str | None: ...
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
+
+
+class ApprovalClaim(Protocol):
+    """The right to make one approved call."""
+
+    async def release(self) -> None:
+        """Give the right back: the provider was not reached. Never raises."""
+        ...
 
 
 class Approval(Protocol):
     """Calls that a person must approve."""
 
-    async def ask(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
-        """None where this very call has been approved; else the refusal that says how it can be."""
+    async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> ApprovalClaim | ToolResult:
+        """The right to make this very call, where it has been approved; else the refusal that says how it can be."""
         ...
 
 
@@ -153,9 +162,10 @@ class Plan:
     `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
     that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
     `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
-    `longest_s`, ask for so much. `limits` is what the limits were resolved to as a whole, with what they were drawn
-    from (read it with `limits_of`); the fields that every call looks at are taken from it. Empty tuples and None cost
-    nothing at the call; `needs_pipeline` is set where there is more around it.
+    `longest_s`, ask for so much. With `caller_approves` its callers may approve their own calls. `limits` is what the
+    limits were resolved to as a whole, with what they were drawn from (read it with `limits_of`); the fields that every
+    call looks at are taken from it. `owner` is whose code runs, for the log. Empty tuples and None cost nothing at the
+    call; `needs_pipeline` is set where there is more around it.
     """
 
     ref: ToolRef
@@ -175,11 +185,13 @@ class Plan:
     limiters: tuple[Limiter, ...] = ()
     retry: Retry | None = None
     approval: Approval | None = None
+    caller_approves: bool = False
     replay: Replay | None = None
     artifacts: Artifacts | None = None
     observers: tuple[Observer, ...] = ()
     settings: tuple[Setting, ...] = ()
     limits: object = None
+    owner: CodeOwner | None = None
     needs_pipeline: bool = field(init=False)
 
     def __post_init__(self) -> None:

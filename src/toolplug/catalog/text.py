@@ -1,8 +1,10 @@
-"""Cleaning text that a model reads (invisible characters, the heading reserved for notes), and counts in words."""
+"""Cleaning text of strangers that a model reads: hidden characters, and the heading reserved for notes; plus counts."""
 
 from __future__ import annotations
 
 import re
+from typing import Final
+from unicodedata import category
 
 
 def counted(number: int, noun: str) -> str:
@@ -15,18 +17,104 @@ NOTES_HEADING = "### Additional Tool Notes"
 
 _FORGED = re.compile(r"\s*#{1,6}\s*Additional\s+Tool\s+Notes[\s#:]*", re.IGNORECASE)
 _BREAKS = re.compile("[\r\n\v\f\u0085\u2028\u2029]+")
-_UNSEEN = re.compile(
-    "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but for tab and line feed
-    "\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # zero width and direction
-    "\U000e0000-\U000e007f"  # tags
-    "]"
+_OTHER_LINE_BREAK = re.compile("\r\n?|[\u0085\u2028\u2029]")
+
+
+def _character_class(*ranges: str) -> re.Pattern[str]:
+    """A pattern of one of the characters in `XXXX-XXXX XXXX`, as the Unicode data files write them."""
+    pairs = [item.partition("-") for text in ranges for item in text.split()]
+    items = [rf"\U{int(first, 16):08x}-\U{int(last or first, 16):08x}" for first, _, last in pairs]
+    return re.compile(f"[{''.join(items)}]")
+
+
+# Unicode 17.0. Python's unicodedata knows the general category of its own version only, and no property:
+# `tests/catalog/test_text.py` compares the tables with the package regex.
+_CONTROL: Final = "0000-0008 000B-001F 007F-009F"
+"""General category Cc, without TAB and LF."""
+_FORMAT: Final = "0890-0891 FFF9-FFFB 110CD 13430-1343F"
+"""General category Cf, as far as it is not default-ignorable and has no glyph of its own: U+0600 to U+0605, U+06DD,
+U+070F, U+08E2 and U+110BD are visible signs that enclose numbers and words."""
+_DEFAULT_IGNORABLE: Final = (
+    "00AD 034F 061C 115F-1160 17B4-17B5 180B-180F 200B-200F 202A-202E 2060-206F 3164 FE00-FE0F FEFF FFA0 "
+    "FFF0-FFF8 1BCA0-1BCA3 1D173-1D17A E0000-E0FFF"
 )
+"""Default_Ignorable_Code_Point, of DerivedCoreProperties.txt."""
+_SEPARATORS: Final = "2028-2029"
+
+_HIDDEN = _character_class(_CONTROL, _FORMAT, _DEFAULT_IGNORABLE, _SEPARATORS)
+
+_EMOJI = _character_class("""
+00A9 00AE 203C 2049 2122 2139 2194-2199 21A9-21AA 231A-231B 2328 23CF 23E9-23F3 23F8-23FA 24C2 25AA-25AB 25B6
+25C0 25FB-25FE 2600-2604 260E 2611 2614-2615 2618 261D 2620 2622-2623 2626 262A 262E-262F 2638-263A 2640 2642
+2648-2653 265F-2660 2663 2665-2666 2668 267B 267E-267F 2692-2697 2699 269B-269C 26A0-26A1 26A7 26AA-26AB
+26B0-26B1 26BD-26BE 26C4-26C5 26C8 26CE-26CF 26D1 26D3-26D4 26E9-26EA 26F0-26F5 26F7-26FA 26FD 2702 2705
+2708-270D 270F 2712 2714 2716 271D 2721 2728 2733-2734 2744 2747 274C 274E 2753-2755 2757 2763-2764 2795-2797
+27A1 27B0 27BF 2934-2935 2B05-2B07 2B1B-2B1C 2B50 2B55 3030 303D 3297 3299 1F004 1F0CF 1F170-1F171 1F17E-1F17F
+1F18E 1F191-1F19A 1F1E6-1F1FF 1F201-1F202 1F21A 1F22F 1F232-1F23A 1F250-1F251 1F300-1F321 1F324-1F393
+1F396-1F397 1F399-1F39B 1F39E-1F3F0 1F3F3-1F3F5 1F3F7-1F4FD 1F4FF-1F53D 1F549-1F54E 1F550-1F567 1F56F-1F570
+1F573-1F57A 1F587 1F58A-1F58D 1F590 1F595-1F596 1F5A4-1F5A5 1F5A8 1F5B1-1F5B2 1F5BC 1F5C2-1F5C4 1F5D1-1F5D3
+1F5DC-1F5DE 1F5E1 1F5E3 1F5E8 1F5EF 1F5F3 1F5FA-1F64F 1F680-1F6C5 1F6CB-1F6D2 1F6D5-1F6D9 1F6DC-1F6E5 1F6E9
+1F6EB-1F6EC 1F6F0 1F6F3-1F6FC 1F7E0-1F7EB 1F7F0 1F90C-1F93A 1F93C-1F945 1F947-1F9FF 1FA70-1FA7C 1FA80-1FAC6
+1FAC8 1FACC-1FADD 1FADF-1FAEB 1FAEF-1FAFA
+""")
+"""Emoji, of emoji-data.txt, without the ASCII digits, # and *."""
+
+_JOINERS: Final = "\u200c\u200d"
+_EMOJI_STYLE: Final = "\ufe0f"
+
+
+def hidden_character(text: str) -> str | None:
+    """The first character that is invisible or changes direction, as `U+202E`; None where there is none.
+
+    That is what Unicode calls default-ignorable, a control character but TAB and LF, a format character, or a line or
+    paragraph separator. One U+200C, U+200D or U+FE0F is allowed directly after a letter, a mark or an emoji, where
+    Persian, Hindi and emoji need it, and U+FE0F after a digit, `#` or `*`. Visible format signs are allowed.
+    """
+    if text.isascii() and text.isprintable():
+        return None
+    before = last = ""
+    end = 0
+    for found in _HIDDEN.finditer(text):
+        if found.start() > end:
+            before, last = text[found.start() - 2 : found.start() - 1], text[found.start() - 1]
+        if not _belongs(found[0], last, before):
+            return f"U+{ord(found[0]):04X}"
+        before, last, end = last, found[0], found.end()
+    return None
 
 
 def cleaned(text: str) -> str:
-    """The text without control, bidirectional and zero-width characters; a lone carriage return goes as well."""
-    return _UNSEEN.sub("", text)
+    """The text without what `hidden_character` finds; CR, CRLF, U+0085, U+2028 and U+2029 become LF.
+
+    Neighbours are judged after removal.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _OTHER_LINE_BREAK.sub("\n", text)
+    kept: list[str] = []
+    before = last = ""
+    end = 0
+    for found in _HIDDEN.finditer(text):
+        visible = text[end : found.start()]
+        end = found.end()
+        if visible:
+            kept.append(visible)
+            before, last = visible[-2:-1] or last, visible[-1]
+        if _belongs(found[0], last, before):
+            kept.append(found[0])
+            before, last = last, found[0]
+    return "".join(kept) + text[end:] if end else text
+
+
+def _belongs(character: str, last: str, before: str) -> bool:
+    """Whether a hidden character is allowed after these two, of which the last may itself be an allowed one."""
+    if not last or last in _JOINERS or character not in _JOINERS + _EMOJI_STYLE:
+        return False
+    if last == _EMOJI_STYLE:
+        return character in _JOINERS and _EMOJI.match(before) is not None
+    if _EMOJI.match(last) or category(last)[0] in "LM":
+        return True
+    return character == _EMOJI_STYLE and (last in "#*" or last.isdecimal())
 
 
 def cleaned_description(text: str) -> str:

@@ -14,8 +14,9 @@ from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import open_shared_store
-from toolplug.host.file.configuration import read_toolsets
+from toolplug.host.file.configuration import read_beside_host
 from toolplug.host.toolsets.agent_lists import AgentLists
+from toolplug.providers.entry_points import installed
 from toolplug.toolsets.registered import Allowlist
 
 AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="The agent.")]
@@ -96,7 +97,7 @@ async def revoke(
 @asynccontextmanager
 async def _agent_lists(config: Path | None, tenant: str) -> AsyncGenerator[AgentLists]:
     files = config_file(config)
-    entries = read_toolsets(files, os.environ)
+    entries = read_beside_host(files, os.environ, installed()).toolsets
     async with open_shared_store(files, "agents", "GET and PUT /api/agents/AGENT/toolsets") as store:
         yield AgentLists(entries, store, operator(tenant))
 

@@ -64,7 +64,7 @@ async def deny(
 
 async def _decide(config: Path | None, tenant: str, ticket_id: str, decision: Decision, as_json: bool) -> None:
     async with _approvals(config) as approvals:
-        ticket = await approvals.decide(ticket_id, decision, operator(tenant))
+        ticket = await approvals.decide(ticket_id, decision, operator(tenant), decided="command")
     print_answer(as_json, ticket._asdict(), f"{ticket.tool} {_arguments(ticket)} of {ticket.subject}: {ticket.state}")
 
 

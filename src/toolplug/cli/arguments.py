@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeAlias, cast
 
 import typer
 
+from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.schema import Schema
-from toolplug.errors import InvalidDefinition
+from toolplug.errors import InvalidDefinition, InvalidJson
 
 Json = Mapping[str, object]
 
@@ -44,9 +44,10 @@ def arguments_from(words: Sequence[str], schema: Json) -> dict[str, object]:
 
 def _json_object(text: str) -> dict[str, object]:
     try:
-        value: object = json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"the arguments are not JSON: {error}") from None
+        value = load_json(text.encode(errors="surrogatepass"))
+    except InvalidJson as error:
+        what = f"have the {error}" if error.duplicate_key else f"are not JSON: {error}"
+        raise typer.BadParameter(f"the arguments {what}") from None
     if not isinstance(value, dict):
         raise typer.BadParameter("the arguments must be one JSON object")
     return cast("dict[str, object]", value)
@@ -58,8 +59,8 @@ def _value(key: str, text: str, schema: Json) -> object:
     if kinds == {"string"}:
         return text
     try:
-        value: object = json.loads(text)
-    except ValueError as error:
+        value = load_json(text.encode(errors="surrogatepass"))
+    except InvalidJson as error:
         if "string" in kinds or not kinds:
             return text
         expected = " or ".join(sorted(kinds))

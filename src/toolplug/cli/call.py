@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-import orjson
 import typer
 
 from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.exact_json import load_json
 from toolplug.cli.arguments import ArgumentWords, arguments_from
+from toolplug.cli.crashes import code_keys
 from toolplug.cli.event_loop import async_command, entered
-from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
-from toolplug.cli.output import print_progress, print_result
+from toolplug.cli.logs import log_warnings
+from toolplug.cli.options import (
+    AgentOption,
+    ConfigOption,
+    JsonOption,
+    SessionOption,
+    TenantOption,
+    config_file,
+    operator,
+)
+from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
+from toolplug.execution.watchdog import Watchdog
 from toolplug.host.host import open_host
 from toolplug.http.tools import call_answer
 
@@ -27,28 +39,35 @@ async def call(
     approval: Annotated[
         str | None, typer.Option("--approval", metavar="ID", help="The approval under which the call is repeated.")
     ] = None,
+    agent: AgentOption = None,
+    session: SessionOption = None,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     as_json: JsonOption = False,
 ) -> int:
     """Call one tool and print its result. Needs no server, and acts with all scopes.
 
-    Exits 1 when the result is an error; its status stands on stderr.
+    Exits 1 when the result is an error; its status stands on stderr. A crash is printed there with its whole trace,
+    and `toolplug why cli` prints it again.
 
-    Examples: toolplug call hello name=Ada · toolplug call search query=otters limit=5 · toolplug call search
-    '{"query": "otters"}'
+    Examples: toolplug call hello name=Ada · toolplug call search '{"query": "otters"}' · toolplug call
+    clock.get_time --agent researcher
     """
+    log_warnings(config, traces=True)
     caller = operator(tenant)
-    async with entered(open_host(config_file(config), serving=False)) as host:
-        executor = host.executor_for(caller)
-        tool = executor.catalog.find(name)
+    async with entered(open_host(config_file(config), serving=False)) as host, Watchdog(partial(code_keys, host)):
+        if session is not None:
+            await host.sessions.find(session, tenant)
+        executor = host.executor_for(caller, agent=agent, session=session)
+        catalog = await host.catalog_for(caller, agent=agent, session=session)
+        tool = catalog.find(name)
         given = arguments_from(arguments or [], tool.definition.parameters.value if tool is not None else {})
-        context = CallContext(principal=caller, approval=approval, report=print_progress)
+        context = CallContext(caller, session, agent, approval=approval, report=print_progress)
         result = await executor.execute(ToolCall(id="cli", name=name, arguments=given), context)
         if as_json:
-            typer.echo(orjson.dumps(orjson.loads(call_answer(result)), option=orjson.OPT_INDENT_2).decode())
+            print_json(load_json(call_answer(result)))
         else:
-            unknown = result.is_error and executor.catalog.find(result.name) is None
-            hint = name_hint(result.name, executor.catalog) if unknown else ""
+            unknown = result.is_error and catalog.find(result.name) is None
+            hint = name_hint(result.name, catalog) if unknown else ""
             print_result(result.output, result.status if result.is_error else None, hint)
         return int(result.is_error)

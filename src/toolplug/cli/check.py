@@ -1,20 +1,21 @@
-"""`toolplug check`: every problem of the configuration, and notes that are too long. Starts nothing."""
+"""`toolplug check`: every problem of the configuration, and notes that are too long."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from toolplug.catalog.text import counted
-from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.logs import log_warnings
+from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import print_json, print_problems, problem_fields
+from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
-from toolplug.host.inspection import long_notes
+from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures
 from toolplug.providers.entry_points import installed
 from toolplug.stores.open import open_store, store_file
 
@@ -22,34 +23,73 @@ app: typer.Typer = typer.Typer()
 
 
 @app.command()
-def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Read the configuration and report every problem at once, with file, line and column. Starts nothing.
+@async_command
+async def check(
+    config: ConfigOption = None,
+    start: Annotated[
+        bool, typer.Option("--start", help="Start the providers that are on and close them, to check their tools too.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Read the configuration and report every problem at once, with file, line and column.
 
-    Imports the packages of the providers that are on, to check their settings. Exits 1 when there is a problem. Warns
-    of saved notes that make a tool's description too long for some model APIs.
+    Imports the packages of the providers that are on, to check their settings, and the rules for their tools and
+    routes. Lists what only a start can tell as not checked; --start starts the providers. Exits 1 when there is a
+    problem. Warns of packages that fail and may (required: false), and of saved notes that make a tool's description
+    too long for some model APIs.
 
     Example: toolplug check -c providers.yaml --json
     """
-    log_warnings()
     file = config_file(config)
     try:
         configuration = read_configuration(file, os.environ, installed())
         if configuration.servers.problems:
-            raise ConfigError(configuration.servers.problems)
+            raise ConfigError(configuration.servers.problems[:MAX_PROBLEMS])
+        if start:
+            warnings = await _start(file, configuration)
+        else:
+            warnings = tolerated_failures(configuration)
     except ConfigError as error:
         print_problems(error.problems, as_json=as_json, answer=True)
-        raise typer.Exit(1) from None
-    raise typer.Exit(run_to_end(_print_valid(file, configuration, as_json)))
+        if len(error.problems) == MAX_PROBLEMS:
+            typer.echo(f"check stopped at {MAX_PROBLEMS} problems", err=True)
+        return 1
+    _print_valid(file, configuration, [*warnings, *await _long_notes(configuration)], started=start, as_json=as_json)
+    return 0
 
 
-async def _print_valid(file: ConfigFiles, configuration: Configuration, as_json: bool) -> None:
-    warnings = await _long_notes(configuration)
+async def _start(file: ConfigFiles, configuration: Configuration) -> list[Problem]:
+    """Start and close the providers; failures of those that may fail. Raises `ConfigError` with all others."""
+    problems: list[Problem] = []
+    tolerated: list[Problem] = []
+    async with entered(open_inspected(file, problems)) as host:
+        for key, failure in failures(host):
+            item = configuration.providers.wanted[key]
+            (problems if item.entry.required else tolerated).append(failure)
+    if problems:
+        raise ConfigError(problems)
+    return tolerated
+
+
+def _print_valid(
+    file: ConfigFiles, configuration: Configuration, warnings: Sequence[Problem], *, started: bool, as_json: bool
+) -> None:
+    entries = configuration.providers
+    unchecked = [
+        f"{what} of {key}" for key, (_, kind) in entries.loaded.items() for what in kind.unchecked if not started
+    ]
     if as_json:
-        print_json({"problems": [], **({"warnings": problem_fields(warnings)} if warnings else {})})
+        fields: dict[str, object] = {"problems": []}
+        if warnings:
+            fields["warnings"] = problem_fields(warnings)
+        if unchecked:
+            fields["not_checked"] = unchecked
+        print_json(fields)
         return
-    wanted = configuration.providers.wanted.values()
-    on = sum(item.build is not None for item in wanted)
-    typer.echo(f"{file} is right: {counted(on, 'provider')} on, {len(wanted) - on} off")
+    on = sum(item.build is not None for item in entries.wanted.values())
+    typer.echo(f"{file} is right: {counted(on, 'provider')} on, {len(entries.wanted) - on} off")
+    for what in unchecked:
+        typer.echo(f"not checked: {what}")
     print_problems(warnings, as_json=False)
 
 

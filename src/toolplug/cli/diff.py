@@ -32,7 +32,7 @@ def diff(
 
     Example: toolplug diff providers.next.yaml
     """
-    log_warnings()
+    log_warnings(config)
     packages = installed()
     old = read_configuration(config_file(config), os.environ, packages)
     new = read_configuration(file, os.environ, packages)

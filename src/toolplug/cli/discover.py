@@ -51,7 +51,7 @@ async def discover(
         typer.Option(
             "--accept",
             metavar="TOOL",
-            help=f"Accept the changed definition of a quarantined tool; {EVERY} for all of SERVER. Can be repeated.",
+            help=f"Accept a quarantined tool as it is now; {EVERY} for all of SERVER. Can be repeated.",
             show_default=False,
         ),
     ] = None,

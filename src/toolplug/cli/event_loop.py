@@ -10,12 +10,14 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
-from traceback import extract_tb
-from typing import Any, ParamSpec
+from pathlib import Path
+from typing import Any, ParamSpec, cast
 
 import typer
 
+from toolplug.cli.crashes import left_running
 from toolplug.cli.logs import log_warnings
+from toolplug.crashes import log_crash
 from toolplug.host.host import Host
 
 Parameters = ParamSpec("Parameters")
@@ -31,12 +33,13 @@ _LOG = logging.getLogger("toolplug.cli")
 def async_command(function: Callable[Parameters, Coroutine[Any, Any, int | None]]) -> Callable[Parameters, None]:
     """Make a Typer command of a coroutine function that returns the exit code; None is 0.
 
-    Log lines are warnings and worse, on stderr. Errors are raised for `main`, which reports them.
+    Log lines are warnings and worse, on stderr. Errors are raised for `main`, which reports them. The configuration is
+    the function's parameter `config`, where it has one.
     """
 
     @wraps(function)
     def command(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        log_warnings()
+        log_warnings(cast("Path | None", kwargs.get("config")))
         raise typer.Exit(run_to_end(function(*args, **kwargs)))
 
     return command
@@ -76,7 +79,7 @@ def _run_through_exits(runner: asyncio.Runner, main: Coroutine[Any, Any, int | N
             runner.run(_wait_for(task))
         except SystemExit as error:  # asyncio raises it from the loop, whichever task it was in
             if not task.done():
-                _LOG.error("a task or callback that was left running raised SystemExit at %s", _place(error))
+                log_crash("a task or callback that was left running", error, then="the rest goes on")
     return task.result() or 0
 
 
@@ -87,11 +90,6 @@ async def _wait_for(task: asyncio.Task[int | None]) -> None:
         task.cancel()
         await asyncio.wait({task})
         raise
-
-
-def _place(error: BaseException) -> str:
-    innermost = extract_tb(error.__traceback__)[-1]
-    return f"{innermost.filename}:{innermost.lineno}; the rest goes on"
 
 
 async def _cancel_leftovers() -> bool:
@@ -141,7 +139,8 @@ async def entered(host: Host) -> AsyncGenerator[Host]:
     """Run the host. What has not closed within `LEAVE_S` is left to the end of the process."""
     await host.__aenter__()
     try:
-        yield host
+        with left_running(host):
+            yield host
     finally:
         try:
             async with asyncio.timeout(LEAVE_S):

@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.event_loop import async_command, entered
-from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
+from toolplug.cli.options import (
+    AgentOption,
+    ConfigOption,
+    JsonOption,
+    SessionOption,
+    TenantOption,
+    config_file,
+    operator,
+)
 from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
 from toolplug.host.explain import Explanation
@@ -21,8 +29,8 @@ app: typer.Typer = typer.Typer()
 @async_command
 async def explain(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as a caller would give it.")],
-    agent: Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")] = None,
-    session: Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")] = None,
+    agent: AgentOption = None,
+    session: SessionOption = None,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     as_json: JsonOption = False,

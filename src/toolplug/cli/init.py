@@ -26,7 +26,7 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
     Example: toolplug init && toolplug serve
     """
-    log_warnings()
+    log_warnings(config)
     file = config or Path(DEFAULT_FILE)
     try:
         with file.open("x", encoding="utf-8") as stream:

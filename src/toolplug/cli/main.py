@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from toolplug.cli.event_loop import bound_exit
+from toolplug.cli.logs import add_log_options, reset_log_options
 from toolplug.cli.output import print_problems, problems_in
 from toolplug.errors import Problem, ToolplugError
 
@@ -28,6 +30,7 @@ COMMANDS = {
     "tools": "toolplug.cli.tools",
     "call": "toolplug.cli.call",
     "explain": "toolplug.cli.explain",
+    "why": "toolplug.cli.why",
     "diff": "toolplug.cli.diff",
     "schema": "toolplug.cli.schema",
     "new-provider": "toolplug.cli.new_provider",
@@ -44,6 +47,7 @@ COMMANDS = {
 LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals"))
 """Groups of commands for which `list` is the default."""
 
+HELP = ("-h", "--help")
 WRONG_COMMAND_LINE = 2
 
 _COMPLETION = "_TOOLPLUG_COMPLETE"
@@ -61,8 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: Sequence[str]) -> int:
     as_json = "--json" in given
+    reset_log_options()
     try:
-        code: object = _application(given)(given, prog_name="toolplug", standalone_mode=False)
+        code: object = _command(given)(given, prog_name="toolplug", standalone_mode=False)
     except typer.TyperException as error:
         return _wrong_command_line(error, as_json)
     except typer.Abort:
@@ -76,25 +81,38 @@ def _run(given: Sequence[str]) -> int:
 def _with_list(given: Sequence[str]) -> Sequence[str]:
     """Insert `list` after the name of a group for which it is the default."""
     group, named = given[:1], given[1:2]
-    if LISTING.isdisjoint(group) or any(not word.startswith("-") or word == "--help" for word in named):
+    if LISTING.isdisjoint(group) or any(not word.startswith("-") or word in HELP for word in named):
         return given
     return [*group, "list", *given[1:]]
 
 
-def _application(given: Sequence[str]) -> typer.Typer:
+def _command(given: Sequence[str]) -> Callable[..., object]:
     """Import the command that is named; all of them for the help, a wrong name and shell completion."""
     application = typer.Typer(
         help="Switch on tools that language models can call, and serve them.",
         epilog="Begin with `toolplug init`, then `toolplug serve`. Every command has its own --help.",
         pretty_exceptions_enable=False,
         no_args_is_help=True,
+        context_settings={"help_option_names": list(HELP)},
     )
     application.callback()(_root)
     named = given[0] if given and _COMPLETION not in os.environ else ""
     for name in [named] if named in COMMANDS else COMMANDS:
         module = import_module(COMMANDS[name])
         application.add_typer(module.app)
-    return application
+    command = typer.main.get_command(application)
+    add_log_options(command)
+    _unwrap_help(command)
+    return command
+
+
+def _unwrap_help(command: object) -> None:
+    """Make one line of each paragraph of the help, so that it fits every width."""
+    if isinstance(command, TyperGroup):
+        for inner in command.commands.values():
+            _unwrap_help(inner)
+    elif isinstance(command, TyperCommand):
+        command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
 
 
 def _print_version(wanted: bool) -> None:

@@ -31,6 +31,8 @@ ConfigOption: TypeAlias = Annotated[
     ),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer in JSON, also with problems.")]
+AgentOption: TypeAlias = Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")]
+SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")]
 TenantOption: TypeAlias = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Act in this tenant.")]
 
 
@@ -43,6 +45,12 @@ def found_config(given: Path | None) -> ConfigFiles | None:
         return ConfigFiles(given)
     file = DEFAULT_FILE if Path(DEFAULT_FILE).exists() else os.environ.get(ENVIRONMENT)
     return ConfigFiles(Path(file), Path.home() / USER_FILE) if file else None
+
+
+def config_folder(given: Path | None) -> Path:
+    """Find the folder of the configuration; the current one where there is none."""
+    found = found_config(given)
+    return found.file.absolute().parent if found is not None else Path.cwd()
 
 
 def config_file(given: Path | None) -> ConfigFiles:

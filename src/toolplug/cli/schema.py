@@ -44,7 +44,7 @@ def schema(
 
     Example: toolplug schema -o providers.schema.json
     """
-    log_warnings()
+    log_warnings(config)
     found = settings_schemas(installed().types)
     for name, answer in found.items():
         if answer.error:

@@ -32,6 +32,9 @@ def serve(
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Serve one MCP client on standard input and output, and nothing over HTTP.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="On a terminal: no start screen, and no line for each call.")
+    ] = False,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="A", help="With --stdio: the tools of this agent.")
     ] = None,
@@ -40,18 +43,29 @@ def serve(
     """Serve the tools and routes of the configuration over HTTP, or to one client that starts this command.
 
     SIGTERM and SIGINT drain and exit 0, a second one exits at once. SIGHUP reads the configuration again: a wrong one
-    changes nothing. Logs go to stderr; --json makes them one JSON object a line also on a terminal.
+    changes nothing. Logs go to stderr; --json makes them one JSON object a line also on a terminal. A terminal shows
+    where everything is, and one line for each call; with --reload also the whole trace of a crash.
 
     Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80 · toolplug serve --stdio
     """
     if agent is not None and not stdio:
         raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
     file = config_file(config)
-    log_service(terminal=sys.stderr.isatty() and not as_json)
+    terminal = sys.stderr.isatty() and not as_json
+    log_service(config, terminal=terminal, traces=reload and terminal)
     if stdio:
         raise typer.Exit(import_module(_STDIO).serve_stdio(file, agent))
     try:
         serving = import_module(_SERVING)
     except ModuleNotFoundError as error:
         raise missing_package("serve", error, "server") from None
-    raise typer.Exit(serving.serve(file, address=host, port=port, watch=reload, insecure_no_auth=insecure_no_auth))
+    raise typer.Exit(
+        serving.serve(
+            file,
+            address=host,
+            port=port,
+            watch=reload,
+            insecure_no_auth=insecure_no_auth,
+            shows=terminal and not quiet,
+        )
+    )

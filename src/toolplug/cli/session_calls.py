@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-import orjson
 import typer
 from httpx2 import Client, EventSource, InvalidURL, RequestError, Response, Timeout
 from pydantic import BaseModel, Field, ValidationError
 
 from toolplug.catalog.call import ToolStatus
+from toolplug.catalog.exact_json import dump_json
 from toolplug.cli.arguments import arguments_from
 from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
@@ -74,7 +74,7 @@ def _schemas(client: Client, code: str) -> Schemas:
 
 
 def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object]) -> CallAnswer:
-    body = orjson.dumps({"id": "cli", "tool": tool, "arguments": arguments})
+    body = dump_json({"id": "cli", "tool": tool, "arguments": arguments})
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     with client.stream("POST", f"/api/sessions/{code}/tool-calls", content=body, headers=headers) as response:
         if not response.is_success:

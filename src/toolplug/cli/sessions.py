@@ -118,7 +118,7 @@ def tail(
 
     Examples: toolplug sessions tail ABCDEFGH · toolplug sessions tail ABCDEFGH --after 17 --json
     """
-    log_warnings()
+    log_warnings(config)
     try:
         exit_code = run_to_end(_follow(config, code, tenant, after, as_json))
     except KeyboardInterrupt:
@@ -148,7 +148,7 @@ def call(
 
     Example: toolplug sessions call ABCDEFGH describe column=age
     """
-    log_warnings()
+    log_warnings(config)
     try:
         calls = import_module(_CALLS)
     except ModuleNotFoundError as error:

@@ -13,8 +13,9 @@ from toolplug.catalog.call import Principal
 from toolplug.cli.event_loop import entered
 from toolplug.cli.options import operator
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.file.configuration import ConfigFiles, read_settings
+from toolplug.host.file.configuration import ConfigFiles, read_beside_host
 from toolplug.host.host import open_host
+from toolplug.providers.entry_points import installed
 from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_toolset import Caller
@@ -32,11 +33,13 @@ OPERATOR = operator().subject
 
 
 def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
-    """Open the store that a running host has too; it is to be entered. Raises `ConfigError` for one in memory.
+    """Open the store that a running host has too; it is to be entered.
 
-    `what` the command looks for in it; `instead`: the request that asks the host itself.
+    `what` the command looks for in it; `instead`: the request that asks the host itself. Raises `ConfigError` for a
+    store in memory and for a wrong configuration.
     """
-    url, folder = read_settings(config, os.environ).store, config.file.absolute().parent
+    configuration = read_beside_host(config, os.environ, installed())
+    url, folder = configuration.settings.store, configuration.folder
     if store_folder(url, folder=folder) is None:
         message = f"its {what} live in the memory of the process that serves them, and nobody else can see them"
         hint = f"ask that process: {instead}; or keep them in a file with store: sqlite:///./.toolplug/state.db"

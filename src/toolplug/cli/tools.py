@@ -9,12 +9,23 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.schema import Schema
+from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
-from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
+from toolplug.cli.options import (
+    AgentOption,
+    ConfigOption,
+    JsonOption,
+    SessionOption,
+    TenantOption,
+    config_file,
+    operator,
+)
 from toolplug.cli.output import print_json, print_table
-from toolplug.host.host import open_host
+from toolplug.host.host import Host, open_host
+from toolplug.providers.entry import ProviderState
 
 app: typer.Typer = typer.Typer()
 
@@ -41,23 +52,57 @@ async def tools(
     format: Annotated[  # noqa: A002  the name of the option and of the query of GET /v1/tools
         Format | None, typer.Option("--format", help="As JSON in the dialect of a model API. --json alone: chat.")
     ] = None,
+    agent: AgentOption = None,
+    session: SessionOption = None,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     as_json: JsonOption = False,
 ) -> None:
     """List the tools that a caller of this tenant can call, in the order in which models see them.
 
-    Example: toolplug tools --format anthropic
+    Without --agent and --session it also says how many tools each agent has, and of which MCP servers no tools are
+    known yet.
+
+    Examples: toolplug tools --format anthropic · toolplug tools --agent researcher
     """
     dialect = Format.CHAT if as_json and format is None else format
     async with entered(open_host(config_file(config), serving=False)) as host:
-        catalog = host.executor_for(operator(tenant)).catalog
+        caller = operator(tenant)
+        if session is not None:
+            await host.sessions.find(session, tenant)
+        catalog = await host.catalog_for(caller, agent=agent, session=session)
         if dialect is not None:
             print_json({"tools": json.loads(catalog.render(dialect.value))})
         elif catalog:
             print_table(("tool", "provider", "parameters", "description"), _rows(catalog))
         else:
-            typer.echo("no tools: no provider is on; toolplug providers shows what there is")
+            typer.echo(_none(host, agent, session))
+        if dialect is None and agent is None and session is None:
+            for line in await _elsewhere(host, caller):
+                typer.echo(line, err=True)
+
+
+def _none(host: Host, agent: str | None, session: str | None) -> str:
+    """What to say in place of an empty list."""
+    if agent is not None or session is not None:
+        which = f"agent {agent!r}" if agent is not None else "the session"
+        return f"no tools for {which}; toolplug explain TOOL says why it does not have one"
+    if any(record.state is ProviderState.ACTIVE for record in host.records()):
+        return "no tools: the enabled providers have none"
+    return "no tools: no provider is enabled; toolplug providers shows what there is"
+
+
+async def _elsewhere(host: Host, caller: Principal) -> list[str]:
+    """The tools that a caller without agent does not see: those of agents, and those that nobody has discovered."""
+    lines: list[str] = []
+    for agent in sorted(host.toolsets.tools.allowlists.agents(caller.tenant)):
+        catalog = await host.catalog_for(caller, agent=agent)
+        if catalog:
+            lines.append(f"agent {agent}: {counted(len(catalog), 'tool')} (toolplug tools --agent {agent})")
+    for server in host.servers.servers(caller.tenant):
+        if server.enabled and server.record.status == "never":
+            lines.append(f"MCP server {server.id}: its tools are not known yet (toolplug discover {server.id})")
+    return lines
 
 
 def _rows(catalog: Catalog) -> list[tuple[str, str, str, str]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 from toolplug.catalog.call import CallContext
 from toolplug.client.tool import Tool
 from toolplug.errors import HostError, InvalidArguments, ToolError
-from toolplug.signatures.values import as_json
+from toolplug.signatures.values import as_json, why_not_json
 
 Answer = Mapping[str, object]
 """`{"result": JSON value}` or `{"error": text}`, which the model reads."""
@@ -26,12 +26,19 @@ _LOG = logging.getLogger("toolplug.client")
 
 
 async def answer(
-    tool: Tool, arguments: Mapping[str, object], context: CallContext, places: asyncio.Semaphore
+    tool: Tool,
+    arguments: Mapping[str, object],
+    context: CallContext,
+    places: asyncio.Semaphore,
+    *,
+    call_id: str = "",
 ) -> Answer:
     """Call the tool as soon as one of the `places` is free. Raises only the caller's own cancellation.
 
-    A place is released when the function itself has ended.
+    A place is released when the function itself has ended. `call_id` and the context's request id are for the log.
     """
+    named = (("call", call_id), ("request", context.request_id))
+    ids = ", ".join(f"{name} {value}" for name, value in named if value)
     try:
         value = await _call(tool, tool.taken(arguments, context), places)
     except ToolError as error:
@@ -41,10 +48,10 @@ async def answer(
     except asyncio.CancelledError as error:
         if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
             raise
-        return _masked_answer(tool, error)
+        return _masked_answer(tool, error, ids)
     except BaseException as error:  # noqa: BLE001  a tool may raise anything; its caller learns nothing of it
-        return _masked_answer(tool, error)
-    return _result_answer(tool, value)
+        return _masked_answer(tool, error, ids)
+    return _result_answer(tool, value, ids)
 
 
 async def _call(tool: Tool, given: Mapping[str, object], places: asyncio.Semaphore) -> object:
@@ -57,20 +64,27 @@ async def _call(tool: Tool, given: Mapping[str, object], places: asyncio.Semapho
         places.release()
 
 
-def _result_answer(tool: Tool, value: object) -> Answer:
+def _result_answer(tool: Tool, value: object, ids: str) -> Answer:
     try:
         json = as_json(value)
     except Exception as error:  # noqa: BLE001  a serializer is the tool's own code
-        return _masked_answer(tool, error)
-    return {"error": f'result of tool "{tool.name}" is not JSON'} if json is None else {"result": json.value}
+        return _masked_answer(tool, error, ids)
+    if json is not None:
+        return {"result": json.value}
+    fault = why_not_json(value)
+    _LOG.error(
+        "result of tool %r is not JSON: %s%s", tool.name, fault, f" ({ids})" if ids else "", exc_info=fault.__cause__
+    )
+    return {"error": f'result of tool "{tool.name}" is not JSON'}
 
 
 def _error_answer(text: str) -> Answer:
     return {"error": text.encode("utf-8", "replace").decode()}
 
 
-def _masked_answer(tool: Tool, error: BaseException) -> Answer:
-    _LOG.error("tool %r raised", tool.name, exc_info=error)
+def _masked_answer(tool: Tool, error: BaseException, ids: str) -> Answer:
+    """The log has the whole trace: it is the application's own, not the host's."""
+    _LOG.error("tool %r raised%s", tool.name, f" ({ids})" if ids else "", exc_info=error)
     return {"error": f'internal error: tool "{tool.name}" failed'}
 
 

@@ -193,11 +193,16 @@ class Resumed(_Event):
 
 
 class ToolRequest(_Event):
-    """A call of a tool that waits for this application's answer; sent again, it has the same `id`."""
+    """A call of a tool that waits for this application's answer; sent again, it has the same `id`.
+
+    `call_id` is the caller's own, `host_request_id` the one in the host's log.
+    """
 
     id: str
     tool: str
     arguments: Mapping[str, JsonValue] = {}
+    call_id: str = ""
+    host_request_id: str = ""
 
 
 class ToolCancelled(_Event):

@@ -69,10 +69,10 @@ class RunningRequests:
         if tool is None:
             return {"error": f'the application has no tool "{request.tool}" any more'}
         progress = Progress(partial(self._session.send, request.id))
-        context = CallContext(session=self._code, report=progress.report)
+        context = CallContext(session=self._code, report=progress.report, request_id=request.host_request_id)
         async with asyncio.TaskGroup() as group:
             reporting = group.create_task(progress.run(), name=f"toolplug progress of {request.tool}")
-            result = await answer(tool, request.arguments, context, self._places)
+            result = await answer(tool, request.arguments, context, self._places, call_id=request.call_id)
             reporting.cancel()
         return result
 

@@ -27,7 +27,9 @@ from toolplug.config.yaml_tree import (
 from toolplug.errors import Problem
 
 MAX_DEPTH = 64
-MAX_PROBLEMS = 1000
+MAX_PROBLEMS = 100
+MAX_NODES = 50_000
+"""Keys and values with every alias written out: what a document of so many costs, some 0.3 s, is the most it may."""
 MAX_EXPANDED_BYTES = 10 * 1024 * 1024
 
 _CORE = "tag:yaml.org,2002:"
@@ -57,6 +59,7 @@ class _Open:
     is_mapping: bool
     weight: int = 2
     depth: int = 1
+    nodes: int = 1
     items: list[Node] = field(default_factory=list[Node])
     pairs: list[tuple[_Key, Node]] = field(default_factory=list[tuple[_Key, Node]])
     key_marks: dict[str, Mark] = field(default_factory=dict[str, Mark])
@@ -187,7 +190,7 @@ class Composer:
 
     def _end_list(self, event: yaml.SequenceEndEvent) -> None:
         done = self._open.pop()
-        node = ListNode(items=tuple(done.items), mark=done.mark, weight=done.weight, depth=done.depth)
+        node = ListNode(items=tuple(done.items), mark=done.mark, weight=done.weight, depth=done.depth, nodes=done.nodes)
         self._close_anchor(done.anchor, node)
         self._add(node, done.mark)
 
@@ -195,7 +198,7 @@ class Composer:
         done = self._open[-1]
         entries = self._merged(done)
         self._open.pop()
-        node = MappingNode(entries=entries, mark=done.mark, weight=done.weight, depth=done.depth)
+        node = MappingNode(entries=entries, mark=done.mark, weight=done.weight, depth=done.depth, nodes=done.nodes)
         self._close_anchor(done.anchor, node)
         self._add(node, done.mark)
 
@@ -239,15 +242,12 @@ class Composer:
             return
         parent = self._open[-1]
         parent.weight += node.weight
+        parent.nodes += node.nodes
         parent.depth = max(parent.depth, node.depth + 1)
         if parent.weight > MAX_EXPANDED_BYTES:
-            self._report(
-                "too_large",
-                mark,
-                "with its aliases written out, the document passes 10 MiB",
-                "use fewer aliases of aliases",
-            )
-            raise YamlRefused
+            self._refuse_size(mark, "passes 10 MiB")
+        if parent.nodes > MAX_NODES:
+            self._refuse_size(mark, f"has more than {MAX_NODES:,} keys and values")
         if len(self._open) + node.depth > MAX_DEPTH:
             self._refuse_depth(mark)
         if not parent.is_mapping:
@@ -257,6 +257,11 @@ class Composer:
         else:
             parent.pairs.append((parent.key, node))
             parent.key = None
+
+    def _refuse_size(self, mark: Mark, what: str) -> None:
+        message = f"with its aliases written out, the document {what}"
+        self._report("too_large", mark, message, "shorten it, or use fewer aliases of aliases")
+        raise YamlRefused
 
     def _read_key(self, parent: _Open, node: Node, mark: Mark) -> _Key:
         if not isinstance(node, ScalarNode):

@@ -215,7 +215,7 @@ def parse_document(data: bytes, *, file: str, problems: list[Problem] | None = N
         found.append(syntax_problem(error, text=text, file=file))
     root = composer.root
     if root is None or (isinstance(root, ScalarNode) and root.plain and root.value is None):
-        root = MappingNode(entries={}, mark=_TOP, weight=0, depth=0)
+        root = MappingNode(entries={}, mark=_TOP, weight=0, depth=0, nodes=0)
     elif not isinstance(root, MappingNode):
         found.append(_not_a_mapping(root, file))
     if not isinstance(root, MappingNode) or (found and not (whole and problems is not None)):

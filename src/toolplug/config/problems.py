@@ -6,11 +6,13 @@ import functools
 import re
 from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Section
 from toolplug.config.environment import has_reference
 from toolplug.config.masking import holds_credentials, looks_secret, masked
@@ -45,9 +47,13 @@ def problems_of(
 
     `also_known` are keys beside the model's own that may stand at the top of the section: nearest names of unknown keys
     are looked for among both. Errors of values that could not be had are left out; they are in `section.problems`.
+    There are at most `MAX_PROBLEMS`.
     """
     report = _Report(section=section, shapes=shapes_of(model), also_known=tuple(also_known))
-    return sorted(set(report.problems(error)), key=lambda problem: (problem.line, problem.column, problem.message))
+    return sorted(
+        set(islice(report.problems(error), MAX_PROBLEMS)),
+        key=lambda problem: (problem.line, problem.column, problem.message),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +171,11 @@ class _Report:
         return {*self.section.withheld, *_secret_texts(self.section.value, self.section.path, self.shapes)}
 
 
+def secrets_of(section: Section, model: type[BaseModel]) -> frozenset[str]:
+    """The texts of a section that no message may show: withheld ones, and what looks secret or is so in its model."""
+    return section.withheld.union(_secret_texts(section.value, section.path, shapes_of(model)))
+
+
 def _located(error: ErrorDetails, value: Value) -> _Fault:
     """Tell the keys and indices of the value in an error's location from the names of union members and validators."""
     path: list[str | int] = []
@@ -193,6 +204,23 @@ def _secret_texts(value: Value, path: KeyPath, shapes: Shapes) -> Iterator[str]:
             yield from _secret_texts(inner, (*path, index), shapes_at(shapes, index))
     elif isinstance(value, str) and (looks_secret(path) or holds_credentials(value) or is_secret(shapes)):
         yield value
+
+
+def without_faults(value: Value, error: ValidationError, *, by_entry: Collection[str] = ()) -> dict[str, Value]:
+    """Return the mapping without the keys at fault; of the keys in `by_entry`, without the entries at fault."""
+    kept = dict(value) if isinstance(value, dict) else {}
+    dropped: dict[str, set[str | int]] = {}
+    for fault in error.errors(include_url=False):
+        name, *below = fault["loc"]
+        if name in by_entry and isinstance(kept.get(str(name)), dict) and below:
+            dropped.setdefault(str(name), set()).add(below[0])
+        else:
+            kept.pop(str(name), None)
+    for name, keys in dropped.items():
+        part = kept.get(name)
+        if isinstance(part, dict):
+            kept[name] = {key: entry for key, entry in part.items() if key not in keys}
+    return kept
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -50,15 +50,20 @@ class ScalarNode:
     def depth(self) -> int:
         return 0
 
+    @property
+    def nodes(self) -> int:
+        return 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListNode:
-    """A sequence. `weight` and `depth` are those of the sequence with every alias written out."""
+    """A sequence. `weight`, `depth` and `nodes` are those of the sequence with every alias written out."""
 
     items: tuple[Node, ...]
     mark: Mark
     weight: int
     depth: int
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +76,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingNode:
-    """A mapping in file order, merge keys resolved. `weight` and `depth` as in `ListNode`."""
+    """A mapping in file order, merge keys resolved. `weight`, `depth` and `nodes` as in `ListNode`."""
 
     entries: Mapping[str, Entry]
     mark: Mark
     weight: int
     depth: int
+    nodes: int
 
 
 Node: TypeAlias = ScalarNode | ListNode | MappingNode

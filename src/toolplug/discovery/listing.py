@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypedDict, TypeVar, cast
+from typing import NamedTuple, NotRequired, TypedDict, TypeVar, cast
 
 import orjson
 
@@ -47,6 +47,7 @@ class _Header(TypedDict):
     stale: bool
     next_retry: str | None
     left_out: list[str]
+    announces_changes: NotRequired[bool | None]  # records of earlier versions have none
     pins: dict[str, str]
     found_at: float
     attempt: str
@@ -78,6 +79,7 @@ def record_bytes(name: ServerName, kept: ServerState) -> bytes:
         "stale": record.stale,
         "next_retry": record.next_retry,
         "left_out": list(record.left_out),
+        "announces_changes": record.announces_changes,
         "pins": dict(kept.pins),
         "found_at": kept.found_at,
         "attempt": kept.attempt,
@@ -131,6 +133,7 @@ async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, Serv
                 stale=header["stale"],
                 next_retry=header["next_retry"],
                 left_out=tuple(header["left_out"]),
+                announces_changes=header.get("announces_changes"),
             ),
             body=last.body if same else body,
             found_at=header["found_at"],

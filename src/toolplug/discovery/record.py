@@ -22,20 +22,28 @@ class ListingFailed(Exception):
     """A server could not be asked, or gave no list of tools; the text is for the operator and holds no secret."""
 
 
+def _unknown() -> bool | None:
+    return None
+
+
 class KnownServer(NamedTuple):
     """One server as it is configured now.
 
-    `config_hash` is equal for configurations that start the same server. `listing()` starts or reaches it, gives the
-    tools of every page as it sent them (JSON values, which may be anything), and leaves nothing behind; it raises
-    `ListingFailed`. `timeout_s` bounds it from outside. With `pin` a tool whose definition has changed is quarantined
-    until somebody accepts it.
+    `config_hash` is equal for configurations that start the same server. `listing(fresh)` starts or reaches it, gives
+    the tools of every page as it sent them (JSON values, which may be anything), and leaves nothing behind; it raises
+    `ListingFailed`. Where it is `fresh`, a process that runs already is not asked. `announces()` is whether the server
+    announces changes of its list, None while that is not known. `timeout_s` bounds a listing from outside, and a list
+    that is `rediscover_s` old is read again. With `pin` a tool that is new, or whose definition has
+    changed, since the server was first listed is quarantined until somebody accepts it.
     """
 
     name: ServerName
     config_hash: str
-    listing: Callable[[], Awaitable[Sequence[object]]]
+    listing: Callable[[bool], Awaitable[Sequence[object]]]
     timeout_s: float = 30.0
     pin: bool = False
+    rediscover_s: float | None = None
+    announces: Callable[[], bool | None] = _unknown
 
 
 Status = Literal["never", "discovering", "success", "failed"]
@@ -46,7 +54,7 @@ class FoundTool:
     """One tool of a server, made safe.
 
     The definition's `ref` is of kind `mcp`, its source the server's id, its name the server's own. `cut` says what was
-    removed from it, as `/path: why`. A `quarantined` one has changed since it was accepted, and is not to be called;
+    removed from it, as `/path: why`. A `quarantined` one was not accepted as it is now, and is not to be called;
     the definition is the new one.
     """
 
@@ -67,7 +75,7 @@ class DiscoveryRecord:
     `last_discovery` is when the last discovery ended, well or not, and `next_retry` when a failed one is tried again:
     RFC 3339 in UTC. `stale`: the tools are the last good ones, and what the server lists now is not known; so are those
     that were found with another configuration than the one of `config_hash`. `left_out` says which of the listed tools
-    are not among them, and why.
+    are not among them, and why. `announces_changes`: does the server say when its list changes; None: not known.
     """
 
     status: Status = "never"
@@ -78,6 +86,7 @@ class DiscoveryRecord:
     stale: bool = False
     next_retry: str | None = None
     left_out: tuple[str, ...] = ()
+    announces_changes: bool | None = None
 
 
 NEVER = DiscoveryRecord()
@@ -111,15 +120,16 @@ def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Changes:
     )
 
 
-# Which definitions of a pinned server were accepted, where they are not the ones that it lists now.
+# Which tools of a pinned server wait for somebody, and what was accepted under their names.
 #
-# A listed tool that is not among the pins was accepted as it is: a name is accepted when it is first seen. A name that
-# goes keeps its pin, so that it cannot come back as something else.
+# What a server lists first is accepted. From then on a listed tool is accepted unless its name is among the pins: with
+# the digest of its accepted definition where it has another one now, or with none where the name is new. An accepted
+# name that goes keeps its pin, so that it cannot come back as something else.
 
 MAX_PINS = 20_000
 
 Pins = Mapping[str, str]
-"""Name → digest of the accepted definition."""
+"""Name → digest of the accepted definition; empty for a name that was never accepted."""
 
 NO_PINS: Pins = MappingProxyType({})
 
@@ -135,14 +145,14 @@ def pins_after(pins: Pins, before: Iterable[FoundTool], after: Iterable[FoundToo
         return pins
     accepted = {tool.name: tool.definition.ref.digest for tool in before} | dict(pins)
     listed = {tool.name: tool.definition.ref.digest for tool in after}
-    held = {name: digest for name, digest in accepted.items() if listed.get(name) != digest}
+    held = {name: digest for name, digest in accepted.items() if digest and listed.get(name) != digest}
     if len(held) > MAX_PINS:
         raise TooManyNames(f"more than {MAX_PINS} tools of a pinned server have gone or changed; accept what it lists")
-    return MappingProxyType(held)
+    return MappingProxyType(held | {name: "" for name in listed if not accepted.get(name)})
 
 
 def quarantining(tools: Iterable[FoundTool], pins: Pins) -> tuple[FoundTool, ...]:
-    """The tools, those whose accepted definition is another one in quarantine."""
+    """The tools, those whose definition is not the accepted one in quarantine."""
     return tuple(
         tool
         if tool.quarantined == (tool.name in pins)
@@ -204,15 +214,19 @@ def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
     )
 
 
-def succeeded(kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool) -> ServerState:
+def succeeded(
+    kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool, announces: bool | None = None
+) -> ServerState:
     """With the result of a listing. Raises `TooManyNames`."""
-    pins = pins_after(kept.pins, kept.record.tools, listing.tools) if pin else NO_PINS
+    is_first = not kept.record.tools and not kept.found_at
+    pins = NO_PINS if is_first or not pin else pins_after(kept.pins, kept.record.tools, listing.tools)
     record = DiscoveryRecord(
         status="success",
         tools=quarantining(listing.tools, pins),
         last_discovery=timestamp(at),
         config_hash=config_hash,
         left_out=listing.left_out,
+        announces_changes=announces,
     )
     return ServerState(record=record, body=listing.body, found_at=at, pins=pins)
 

@@ -90,7 +90,7 @@ class Discovery:
 
         It is listed at once where its configuration has changed or it was never listed, and when its time has come
         where the last listing failed or was another process's that has died. A success is believed until somebody says
-        `due`.
+        `due`, or it is as old as `rediscover_s`.
         """
         before = self._known.get(server.name)
         if before is not None and before.server.config_hash == server.config_hash:
@@ -129,6 +129,7 @@ class Discovery:
     async def discovered(self, name: ServerName, wait_s: float | None) -> DiscoveryRecord:
         """Begin a listing now, or join the one under way; the record when it has ended, or after so many seconds.
 
+        The server is started anew for it, whether one runs or not.
         0 does not wait: the record says `discovering`. None waits for the end. Of an unknown server it is what is kept.
         """
         watched = self._known.get(name)

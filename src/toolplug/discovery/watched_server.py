@@ -153,6 +153,7 @@ class Watched:
         self._own = kept if before is None else with_newer_tools(kept, before._own)
         self.shown: DiscoveryRecord = kept.record if before is None else before.shown
         self._owed = self._needs_listing()
+        self._fresh = False
         self._rests_until = 0.0
         self._due_at: float | None = None
         self._began_at: float | None = None
@@ -168,15 +169,16 @@ class Watched:
         self._task = asyncio.create_task(self._work(), name=f"toolplug-discovery-{self.server.name.id}")
 
     def configure(self, server: KnownServer) -> None:
-        """The same configuration, with another time limit or pin."""
+        """The same configuration, with another time limit, pin or interval."""
         self.server = server
+        self._wake.set()
         if self._needs_listing():
             self.ask()
 
     def ask(self) -> None:
-        """A listing is to be made now, or joined where one is under way."""
+        """A listing is to be made now, by a new process, or joined where one is under way."""
         if not self._listing:
-            self._owed = True
+            self._owed = self._fresh = True
             self._show()
             self._wake.set()
 
@@ -228,7 +230,9 @@ class Watched:
         config_hash = self.server.config_hash
         if isinstance(result, Listing):
             try:
-                return succeeded(kept, config_hash, result, at=now, pin=self.server.pin)
+                announces = self.server.announces()
+                announces = kept.record.announces_changes if announces is None else announces
+                return succeeded(kept, config_hash, result, at=now, pin=self.server.pin, announces=announces)
             except TooManyNames as error:
                 result = str(error)
         rest_s = backoff_s(kept.failures + 1, self._around.luck())
@@ -276,10 +280,14 @@ class Watched:
             delay_s = own.retry_at - now
             if delay_s > backoff_s(own.failures, 0.0) + SPACING_S:
                 delay_s = 0.0  # nobody rests so long: the clock was put back
-        elif self._due_at is not None:
-            delay_s = self._due_at - loop_now
         else:
-            return None
+            waits = [] if self._due_at is None else [self._due_at - loop_now]
+            rediscover_s = self.server.rediscover_s
+            if rediscover_s is not None:
+                waits.append(min(own.found_at + rediscover_s - now, rediscover_s))  # the clock may be put back
+            if not waits:
+                return None
+            delay_s = min(waits)
         return max(delay_s, self._rests_until - loop_now, 0)
 
     def _believed_s(self, kept: ServerState) -> float:
@@ -346,7 +354,8 @@ class Watched:
 
     def _started(self) -> asyncio.Task[Sequence[object]]:
         name, listings = self.server.name, self._around.listings
-        task = asyncio.create_task(_awaited(self.server), name=f"toolplug-listing-{name.id}")
+        fresh, self._fresh = self._fresh, False
+        task = asyncio.create_task(_awaited(self.server, fresh), name=f"toolplug-listing-{name.id}")
         listings[name] = task
 
         def ended(task: asyncio.Task[Sequence[object]]) -> None:
@@ -411,5 +420,5 @@ async def _runs_on(task: asyncio.Task[Sequence[object]], after_s: float) -> bool
     return not task.done()
 
 
-async def _awaited(server: KnownServer) -> Sequence[object]:
-    return await server.listing()
+async def _awaited(server: KnownServer, fresh: bool) -> Sequence[object]:
+    return await server.listing(fresh)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from time import time
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -33,16 +35,53 @@ def timestamp(seconds: float) -> str:
 _LOGGER = logging.getLogger("toolplug.audit")
 
 
-def audit(event: str, outcome: str, principal: Principal, target: str, request_id: str) -> None:
-    """Write one line: `ts` (seconds since the epoch), event, outcome, principal, tenant, target, request id."""
+class AuditOrigin(Protocol):
+    """Where a request came from; read only when a line is written, or something is stored that counts."""
+
+    @property
+    def principal(self) -> Principal:
+        """Its caller."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """Its address."""
+        ...
+
+    @property
+    def credential(self) -> str:
+        """The start of the SHA-256 of its credential."""
+        ...
+
+
+audit_origin: ContextVar[AuditOrigin | None] = ContextVar("toolplug_audit_origin", default=None)
+"""The origin of the request that runs now; None outside of requests."""
+
+
+def audit(
+    event: str,
+    outcome: str,
+    principal: Principal,
+    target: str,
+    request_id: str,
+    origin: AuditOrigin | None = None,
+    **more: str,
+) -> None:
+    """Write one line: `ts` (ISO 8601, UTC), event, outcome, principal, tenant, target, request id, `more`.
+
+    Of a request also `peer` and `credential`; `origin` is given where the request has not been admitted.
+    """
+    origin = origin or audit_origin.get()
     line = {
-        "ts": round(time(), 3),
+        "ts": datetime.fromtimestamp(time(), UTC).isoformat(timespec="milliseconds"),
         "event": event,
         "outcome": outcome,
         "principal": principal.subject,
         "tenant": principal.tenant,
         "target": target,
         "request_id": request_id,
+        **more,
+        **({} if origin is None else {"peer": origin.peer, "credential": origin.credential}),
     }
     _LOGGER.info("%s", json.dumps(line, separators=(",", ":")))
 
@@ -75,6 +114,25 @@ class CallCounters:
         self.seconds += seconds
 
 
+OnCall = Callable[[str, str, str, float], None]
+"""Called with provider, tool name, status and seconds of each call that has been answered. Must not raise."""
+
+
+class _ObservedCounters(CallCounters):
+    """Counters that also report each call."""
+
+    __slots__ = ("_on_call",)
+
+    def __init__(self, provider: str, tool_name: str, on_call: OnCall) -> None:
+        super().__init__(provider, tool_name)
+        self._on_call = on_call
+
+    def record(self, status: str, seconds: float) -> None:
+        """Count one call that has been answered, and report it."""
+        super().record(status, seconds)
+        self._on_call(self.provider, self.tool_name, status, seconds)
+
+
 def cumulated(counts: list[int]) -> list[tuple[str, float]]:
     """Counts for each bucket as the cumulated ones that the exposition format has."""
     bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
@@ -91,9 +149,13 @@ LevelKey = tuple[str, ...]
 
 
 class CallAccounting:
-    """The memory of one host, or of one registry that stands alone. Nothing is ever dropped from it while it lives."""
+    """The memory of one host, or of one registry that stands alone. Nothing is ever dropped from it while it lives.
 
-    def __init__(self) -> None:
+    `on_call` is called for each tool call that has been answered, refused and unknown ones too.
+    """
+
+    def __init__(self, on_call: OnCall | None = None) -> None:
+        self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
         self._refusals: dict[str, int] = {}
@@ -106,8 +168,13 @@ class CallAccounting:
         """The counters under these two labels."""
         kept = self._counters.get((provider, tool_name))
         if kept is None:
-            kept = self._counters[provider, tool_name] = CallCounters(provider, tool_name)
+            kept = self._counters[provider, tool_name] = self._made(provider, tool_name)
         return kept
+
+    def _made(self, provider: str, tool_name: str) -> CallCounters:
+        if self._on_call is None:
+            return CallCounters(provider, tool_name)
+        return _ObservedCounters(provider, tool_name, self._on_call)
 
     def all_counters(self) -> list[CallCounters]:
         """All counters, in the order in which they came."""

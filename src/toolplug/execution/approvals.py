@@ -7,9 +7,8 @@ import logging
 from secrets import token_hex
 from typing import Literal, NamedTuple, TypedDict, cast
 
-import orjson
-
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApprovalRefused, StoreConflict, StoreError
 from toolplug.execution.accounting import audit, timestamp
@@ -17,16 +16,23 @@ from toolplug.execution.results import denied, limited, unavailable
 from toolplug.signatures.values import canonical, decoded, encoded
 from toolplug.stores.store import Record, Store
 
+DECIDE_SCOPE = "approvals:write"
 LIFE_S = 300.0
 """How long a ticket can be decided and used (CONTRACT.md section 3)."""
 MAX_WAITING = 1_000
 """Tickets of one tenant at a time: a model that calls without end does not fill the store."""
+
+_MOST_APPROVED = 16
+"""Approved tickets of one and the same call that a call without a ticket looks at."""
 
 _GATE = "approval"
 _LOG = logging.getLogger("toolplug.execution")
 
 TicketState = Literal["waiting", "approved", "denied", "used"]
 Decision = Literal["approve", "deny"]
+DecidedBy = Literal["api", "command", "elicitation", "responses"]
+"""Over which way a decision came: `POST /v1/approvals`, the command line, a question to an MCP client, an item of a
+response. The audit line has it as `decided`."""
 _DECIDED: dict[Decision, TicketState] = {"approve": "approved", "deny": "denied"}
 
 
@@ -57,6 +63,23 @@ class _Kept(TypedDict):
     expires_at: float
     decided_by: str | None
     key: str | None
+    by_caller: bool
+
+
+class Claim(NamedTuple):
+    """The right to make one approved call. Implements `toolplug.catalog.plan.ApprovalClaim`.
+
+    `ticket` is what this call used up, with its tenant; None where an earlier call with the same idempotency key did.
+    """
+
+    approvals: Approvals
+    tenant: str
+    ticket: str | None
+
+    async def release(self) -> None:
+        """Let the approval be used again, as the provider was not reached."""
+        if self.ticket is not None:
+            await self.approvals.release(self.tenant, self.ticket)
 
 
 class Approvals:
@@ -65,15 +88,41 @@ class Approvals:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def ask(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
-        """None where this call has been approved; else the refusal, with the ticket that a person can decide."""
+    async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
+        """Use up the approval of this call; else the refusal, with the ticket that a person can decide.
+
+        Without a ticket in the context, an approved one of the same call of the same caller is used.
+        """
         try:
-            if context.approval is None:
-                return await self._new(plan, call, context)
-            return await self._use(context.approval, plan, call, context)
+            if context.approval is not None:
+                return await self._use(context.approval, plan, call, context)
+            return await self._use_approved(plan, call, context) or await self._new(plan, call, context)
         except StoreError as error:
             _LOG.error("the store of approvals fails: %s", error)
             return unavailable(call, "its store cannot answer", code="store_unavailable")
+
+    async def release(self, tenant: str, ticket_id: str) -> None:
+        """Let an approval that a call has claimed be used again. Where the store fails, it stays used."""
+        try:
+            record = await self._store.read(_key(tenant, ticket_id))
+            if record is not None:
+                kept = _read(record)
+                kept["state"], kept["key"] = "approved", None
+                await self._write(_key(tenant, ticket_id), kept, record)
+                await self._offer(tenant, ticket_id, kept)
+        except StoreError as error:
+            _LOG.error("an approval stays used, as the store of approvals fails: %s", error)
+
+    async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
+        """The ticket where this caller's own call waits on it and the caller may decide it, else None.
+
+        That takes the scope `approvals:write`, or a tool whose policy is `{ask: caller}`. Raises `StoreError`.
+        """
+        record = await self._record(caller.tenant, ticket_id)
+        kept = None if record is None else _read(record)
+        if record is None or kept is None or kept["state"] != "waiting" or kept["subject"] != caller.subject:
+            return None
+        return _ticket(ticket_id, record) if kept["by_caller"] or caller.has_scope(DECIDE_SCOPE) else None
 
     async def waiting(self, tenant: str) -> list[Ticket]:
         """The tickets of a tenant, the newest last, decided ones too while they can be used. Raises `StoreError`."""
@@ -85,21 +134,22 @@ class Approvals:
                 tickets.append(_ticket(key.removeprefix(prefix), record))
         return sorted(tickets, key=lambda ticket: ticket.expires_at)
 
-    async def decide(self, ticket_id: str, decision: Decision, by: Principal, *, request_id: str = "") -> Ticket:
+    async def decide(
+        self, ticket_id: str, decision: Decision, by: Principal, *, decided: DecidedBy = "api", request_id: str = ""
+    ) -> Ticket:
         """Approve or deny a ticket of this principal's tenant. Raises `ApprovalRefused` and `StoreError`."""
         event = f"approval.{decision}"
         try:
             ticket = await self._decided(ticket_id, decision, by)
         except ApprovalRefused as error:
-            audit(event, error.code, by, "approval", request_id)
+            audit(event, error.code, by, "approval", request_id, decided=decided)
             raise
-        audit(event, "done", by, f"approval:{ticket.id}", request_id)
+        audit(event, "done", by, f"approval:{ticket.id}", request_id, decided=decided)
         return ticket
 
     async def _decided(self, ticket_id: str, decision: Decision, by: Principal) -> Ticket:
-        key = _key(by.tenant, ticket_id)
         while True:
-            record = await self._store.read(key) if ticket_id.isalnum() and ticket_id.isascii() else None
+            record = await self._record(by.tenant, ticket_id)
             if record is None:
                 raise ApprovalRefused("approval_not_found", "no such approval, or it has expired")
             kept = _read(record)
@@ -108,9 +158,11 @@ class Approvals:
                 raise ApprovalRefused("approval_decided", message)
             kept["state"], kept["decided_by"] = _DECIDED[decision], by.subject
             try:
-                await self._write(key, kept, record)
+                await self._write(_key(by.tenant, ticket_id), kept, record)
             except StoreConflict:
                 continue
+            if decision == "approve":
+                await self._offer(by.tenant, ticket_id, kept)
             return _ticket(ticket_id, record)._replace(state=kept["state"], decided_by=by.subject)
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
@@ -130,6 +182,7 @@ class Approvals:
             "expires_at": self._store.now() + LIFE_S,
             "decided_by": None,
             "key": None,
+            "by_caller": plan.caller_approves,
         }
         ticket_id = token_hex(12)
         text = encoded(kept)
@@ -138,10 +191,10 @@ class Approvals:
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
         return denied(call, _GATE, reason, approval=_shown(ticket_id, kept))
 
-    async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
-        key = _key(context.principal.tenant, ticket_id)
+    async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
+        tenant = context.principal.tenant
         while True:
-            record = await self._store.read(key) if ticket_id.isalnum() and ticket_id.isascii() else None
+            record = await self._record(tenant, ticket_id)
             if record is None:
                 return denied(call, _GATE, "there is no such approval, or it has expired; call again without one")
             kept = _read(record)
@@ -156,14 +209,35 @@ class Approvals:
                 case "used" if context.idempotency_key is None or context.idempotency_key != kept["key"]:
                     return denied(call, _GATE, "it was used already; call again without one")
                 case "used":
-                    return None
+                    return Claim(self, tenant, None)
                 case "approved":
                     kept["state"], kept["key"] = "used", context.idempotency_key
             try:
-                await self._write(key, kept, record)
+                await self._write(_key(tenant, ticket_id), kept, record)
             except StoreConflict:
                 continue
-            return None
+            if context.idempotency_key is None:  # a repetition under the key finds the ticket, and its first result
+                await self._store.commit(_approved_key(tenant, kept["body"], ticket_id), None)
+            return Claim(self, tenant, ticket_id)
+
+    async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
+        """Use an approved ticket of this very call, where there is one."""
+        prefix = _approved_key(context.principal.tenant, _body(plan, decoded(call.arguments), context), "")
+        for key in await self._store.keys(prefix, limit=_MOST_APPROVED):
+            claim = await self._use(key.removeprefix(prefix), plan, call, context)
+            if isinstance(claim, Claim):
+                return claim
+        return None
+
+    async def _offer(self, tenant: str, ticket_id: str, kept: _Kept) -> None:
+        """Let the next call of the same content find this approved ticket."""
+        left_s = max(kept["expires_at"] - self._store.now(), 0.001)
+        await self._store.commit(_approved_key(tenant, kept["body"], ticket_id), b"", ttl_s=left_s)
+
+    async def _record(self, tenant: str, ticket_id: str) -> Record | None:
+        """What is kept of a ticket; None for a text that is no ticket's id, too."""
+        is_id = ticket_id.isalnum() and ticket_id.isascii()
+        return await self._store.read(_key(tenant, ticket_id)) if is_id else None
 
     async def _write(self, key: str, kept: _Kept, record: Record) -> None:
         left = kept["expires_at"] - self._store.now()
@@ -180,11 +254,19 @@ def _body(plan: Plan, arguments: object, context: CallContext) -> str:
 
 
 def _key(tenant: str, ticket_id: str) -> str:
-    return f"approval/{hashlib.sha256(tenant.encode()).hexdigest()[:32]}/{ticket_id}"
+    return f"approval/{_hashed(tenant)}/{ticket_id}"
+
+
+def _approved_key(tenant: str, body: str, ticket_id: str) -> str:
+    return f"approved/{_hashed(tenant)}/{body}/{ticket_id}"
+
+
+def _hashed(tenant: str) -> str:
+    return hashlib.sha256(tenant.encode()).hexdigest()[:32]
 
 
 def _read(record: Record) -> _Kept:
-    return cast("_Kept", orjson.loads(record.value))
+    return cast("_Kept", load_json(record.value))
 
 
 def _ticket(ticket_id: str, record: Record) -> Ticket:

@@ -1,18 +1,22 @@
 """Which addresses our own requests may reach: public ones, and what the operator lists under `egress.allow`.
 
-An address is judged as what it leads to: one that carries an IPv4 address (mapped, 6to4, NAT64, Teredo) as that too.
+An address is judged as what it leads to: one that carries an IPv4 address (mapped, translated, 6to4, NAT64, Teredo) as
+that too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+_LOG = logging.getLogger("toolplug.execution")
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -35,7 +39,8 @@ _NEVER_PUBLIC = (
     *_LOOPBACK,
     *(ipaddress.ip_network(text) for text in ("0.0.0.0/8", "fe80::/10", "64:ff9b:1::/48", "::/96")),
 )
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::ffff:0:0:0/96"))
+"""NAT64 (RFC 6052), and IPv4-translated addresses of SIIT (RFC 2765)."""
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
@@ -96,7 +101,7 @@ def carried(address: Address) -> tuple[IPv4Address, ...]:
     if address.teredo is not None:
         return address.teredo
     number = int(address)
-    if address in _NAT64 or (number >> 32) & 0xFFFFFFFF in _ISATAP:
+    if _in_any(address, _TRANSLATED) or (number >> 32) & 0xFFFFFFFF in _ISATAP:
         return (IPv4Address(number & 0xFFFFFFFF),)
     return ()
 
@@ -104,14 +109,16 @@ def carried(address: Address) -> tuple[IPv4Address, ...]:
 async def reachable(egress: Egress, host: str, port: int, resolve: Resolve) -> tuple[str, ...]:
     """The addresses of a host, all of them permitted; what is connected to must be one of them, as it stands here.
 
-    Raises `EgressRefused` where one of them is not permitted, `OSError` where the host has none.
+    Raises `EgressRefused` where one of them is not permitted, `OSError` where the host has none. The refusal does not
+    name the address, so that its readers do not learn what an internal name resolves to; the log does.
     """
     found = await resolve(host, port)
     if not found:
         raise OSError(f"{host!r} has no address")
     for text in found:
         if not egress.permits(host, ipaddress.ip_address(text)):
-            raise EgressRefused(f"{host!r} has the address {text}, which is not public; egress.allow does not list it")
+            _LOG.info("%r has the address %s, which egress.allow does not list", host, text)
+            raise EgressRefused(f"{host!r} has an address which is not public; egress.allow does not list it")
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from toolplug.catalog.plan import Refusal
+from toolplug.catalog.plan import Limiter, Refusal
 from toolplug.catalog.text import counted
 
 
@@ -255,6 +255,33 @@ class Breaker:
 
     def ended(self) -> None:
         """A breaker counts answers only."""
+
+
+class Uncounted:
+    """A breaker that may refuse a call and does not count it: the tools behind it are not all of one tenant."""
+
+    __slots__ = ("_breaker",)
+
+    knob = "breaker"
+
+    def __init__(self, breaker: Limiter) -> None:
+        self._breaker = breaker
+
+    @property
+    def used(self) -> str:
+        return self._breaker.used
+
+    def refusal(self) -> Refusal | None:
+        return self._breaker.refusal()
+
+    async def admit(self, deadline: float) -> Refusal | None:
+        return self._breaker.refusal()
+
+    def answered(self, status: str) -> None:
+        """The call is not counted."""
+
+    def ended(self) -> None:
+        """The call is not counted."""
 
 
 class AbandonedCallLimit:

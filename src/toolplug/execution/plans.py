@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +27,7 @@ from toolplug.catalog.plan import (
     Switch,
     Target,
 )
+from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.resolved_limits import (
     DEFAULT_ORIGIN,
@@ -44,9 +46,18 @@ UNKNOWN = "_unknown"
 CALL_SCOPE = "tools:call"
 
 
-Policy = Literal["allow", "ask", "deny", "disable"]
+class AskCaller(BaseModel):
+    """The policy `{ask: caller}`: a person approves each call, also the caller's own, where its client can ask."""
 
-DEFAULT_POLICY: Policy = "allow"
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    ask: Literal["caller"]
+
+
+PolicyWord = Literal["allow", "ask", "deny", "disable"]
+Policy = PolicyWord | AskCaller
+
+DEFAULT_POLICY: PolicyWord = "allow"
 
 
 class ToolRule(BaseModel):
@@ -72,6 +83,11 @@ class ToolPolicy(NamedTuple):
     policy: Policy = DEFAULT_POLICY
     origin: str = DEFAULT_ORIGIN
 
+    @property
+    def word(self) -> PolicyWord:
+        """The policy without who may approve."""
+        return "ask" if isinstance(self.policy, AskCaller) else self.policy
+
 
 Hooks = Callable[[], Sequence[Observer]]
 """Gives the host-wide hooks of now."""
@@ -83,9 +99,10 @@ class _CurrentHooks:
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
 
-    async def before(self, call: ToolCall, context: CallContext) -> str | None:
+    async def before(self, call: ToolCall, context: CallContext, within_s: float) -> str | None:
+        until = perf_counter() + within_s
         for hook in self._hooks():
-            reason = await hook.before(call, context)
+            reason = await hook.before(call, context, until - perf_counter())
             if reason is not None:
                 return reason
         return None
@@ -134,16 +151,26 @@ class PlanBuilder:
     """Builds the plans of the tools of one source: a provider, an MCP server, a toolset, or all sessions.
 
     `level` is the source's own; `host` the level of every tool, by default that of the services now. The host-wide
-    hooks are asked at each call if `hooked`; else the registry puts them in. Tools without limits of their own share
+    hooks are asked at each call if `hooked`; else the registry puts them in. Failures of a source `of_one_tenant` do
+    not count in the breakers of others. `owner` is whose code the tools are. Tools without limits of their own share
     one resolved value.
     """
 
     def __init__(
-        self, services: CallServices, level: LimitLevel, *, host: LimitLevel | None = None, hooked: bool = True
+        self,
+        services: CallServices,
+        level: LimitLevel,
+        *,
+        host: LimitLevel | None = None,
+        hooked: bool = True,
+        of_one_tenant: bool = False,
+        owner: CodeOwner | None = None,
     ) -> None:
         self._services = services
         self._levels = (services.limits() if host is None else host, level)
+        self._owner = owner
         self._observers = (_CurrentHooks(services.hooks),) if hooked else ()
+        self._of_one_tenant = of_one_tenant
         self._resolved: dict[tuple[float | None, bool, bool], ResolvedLimits] = {}
 
     @property
@@ -184,8 +211,8 @@ class PlanBuilder:
         fields = limits.in_plan(services.artifacts)
         settings = limits.settings
         if policy is not None:
-            settings = (Setting("policy", *policy), *settings)
-            gates = (*gates, PolicyGate(policy.origin)) if policy.policy == "deny" else gates
+            settings = (Setting("policy", policy.word, policy.origin), *settings)
+            gates = (*gates, PolicyGate(policy.origin)) if policy.word == "deny" else gates
         return Plan(
             ref=definition.ref,
             target=source.target,
@@ -199,10 +226,12 @@ class PlanBuilder:
             wants_context=wants_context,
             copies=copies,
             gates=gates,
-            approval=services.approvals if policy is not None and policy.policy == "ask" else None,
+            approval=services.approvals if policy is not None and policy.word == "ask" else None,
+            caller_approves=policy is not None and isinstance(policy.policy, AskCaller),
             replay=services.replay,
             observers=self._observers,
             settings=settings,
+            owner=self._owner,
             **fields,
         )
 
@@ -211,12 +240,18 @@ class PlanBuilder:
     ) -> ResolvedLimits:
         if own is not None:
             levels = (*self._levels, own)
-            return LimitSources(levels, author_timeout_s, blocking, repeatable).resolve(self._services.accounting)
+            return self._resolve(levels, author_timeout_s, blocking, repeatable)
         key = (author_timeout_s, blocking, repeatable)
         limits = self._resolved.get(key)
         if limits is None:
-            limits = self._resolved[key] = LimitSources(self._levels, *key).resolve(self._services.accounting)
+            limits = self._resolved[key] = self._resolve(self._levels, *key)
         return limits
+
+    def _resolve(
+        self, levels: tuple[LimitLevel, ...], author_timeout_s: float | None, blocking: bool, repeatable: bool
+    ) -> ResolvedLimits:
+        sources = LimitSources(levels, author_timeout_s, blocking, repeatable, self._of_one_tenant)
+        return sources.resolve(self._services.accounting)
 
 
 def limited(catalog: Catalog, level: LimitLevel, services: CallServices) -> Catalog:

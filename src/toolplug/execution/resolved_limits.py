@@ -16,6 +16,7 @@ from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import counted
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.accounting import CallAccounting, LevelKey
+from toolplug.execution.limits import Uncounted
 
 T = TypeVar("T")
 
@@ -43,12 +44,14 @@ class MostSpecific(NamedTuple):
 class EveryLevel(NamedTuple):
     """A counter of each level that sets it; a call asks those of the lowest `order` first.
 
-    `limiter` gives the counter that a level has under its limits, `text` what `explain` shows.
+    `limiter` gives the counter that a level has under its limits, `text` what `explain` shows. `of_failures`: it counts
+    what goes wrong, so that one tenant's applications and servers must not act on the others'.
     """
 
     order: int
     limiter: Callable[[CallAccounting, LevelKey, Limits], Limiter]
     text: Callable[[Any], str]
+    of_failures: bool = False
 
 
 class PartOf(NamedTuple):
@@ -123,7 +126,7 @@ class Limits(BaseModel):
         Field(ge=0, le=10, description="further attempts, where they are safe"),
         MostSpecific(0, str, repeatable=True),
     ] = None
-    breaker: Annotated[BreakerLimit | None, EveryLevel(0, _breaker, _breaker_text)] = None
+    breaker: Annotated[BreakerLimit | None, EveryLevel(0, _breaker, _breaker_text, of_failures=True)] = None
     drain: Annotated[
         Duration | None,
         Field(description="how long running calls may take to end"),
@@ -182,13 +185,16 @@ class LimitSources(NamedTuple):
 
     `levels` are those of every tool and of its provider, then, where there are any, of a toolset and of the tool.
     `author_timeout_s` is the tool author's own: it comes between the provider's setting and that for every tool.
-    `blocking` tools have 16 places a provider where nothing else is set; retries need a `repeatable` tool.
+    `blocking` tools have 16 places a provider where nothing else is set; retries need a `repeatable` tool. Failures of
+    a tool `of_one_tenant`, whose source is a session's application or a server that the tenant added, count in the
+    breakers of its own source only: the tools of other tenants share the rest, which may only refuse its calls.
     """
 
     levels: tuple[LimitLevel, ...]
     author_timeout_s: float | None = None
     blocking: bool = False
     repeatable: bool = False
+    of_one_tenant: bool = False
 
     def within(self, level: LimitLevel) -> LimitSources:
         """Return them with one level more: narrower than the provider's, wider than the tool's own."""
@@ -233,7 +239,13 @@ class LimitSources(NamedTuple):
         for knob, rule in _EVERY_LEVEL:
             for level in reversed(self.levels):
                 if getattr(level.limits, knob) is not None:
-                    yield rule.limiter(accounting, level.key, level.limits)
+                    limiter = rule.limiter(accounting, level.key, level.limits)
+                    yield Uncounted(limiter) if rule.of_failures and self._shares(level) else limiter
+
+    def _shares(self, level: LimitLevel) -> bool:
+        """Whether the tool is one tenant's, and the level has tools of others."""
+        own = self.levels[1].key
+        return self.of_one_tenant and level.key[: len(own)] != own
 
 
 class ResolvedLimits(NamedTuple):

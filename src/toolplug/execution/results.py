@@ -7,14 +7,14 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from traceback import format_tb
 from typing import Generic, TypeVar, cast
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.schema import MAX_REPORTED
+from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import InvalidArguments, StoreError, ToolError
-from toolplug.signatures.values import as_json
+from toolplug.signatures.values import as_json, why_not_json
 
 MAX_WAITING = 256
 """Reports that a slow client has not taken yet; the oldest goes first."""
@@ -79,23 +79,27 @@ _NOTHING_MS = 1e-6
 """Less than this of a millisecond is an error of floating point."""
 
 
-def succeeded(call: ToolCall, value: object, plan: Plan) -> ToolResult:
+def succeeded(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
     """The result of a tool that returned. Never raises, also where the value's own code does."""
     try:
-        return _filled(call, value, plan.max_result_bytes) if isinstance(value, ToolResult) else _read(call, value)
+        if isinstance(value, ToolResult):
+            result = _filled(call, value, plan.max_result_bytes)
+            parts = {name: getattr(value, name) for name in ("output", "structured", "parts", "metadata")}
+            return result or _not_json(call, parts, plan, context)
+        return _read(call, value) or _not_json(call, value, plan, context)
     except BaseException as error:  # noqa: BLE001  a serializer is the tool's own code, as part of `run`
-        return failed(call, error, plan)
+        return failed(call, error, plan, context)
 
 
-def _read(call: ToolCall, value: object) -> ToolResult:
+def _read(call: ToolCall, value: object) -> ToolResult | None:
     if isinstance(value, str):
         text = str.__str__(value)
-        return ToolResult(call.id, call.name, text) if _is_unicode(text) else not_json(call)
+        return ToolResult(call.id, call.name, text) if _is_unicode(text) else None
     json = as_json(value)
-    return not_json(call) if json is None else ToolResult(call.id, call.name, json.text, structured=json.value)
+    return None if json is None else ToolResult(call.id, call.name, json.text, structured=json.value)
 
 
-def _filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult:
+def _filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | None:
     """A tool's own result, checked; what stands beside its text is left out when it is over the limit itself."""
     status = ToolStatus(value.status)
     if status is ToolStatus.CANCELLED:
@@ -103,7 +107,7 @@ def _filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult:
     structured, parts = as_json(value.structured), as_json(value.parts)
     metadata = as_json(dict(value.metadata))
     if structured is None or parts is None or metadata is None or not _is_unicode(value.output):
-        return not_json(call)
+        return None
     output = value.output
     if not output and value.structured is not None:
         output = structured.text
@@ -125,12 +129,18 @@ def _filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult:
     )
 
 
-def not_json(call: ToolCall) -> ToolResult:
-    """A result that no caller could read."""
+def _not_json(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
+    """A result that no caller could read; the log says what in it is not JSON, and where its serializer failed."""
+    fault, owner = why_not_json(value), _owner(plan)
+    ids = f"call {call.id}, request {context.request_id}" if context.request_id else f"call {call.id}"
+    _LOG.error("result of tool %r of %s is not JSON: %s (%s)", call.name, owner, fault, ids)
+    if fault.__cause__ is not None:
+        what = f"the serializer of the result of tool {call.name!r}"
+        log_crash(what, fault.__cause__, owner, call_id=call.id, request_id=context.request_id)
     return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is not JSON')
 
 
-def failed(call: ToolCall, error: BaseException, plan: Plan) -> ToolResult:
+def failed(call: ToolCall, error: BaseException, plan: Plan, context: CallContext) -> ToolResult:
     """The result of a tool that raised: its own words for a `ToolError`, nothing of any other exception."""
     try:
         if isinstance(error, ToolError):
@@ -141,11 +151,12 @@ def failed(call: ToolCall, error: BaseException, plan: Plan) -> ToolResult:
             return unavailable(call, str(error), code=error.code)._replace(retry_after_s=error.retry_after_s)
     except BaseException as worse:  # noqa: BLE001  an error's text is the tool's own code, as part of `run`
         error = worse
-    _LOG.error(
-        "tool %r of provider %r raised %s at %s", call.name, plan.ref.source, type(error).__name__, _place(error)
-    )
-    _LOG.debug("trace of tool %r:\n%s", call.name, "".join(format_tb(error.__traceback__)))
+    log_crash(f"tool {call.name!r}", error, _owner(plan), call_id=call.id, request_id=context.request_id)
     return ended(call, ToolStatus.PANIC, f'internal error: builtin tool "{call.name}" panicked')
+
+
+def _owner(plan: Plan) -> CodeOwner:
+    return plan.owner or CodeOwner(plan.ref.source)
 
 
 def _said(call: ToolCall, error: ToolError) -> ToolResult:
@@ -257,13 +268,3 @@ def _is_unicode(text: str) -> bool:
 def _pause(seconds: float | None) -> float | None:
     """Seconds that can be waited, or None."""
     return float(seconds) if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
-
-
-def _place(error: BaseException) -> str:
-    """File and line of the innermost frame; not the message, which may hold arguments."""
-    trace = error.__traceback__
-    if trace is None:
-        return "an unknown place"
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

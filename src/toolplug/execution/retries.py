@@ -46,17 +46,17 @@ def begin(
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: HAZARDS.md
         counters.in_flight -= 1
         switch.leave()
-        return failed(call, error, plan)
+        return failed(call, error, plan, context)
     if type(outcome) is RunningCall:
         return StartedCall(plan, outcome, began + seconds)
     counters.in_flight -= 1
     switch.leave()
     if type(outcome) is str and outcome.isascii():
         return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
-    return succeeded(call, outcome, plan)
+    return succeeded(call, outcome, plan, context)
 
 
-async def finished(call: ToolCall, started: StartedCall) -> ToolResult | None:
+async def finished(call: ToolCall, started: StartedCall, context: CallContext) -> ToolResult | None:
     """Wait for the tool's end: its result, or None at the deadline. Only the caller's own cancellation escapes."""
     running = started.running
     try:
@@ -68,7 +68,9 @@ async def finished(call: ToolCall, started: StartedCall) -> ToolResult | None:
         started.abandon()
         return None
     plan, error = started.plan, running.error
-    return succeeded(call, running.value, plan) if error is None else failed(call, error, plan)
+    if error is not None:
+        return failed(call, error, plan, context)
+    return succeeded(call, running.value, plan, context)
 
 
 class StartedCall:
@@ -149,6 +151,11 @@ class PipelineCall:
         self._held: list[Limiter] = []
         self._started: StartedCall | None = None
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self._until - perf_counter()
+
     def late_in(self, seconds: float) -> bool:
         """Is the time over so many seconds from now."""
         return perf_counter() + seconds >= self._until
@@ -180,7 +187,7 @@ class PipelineCall:
         outcome = begin(self.plan, self.call, inner, context, self._began, self.seconds)
         if isinstance(outcome, StartedCall):
             self._started = outcome
-            outcome = await finished(self.call, outcome)
+            outcome = await finished(self.call, outcome, context)
         self.ended = outcome is not None
         return timed_out(self.call, self.seconds) if outcome is None else outcome
 
@@ -206,7 +213,9 @@ async def run_with_retries(it: PipelineCall) -> ToolResult:
         if result is None:
             retry = it.plan.retry
             result = await (it.attempt(it.inner, it.context) if retry is None else _again(it, retry))
-        status = result.status
+        # A caller that waits less long than the tool may take says nothing of the tool.
+        impatient = result.status is ToolStatus.TIMEOUT and it.seconds < it.plan.timeout_s
+        status = ToolStatus.CANCELLED if impatient else result.status
         return result
     finally:
         it.answered(status)

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
-from toolplug.catalog.plan import Plan, Replay
+from toolplug.catalog.plan import Approval, Plan
 from toolplug.catalog.schema import compiled
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
@@ -38,7 +38,7 @@ from toolplug.execution.retries import (
     finished,
     run_with_retries,
 )
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import check_integers, decoded
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
@@ -48,12 +48,8 @@ async def run_pipeline(it: PipelineCall) -> ToolResult:
     """Hooks, then approval, then replay, then limiters, then the target with its retries; the hooks hear the result."""
     plan, context = it.plan, it.context
     result = await _vetoed(it)
-    if result is None and plan.approval is not None:
-        result = await plan.approval.ask(plan, it.call, context)
-    if result is None and plan.replay is not None and context.idempotency_key is not None:
-        result = await _replayed(plan.replay, it)
-    elif result is None:
-        result = await _tried(it)
+    if result is None:
+        result = await (_replayed(it) if plan.approval is None else _approved(plan.approval, it))
     for observer in plan.observers:
         await observer.after(it.inner, context, result)
     return result
@@ -61,18 +57,43 @@ async def run_pipeline(it: PipelineCall) -> ToolResult:
 
 async def _vetoed(it: PipelineCall) -> ToolResult | None:
     for observer in it.plan.observers:
-        reason = await observer.before(it.inner, it.context)
+        reason = await observer.before(it.inner, it.context, it.left_s)
+        if it.left_s <= 0:
+            return timed_out(it.call, it.seconds)
         if reason is not None:
             return denied(it.call, "hook", reason)
     return None
 
 
-async def _replayed(replay: Replay, it: PipelineCall) -> ToolResult:
-    """The first result under the key, or this call's own, which is remembered if the tool was reached.
+async def _approved(approval: Approval, it: PipelineCall) -> ToolResult:
+    """Return the refusal of a call that is not approved, else its result; the approval stays if no tool was reached."""
+    claim = await approval.claim(it.plan, it.call, it.context)
+    if isinstance(claim, ToolResult):
+        return claim
+    try:
+        result = await _replayed(it)
+    except (asyncio.CancelledError, Exception):
+        if not it.reached:
+            await claim.release()
+        raise
+    if not it.reached or (result.status in _NOT_REACHED and not _may_have_run(result)):
+        await claim.release()
+    return result
+
+
+def _may_have_run(result: ToolResult) -> bool:
+    """Whether a source went away during the call; one that could not be asked says when it may be back."""
+    return result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+
+
+async def _replayed(it: PipelineCall) -> ToolResult:
+    """Return the first result under the call's key, or this call's own, which is remembered if the tool was reached.
 
     A call that is cancelled while its tool runs leaves its mark to expire: the tool may still have its effect.
     """
-    plan, call, context = it.plan, it.call, it.context
+    plan, call, context, replay = it.plan, it.call, it.context, it.plan.replay
+    if replay is None or context.idempotency_key is None:
+        return await _tried(it)
     try:
         first = await replay.begin(plan, it.inner, context, it.seconds)
     except StoreError as error:
@@ -112,7 +133,7 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         if result is None:
             inner = _prepared(plan, call)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = await within_size(plan, failed(call, error, plan), context)
+        result = await within_size(plan, failed(call, error, plan, context), context)
     if result is None:
         try:
             seconds = plan.timeout_s if context.deadline is None else allowed_seconds(plan, context, began)
@@ -124,14 +145,14 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
                 result = limited(call, plan.abandoned.refusal())
             else:
                 outcome = begin(plan, call, inner, context, began, seconds)
-                result = await finished(call, outcome) if isinstance(outcome, StartedCall) else outcome
+                result = await finished(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
                 if result is None or len(result.output) * ASCII_SAFE > plan.max_result_bytes:
                     result = timed_out(call, seconds) if result is None else await within_size(plan, result, context)
         except (asyncio.CancelledError, GeneratorExit):
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  what stands around the target may fail too
-            result = failed(call, error, plan)
+            result = failed(call, error, plan, context)
     status = result.status
     plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:
@@ -165,7 +186,11 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
 def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
     """The call under the tool's own name, with its arguments decoded, validated and converted."""
     given = call.arguments
-    arguments = decoded(given) if plan.copies or type(given) is not dict else cast("dict[str, object]", given)
+    if plan.copies or type(given) is not dict:
+        arguments = decoded(given)
+    else:
+        arguments = cast("dict[str, object]", given)
+        check_integers(arguments)
     try:
         valid = compiled(plan.schema.text).is_valid(arguments)
     except (TypeError, ValueError):

@@ -32,6 +32,15 @@ from toolplug.catalog.call import CallContext, ToolCall, current_frame
 from toolplug.catalog.plan import Target
 
 
+def check_event_loop() -> None:
+    """Raise `RuntimeError` where no asyncio loop runs, as under trio."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        message = "toolplug runs on asyncio only; start the application on an asyncio loop (anyio: backend='asyncio')"
+        raise RuntimeError(message) from None
+
+
 class RunningCall:
     """A tool that had not ended when its first step was over.
 

@@ -1,4 +1,4 @@
-"""Names the provider that holds up the event loop, with its stack, while it does so."""
+"""Names the provider that holds up the event loop, and its line, while it does so."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
-from traceback import StackSummary, walk_stack
+from traceback import walk_stack
 from types import FrameType
 from typing import Self
+
+from toolplug.crashes import OURS, blamed_place
 
 LAG_S = 0.25
 BEAT_S = 0.05
 QUIET_S = 10.0
 """After one line nothing more is said for so long; what happens meanwhile is counted into the next line."""
-
-MAX_FRAMES = 8
 
 _LOG = logging.getLogger("toolplug.execution")
 
@@ -72,16 +72,18 @@ class Watchdog:
 
     def _say(self, lag_s: float, untold: int) -> None:
         frame = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage]
-        stack = list(walk_stack(frame))
-        key = _owner([inner for inner, _ in stack], self._owners())
-        who = f"provider {key!r}" if key is not None else "the host"
-        frames = StackSummary.extract(iter(stack[:MAX_FRAMES]), lookup_lines=False)
-        shown = " < ".join(f"{item.name} ({item.filename}:{item.lineno})" for item in frames)
+        stack = list(walk_stack(frame))[::-1]
+        owners = self._owners()
+        package = _package([each for each, _ in stack], owners)
+        who = f"provider {owners[package]!r}" if package is not None else "the host"
+        place = blamed_place(stack, package or OURS)
+        innermost = blamed_place(stack[-1:])
+        shown = f"{place}" if place == innermost else f"{place}, innermost {innermost}"
         more = f"; it was held up {untold} times more since the last line" if untold else ""
         _LOG.warning("%s holds up the event loop, %d ms by now: %s%s", who, lag_s * 1000, shown, more)
 
 
-def _owner(stack: list[FrameType], owners: Mapping[str, str]) -> str | None:
-    """The provider of the innermost frame that belongs to one."""
-    packages = (str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in stack)
-    return next((owners[package] for package in packages if package in owners), None)
+def _package(stack: list[FrameType], owners: Mapping[str, str]) -> str | None:
+    """The package of the innermost frame that belongs to a provider."""
+    packages = (str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in reversed(stack))
+    return next((package for package in packages if package in owners), None)

@@ -57,6 +57,9 @@ def likely_tools(
     homes: dict[str, str] = {}
     if agent is None:
         homes.update((item, f"provider {tool.definition.ref.source!r}") for item, tool in listed.items())
+        homes.update(
+            (item, f"MCP server {tool.definition.ref.source!r}") for item, tool in tools.servers.catalog.items()
+        )
     if agent is not None or "." in name:
         homes.update(_of_toolsets(tools, tenant, agent))
     if session is not None:
@@ -100,6 +103,7 @@ def _of_session(session: Session) -> list[str]:
 
 
 _ASK = "ask: a person must approve each call"
+_ASK_CALLER = "ask: a person must approve each call, the caller's own client may ask"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +153,7 @@ class Explainer:
         """Why this principal can call the tool of this name, or cannot; counts no call."""
         way = agent_path(self._agents, name, principal, agent, None if session is None else session.code)
         before = () if way is None else way.gates
-        tool = self._registry.catalog.find(name) if way is None else way.tool
+        tool = self._without_agent(name) if way is None else way.tool
         if tool is None and session is not None:
             tool = _lent(session, name)
             before = before if tool is None else before[:1]  # what is lent is in no toolset
@@ -164,6 +168,9 @@ class Explainer:
             gates=(*self._source(tool, principal.tenant), *before, *self._gates(tool, principal, session)),
             settings=tool.plan.settings,
         )
+
+    def _without_agent(self, name: str) -> Tool | None:
+        return self._registry.catalog.find(name) or self._agents.servers.catalog.find(name)
 
     def _source(self, tool: Tool, tenant: str) -> Iterator[GateVerdict]:
         """The switch of its provider or the state of its server, and providers that have its name and come later."""
@@ -258,7 +265,8 @@ def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdic
     default = Setting("policy", "allow", DEFAULT_ORIGIN)
     policy = next((item for item in plan.settings if item.knob == "policy"), default)
     if plan.approval is not None:
-        return GateVerdict(gate="policy", verdict="ask", detail=_ASK, origin=policy.origin)
+        detail = _ASK_CALLER if plan.caller_approves else _ASK
+        return GateVerdict(gate="policy", verdict="ask", detail=detail, origin=policy.origin)
     return _said("policy", denies, principal, policy.value, policy.origin)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iter
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -17,10 +17,13 @@ from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, Problem, StoreError
-from toolplug.execution.accounting import audit
+from toolplug.execution.accounting import OnCall, audit
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
+from toolplug.execution.quotas import QuotaUse
+from toolplug.execution.task_runner import check_event_loop
 from toolplug.execution.threads import in_own_thread
+from toolplug.host.agent_reach import AgentReach, reach_of
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
@@ -33,7 +36,7 @@ from toolplug.host.servers.running import McpRegistration, coded_mcp
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.mcp.mcp_sessions import Serving
-from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.planning import KIND
 from toolplug.providers.registry import FunctionRegistry
@@ -58,14 +61,23 @@ def open_host(
     environ: Mapping[str, str] | None = None,
     serving: bool = True,
     sessions: bool = True,
+    on_call: OnCall | None = None,
 ) -> Host:
     """A host for a configuration file, or for a mapping of the same shape. Nothing is read before it is entered.
 
     `environ` is what `${NAME}` in the configuration means; None: the environment of the process when it is entered.
     `serving` False is for a look beside the process that serves, and `sessions` False for one that serves no sessions:
-    those of the store, and their queued calls, are another process's own.
+    those of the store, and their queued calls, are another process's own. `on_call` is called with provider, tool name,
+    status and seconds of each tool call that was answered.
     """
-    return Host(config, environ, read_configuration, serving=serving, sessions=sessions)
+    return Host(config, environ, read_configuration, serving=serving, sessions=sessions, on_call=on_call)
+
+
+class PartDown(NamedTuple):
+    """A part of the host without which calls cannot be served. `reason` is for operators: it may name paths."""
+
+    part: str
+    reason: str
 
 
 class Host:
@@ -82,22 +94,28 @@ class Host:
         *,
         serving: bool = True,
         sessions: bool = True,
+        on_call: OnCall | None = None,
     ) -> None:
         self._source = config
         self._environ = environ
         self._reader = read
         self._serves = Serves(servers=serving, sessions=serving and sessions)
+        self._on_call = on_call
         self._open: Parts | None = None
+        self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
         self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
         self._changing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        check_event_loop()
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
-        self._open = await Parts.open(self._read(), self._coded, tuple(self._coded_mcp.values()), serves=self._serves)
+        self._open = await Parts.open(
+            self._read(), self._coded, tuple(self._coded_mcp.values()), serves=self._serves, on_call=self._on_call
+        )
         self._say_what_runs()
         return self
 
@@ -178,6 +196,11 @@ class Host:
         """Is it a tool that the model of a response is offered only where the request names it."""
         wanted = self._entered().configuration.providers.wanted.get(tool.ref.source)
         return tool.ref.kind == KIND and wanted is not None and wanted.entry.on_request
+
+    @property
+    def quotas(self) -> QuotaUse:
+        """What tenants and keys use of their quotas now."""
+        return self._entered().quotas
 
     @property
     def saved_toolsets(self) -> SavedToolsets:
@@ -266,13 +289,19 @@ class Host:
         chosen = frozenset(toolsets) if toolsets else None
         return opened.views.executor_for(principal, agent, _session(opened, session, principal), chosen, within)
 
-    def catalog_page(self, principal: Principal, *, session: str | None = None) -> CatalogPage:
+    def catalog_page(
+        self, principal: Principal, *, agent: str | None = None, session: str | None = None
+    ) -> CatalogPage:
         """Every tool that there is, for people who configure, also those that nobody can call; asks and starts nothing.
 
-        Raises `InvalidSessionCode`, `SessionNotFound` and `SessionGone`.
+        With an agent, or for a credential of one: what that agent can reach. Raises like `executor_for`.
         """
         opened = self._entered()
-        return opened.infos.page(principal, _session(opened, session, principal))
+        return opened.infos.page(principal, agent, _session(opened, session, principal))
+
+    def reach(self, principal: Principal) -> AgentReach | None:
+        """What the agents of this principal can reach; None for one that is limited to no agents."""
+        return reach_of(self._entered().toolsets.tools, principal)
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:
@@ -302,15 +331,19 @@ class Host:
         self.sessions.stop()
         self.mcp.stop()
 
-    async def ready(self) -> tuple[str, ...]:
-        """Why calls cannot be served now; empty when they can."""
+    async def ready(self) -> tuple[PartDown, ...]:
+        """The parts without which calls cannot be served now; empty when they can. The log says why, once."""
+        down: tuple[PartDown, ...] = ()
         if self._open is None:
-            return ("the host has not been started",)
+            return (PartDown("host", "it has not been started"),)
         try:
             await self._open.store.commit("readyz", b"", ttl_s=_READY_KEPT_S)  # a full disk can still be read
         except StoreError as error:
-            return (f"store: {error}",)
-        return ()
+            down = (PartDown("store", str(error)),)
+        for part in down if down != self._down else ():
+            _LOG.error("not ready: %s: %s", part.part, part.reason)
+        self._down = down
+        return down
 
     async def enable(self, key: str, *, by: Principal, request_id: str = "") -> None:
         """Run the provider of this key until the next start or reload. Raises `NoSuchProvider` and `ConfigError`."""
@@ -375,7 +408,8 @@ class Host:
     def _say_what_runs(self) -> None:
         _say_wrong_servers(self._entered().configuration)
         for record in self.records():
-            _LOG.info("provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
+            level = logging.DEBUG if record.state is ProviderState.INSTALLED_NOT_ENABLED else logging.INFO
+            _LOG.log(level, "provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
         for view in self.servers.servers(ANONYMOUS.tenant):
             _LOG.info("MCP server %s: %s", view.id, view.state)
 

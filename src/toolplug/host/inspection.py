@@ -66,8 +66,8 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
     wrong = [
         *problems,
         *host.wrong_servers,
-        *(_failure(record) for record in host.records() if record.state in _WRONG and not _is_said(record, said)),
-        *(Problem(code="not_ready", message=reason) for reason in await host.ready()),
+        *(failure for key, failure in failures(host) if not _is_said(key, said)),
+        *(Problem(code="not_ready", message=f"{part}: {reason}") for part, reason in await host.ready()),
     ]
     doubtful = [
         *installed.problems,
@@ -81,8 +81,28 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
     return Findings(tuple(wrong), tuple(doubtful))
 
 
-def _is_said(record: ProviderRecord, paths: set[str]) -> bool:
-    root = f"providers.{record.key}"
+def failures(host: Host) -> Iterator[tuple[str, Problem]]:
+    """The providers of an entered host that are on and do not run, by key."""
+    found = host.registry.failures()
+    for record in host.records():
+        if record.state in _WRONG:
+            yield record.key, found.get(record.key) or _failure(record)
+
+
+def tolerated_failures(configuration: Configuration) -> list[Problem]:
+    """What keeps providers with `required: false` from running, as far as it is known before a start."""
+    failed: list[Problem] = []
+    for key, item in configuration.providers.wanted.items():
+        loaded = configuration.providers.loaded.get(key)
+        if loaded is not None and not item.entry.required:
+            failed.extend(loaded.wrong_rules())
+        elif item.record is not None and item.record.state in _WRONG:
+            failed.append(_failure(item.record))
+    return failed
+
+
+def _is_said(key: str, paths: set[str]) -> bool:
+    root = f"providers.{key}"
     return any(path == root or path.startswith(f"{root}.") for path in paths)
 
 
@@ -135,7 +155,7 @@ def _failed_servers(host: Host) -> Iterator[Problem]:
             yield Problem(code="unmatched_rule", message=message, path=f"{path}.tools", hint=hint)
         for tool in record.tools:
             if tool.quarantined:
-                message = f"its tool {tool.name!r} has changed, and is in quarantine"
+                message = f"its tool {tool.name!r} is new or has changed, and is in quarantine"
                 hint = f"look at it, then: toolplug discover {view.id} --accept {tool.name}"
                 yield Problem(code="quarantined", message=message, path=path, hint=hint)
 
@@ -181,7 +201,7 @@ def open_inspected(config: Source, problems: list[Problem], *, environ: Mapping[
     ) -> Configuration:
         found: list[Problem] = []
         configuration = read_parts(source, environ, installed, found, coded)
-        problems.extend(found)
+        problems.extend(sorted(found, key=lambda item: (item.line, item.column)))
         return _tolerant(configuration, found)
 
     return Host(config, environ, read, serving=False)
@@ -196,7 +216,7 @@ def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configur
         if item is None:
             wanted[key] = _refused(configuration, key, problems)
         else:
-            wanted[key] = item._replace(entry=replace(item.entry, required=False))
+            wanted[key] = item._replace(inspected=True)
     return replace(configuration, providers=replace(entries, wanted=wanted))
 
 

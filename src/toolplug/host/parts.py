@@ -14,11 +14,13 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Tool
 from toolplug.discovery.service import Discovery
+from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
+from toolplug.execution.quotas import QuotaUse
 from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.host.explain_gates import EquippedGate
 from toolplug.host.file.configuration import Configuration
@@ -26,6 +28,7 @@ from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.servers.running import Connections, McpRegistration, RunningServers, ServerMetrics, mcp_speaker
+from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import Views
@@ -177,7 +180,12 @@ class CurrentConfiguration:
 
 
 def call_services(
-    store: Store, approvals: Approvals, artifacts: Artifacts, current: CurrentConfiguration, hooks: Hooks
+    store: Store,
+    approvals: Approvals,
+    artifacts: Artifacts,
+    current: CurrentConfiguration,
+    hooks: Hooks,
+    accounting: CallAccounting,
 ) -> CallServices:
     """Return what every call of the host needs."""
 
@@ -185,7 +193,14 @@ def call_services(
         now = current()
         return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
 
-    return CallServices(replay=Replays(store), approvals=approvals, artifacts=artifacts, hooks=hooks, limits=limits)
+    return CallServices(
+        accounting=accounting,
+        replay=Replays(store),
+        approvals=approvals,
+        artifacts=artifacts,
+        hooks=hooks,
+        limits=limits,
+    )
 
 
 def registry_services(
@@ -236,24 +251,34 @@ class Parts:
     saved: Saved
     mcp: Serving
     responses: ResponsesService
+    quotas: QuotaUse
     life: AsyncExitStack
 
     @classmethod
     async def open(
-        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[McpRegistration], *, serves: Serves
+        cls,
+        configuration: Configuration,
+        coded: Toolsets,
+        coded_mcp: Sequence[McpRegistration],
+        *,
+        serves: Serves,
+        on_call: OnCall | None,
     ) -> Self:
         """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
 
         `coded`: the toolsets that the host's own code registered; `coded_mcp` those among them that have the tools of
-        MCP servers. Parts that call one another meet in lambdas: each is called when all are there.
+        MCP servers. `on_call` hears of each call that was answered. Parts that call one another meet in lambdas: each
+        is called when all are there.
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
-            store = await life.enter_async_context(open_store(settings.store, folder=configuration.folder))
-            metrics, approvals, current = CollectorRegistry(), Approvals(store), CurrentConfiguration(configuration)
+            current = CurrentConfiguration(configuration)
+            store = await life.enter_async_context(_counted_store(current))
+            metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
-            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks)
+            accounting = CallAccounting(on_call)
+            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, accounting)
             saved = saved_toolsets(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
             own = registry_services(configuration, store, services, artifacts, saved.services)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
@@ -275,7 +300,8 @@ class Parts:
                     store,
                     planner,
                     neighbours,
-                    limits=settings.sessions.limits,
+                    limits=settings.session_limits,
+                    begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
                     serving=serves.sessions,
                 )
@@ -304,6 +330,7 @@ class Parts:
                 saved=saved,
                 mcp=mcp,
                 responses=responses,
+                quotas=QuotaUse(settings.quotas, settings.http.edge.streams_per_key),
                 life=life.pop_all(),
             )
         queued.resume(sessions.live)
@@ -321,7 +348,8 @@ class Parts:
         self.toolsets.configure(configuration)
         self.saved.stays.configure(configuration)
         planner = session_planner(configuration, self.services)
-        self.sessions.reconfigure(configuration.settings.sessions.limits, planner)
+        self.sessions.reconfigure(configuration.settings.session_limits, planner)
+        self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         self.responses.configure(configuration.settings.responses)
 
     def register_mcp(self, item: McpRegistration) -> None:
@@ -342,9 +370,17 @@ class Parts:
 
     def session_over(self, code: str) -> None:
         """Close and forget what was kept for a session."""
+        self.views.end(code)
         self.toolsets.tools.end(code)
         self.saved.toolsets.end(code)
         self.mcp.announcer.end(code)
+
+
+def _counted_store(current: CurrentConfiguration) -> Store:
+    """The store, which counts what its callers keep where a quota asks for it."""
+    settings = current().settings
+    store = open_store(settings.store, folder=current().folder)
+    return CountingStore(store, lambda: current().settings.quotas) if settings.quotas.sets("stored_bytes") else store
 
 
 async def listed(executor: ToolExecutor) -> Catalog:

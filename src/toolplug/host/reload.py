@@ -138,11 +138,17 @@ def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]
 
 
 def check_unchangeable(old: Configuration, new: Configuration) -> None:
-    """Raise `ConfigError` for what a running host cannot change: where it stores, and how its metrics are named."""
+    """Raise `ConfigError` for what a running host cannot change: where it stores, and how its metrics are named.
+
+    Nor can it begin to count what is stored: what is there already would not count.
+    """
     problems = [
         Problem(code="needs_restart", message="cannot change while the host runs", path=name, hint="restart the host")
         for name in ("store", "metrics")
         if getattr(old.settings, name) != getattr(new.settings, name)
     ]
+    if new.settings.quotas.sets("stored_bytes") and not old.settings.quotas.sets("stored_bytes"):
+        message = "cannot begin to count stored bytes while the host runs"
+        problems.append(Problem(code="needs_restart", message=message, path="quotas", hint="restart the host"))
     if problems:
         raise ConfigError(problems)

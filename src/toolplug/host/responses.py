@@ -86,7 +86,7 @@ class ResponsesService:
         """Hold to these from the next response on."""
         before, self._settings = self._settings, settings
         if settings is not None:
-            self._responses.configure(max_turns=settings.max_turns, ttl_s=settings.ttl)
+            self._responses.configure(max_turns=settings.max_turns, style=settings.items, ttl_s=settings.ttl)
         changed = before is None or settings is None or before.backend != settings.backend
         if changed and self._loading is not None:
             self._closing.append(self._loading)
@@ -111,5 +111,12 @@ class ResponsesService:
 def _client(settings: BackendSettings) -> Backend:
     make = import_module(_CLIENT).OpenAIBackend  # the one place that decides to import the client
     key = None if settings.api_key is None else settings.api_key.get_secret_value()
-    made = make(settings.base_url, key, settings.model, timeout_s=settings.timeout, retries=settings.retries)
+    made = make(
+        settings.base_url,
+        key,
+        settings.model,
+        timeout_s=settings.timeout,
+        deadline_s=settings.deadline,
+        retries=settings.retries,
+    )
     return cast("Backend", made)  # a module that is imported by name has no types

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import orjson
@@ -18,12 +18,15 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.plans import DEFAULT_POLICY
+from toolplug.host.agent_reach import AgentReach, acts_as_nobody
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.views import acting_agent
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools
+from toolplug.toolsets.toolset import Toolset
 
 _TYPES = frozenset({"native", "mcp", "session", "remote"})
 _SECTIONS = 4_096
@@ -61,9 +64,23 @@ class ToolInfos:
         self._written: OrderedDict[tuple[object, ...], tuple[_Section, bytes]] = OrderedDict()
         self._pages: OrderedDict[tuple[int, ...], tuple[tuple[bytes, ...], CatalogPage]] = OrderedDict()
 
-    def page(self, principal: Principal, session: Session | None) -> CatalogPage:
-        """The tools of providers, of the session, of toolsets, then of servers that are in no toolset."""
-        parts = tuple([text for section in self._sections(principal, session) if (text := self._text(section))])
+    def page(self, principal: Principal, agent: str | None, session: Session | None) -> CatalogPage:
+        """The tools of providers, of the session, of toolsets, of servers with a prefix, then of the other servers.
+
+        With an agent, or for a credential of one: those of its toolsets, and of the session. Raises `AgentRequired`
+        and `AgentNotAllowed`.
+        """
+        if acts_as_nobody(principal, agent):
+            return self._joined(())
+        acting = acting_agent(principal, agent)
+        if acting is None:
+            sections = self._sections(principal, session)
+        else:
+            reach = AgentReach.of(self._toolsets, principal.tenant, (acting,))
+            sections = self._of_agent(principal, reach, session)
+        return self._joined(tuple([text for section in sections if (text := self._text(section))]))
+
+    def _joined(self, parts: tuple[bytes, ...]) -> CatalogPage:
         key = tuple(map(id, parts))
         kept = self._pages.get(key)
         if kept is None:
@@ -79,25 +96,39 @@ class ToolInfos:
         yield _Section(self._registry.catalog.visible_to(principal))
         if session is not None:
             yield from _seen(_Section(session.executor.catalog), principal)
-        code = None if session is None else session.code
         listed = self._servers.listed(principal.tenant)
         exposed: set[str] = set()
         for toolset in self._toolsets.toolsets.of(principal.tenant).values():
-            kind, named = split_source(toolset.shown) or ("", "")
-            server = named if kind == MCP else None
-            record = None if server is None else self._servers.record(principal.tenant, server)
-            exposed.update(() if server is None else (server,))
-            opened = self._toolsets.opened(toolset, code)
-            if server is not None and opened is None:  # names are made here: nobody may ever need its prefixed catalog
-                section = _Section(listed.get(server, EMPTY_CATALOG), f"{toolset.prefix}.", toolset.id, server, record)
-            else:
-                catalog = (opened or self._toolsets.part(toolset)).catalog
-                section = _Section(catalog, "", toolset.id, server, record)
+            section = self._of_toolset(toolset, principal, session, listed)
+            exposed.update(() if section.server is None else (section.server,))
             yield from _seen(section, principal)
+        for server in self._toolsets.toolsets.servers.values() if principal.agents is None else ():
+            exposed.add(server.id)
+            record = self._servers.record(principal.tenant, server.id)
+            yield from _seen(_Section(self._toolsets.part(server).catalog, "", None, server.id, record), principal)
         for server, catalog in listed.items():
             if server not in exposed:
                 record = self._servers.record(principal.tenant, server)
                 yield _Section(catalog.visible_to(principal), f"{server}/", None, server, record, away=True)
+
+    def _of_agent(self, principal: Principal, reach: AgentReach, session: Session | None) -> Iterator[_Section]:
+        listed = self._servers.listed(principal.tenant)
+        for toolset in reach.toolsets:
+            yield from _seen(self._of_toolset(toolset, principal, session, listed), principal)
+        if session is not None:
+            yield from _seen(_Section(session.executor.catalog), principal)
+
+    def _of_toolset(
+        self, toolset: Toolset, principal: Principal, session: Session | None, listed: Mapping[str, Catalog]
+    ) -> _Section:
+        kind, named = split_source(toolset.shown) or ("", "")
+        server = named if kind == MCP else None
+        record = None if server is None else self._servers.record(principal.tenant, server)
+        opened = self._toolsets.opened(toolset, None if session is None else session.code)
+        if server is not None and opened is None:  # names are made here: nobody may ever need its prefixed catalog
+            return _Section(listed.get(server, EMPTY_CATALOG), f"{toolset.prefix}.", toolset.id, server, record)
+        catalog = (opened or self._toolsets.part(toolset)).catalog
+        return _Section(catalog, "", toolset.id, server, record)
 
     def _text(self, section: _Section) -> bytes:
         """The section's tools, separated by commas; the same object while nothing changed."""

@@ -17,6 +17,7 @@ from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
 from toolplug.execution.plans import CALL_SCOPE, UNKNOWN
+from toolplug.host.agent_reach import acts_as_nobody
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
@@ -60,17 +61,25 @@ class RecentViews:
     def __init__(self) -> None:
         self._views: WeakValueDictionary[Hashable, LiveCatalog] = WeakValueDictionary()
         self._newest: OrderedDict[Hashable, LiveCatalog] = OrderedDict()
+        self._of_sessions: dict[str, set[Hashable]] = {}
 
-    def view(self, key: Hashable, make: Callable[[], LiveCatalog]) -> LiveCatalog:
-        """The view of this key, made where there is none."""
+    def view(self, key: Hashable, make: Callable[[], LiveCatalog], *, session: str | None = None) -> LiveCatalog:
+        """The view of this key, made where there is none. One of a session is dropped when the session ends."""
         view = self._views.get(key)
         if view is None:
             view = self._views[key] = make()
+        if session is not None and key not in self._newest:
+            self._of_sessions.setdefault(session, set()).add(key)
         self._newest[key] = view
         self._newest.move_to_end(key)
         if len(self._newest) > _NEWEST:
             self._newest.popitem(last=False)
         return view
+
+    def end(self, session: str) -> None:
+        """Drop the views of a session that is over."""
+        for key in self._of_sessions.pop(session, ()):
+            self._newest.pop(key, None)
 
 
 class WithReadResultLast:
@@ -116,10 +125,12 @@ class Views:
         self._agents = agents
         self._refused = CachedValue(_refused)
         self._left_out = CachedValue(left_out)
-        self._nothing_chosen = registry.view(self._left_out)
+        self._everybodys = merged_executor(self._unknown(), registry, agents.servers)
+        self._nothing_chosen = self._everybodys.view(self._left_out)
         self._order = WithReadResultLast(tail)
         self._equipment = equipment
         self._recent = RecentViews()
+        self._nothing = merged_executor(self._unknown())
 
     def executor_for(
         self,
@@ -134,6 +145,8 @@ class Views:
         `only`: those of these toolsets, and what the session has of its own. `within`: for what toolsets are opened
         where there is no session; None: for each call.
         """
+        if acts_as_nobody(principal, agent):
+            return self._nothing
         code = None if session is None else session.code
         owner = ToolsetOwner(principal.tenant, principal.subject, code)
 
@@ -143,10 +156,16 @@ class Views:
         if acting_agent(principal, agent) is not None:
             return self._composed(principal, agent, session, only, choose, within)
         key = (principal, code, session and session.executor, only is None)
-        return self._recent.view(key, lambda: choose(self._without_agent(principal, session, only)))
+        return self._recent.view(key, lambda: choose(self._without_agent(principal, session, only)), session=code)
+
+    def end(self, session: str) -> None:
+        """Drop what was kept for a session that is over."""
+        self._recent.end(session)
 
     def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
         """The tools of this caller, whatever is equipped. Raises like `executor_for`."""
+        if acts_as_nobody(principal, agent):
+            return self._nothing
         code = None if session is None else session.code
         return self._composed(
             principal, agent, session, None, lambda parts: merged_executor(self._unknown(), *parts, session=code)
@@ -172,8 +191,7 @@ class Views:
         return LazyExecutor(self._agents, choice, within if session is None else session.code, composed)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
-        tools = self._registry if only is None else self._nothing_chosen
-        return self._in_session(tools, principal, session)
+        return self._in_session(self._everybodys if only is None else self._nothing_chosen, principal, session)
 
     def _of_agent(self, choice: Choice, session: Hashable) -> LiveCatalog:
         """The toolsets of the choice; those that only the request leaves out are not listed."""
@@ -194,7 +212,7 @@ class Views:
         """These tools, then the session's, then what reads the results that are kept of any of them."""
         order = self._order
         if session is None:
-            return (self._seen_by(principal, tools if tools is self._registry else tools.view(order.whole)),)
+            return (self._seen_by(principal, tools.view(order.whole)),)
         own = session.executor
         return (
             self._shared(principal, tools, order.body),

@@ -9,13 +9,15 @@ routes and the checks change while the application runs, and `ExceptionMiddlewar
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 from starlette.authentication import AuthenticationBackend
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import Principal
+from toolplug.crashes import log_crash
+from toolplug.execution.accounting import audit_origin
 from toolplug.host.host import Host
 from toolplug.http.auth.authentication import (
     PLUGIN,
@@ -29,9 +31,11 @@ from toolplug.http.auth.authentication import (
     plugin_token,
     session_of_token,
 )
-from toolplug.http.errors import HttpProblem, internal, log_fault, problem_of
+from toolplug.http.auth.protected_resource import challenged
+from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import ProviderRoutes
+from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (
@@ -41,7 +45,6 @@ from toolplug.http.requests import (
     enter_tenant,
     initial_state,
     leave_tenant,
-    note_refusal,
 )
 from toolplug.http.routes import all_routes
 from toolplug.http.routing import HostRoute, HostRouter, PathRoute
@@ -100,7 +103,8 @@ class _HostApp:
         self._insecure_no_auth = insecure_no_auth
         self._authenticators = authenticators
         self._router = HostRouter(all_routes(), self._serve_route, default=self._serve_provider)
-        self._provided = ProviderRoutes()
+        self._refusals = Refusals()
+        self._provided = ProviderRoutes(self._refusals, self._reached)
         self._checks: RequestChecks | None = None
         self._readmits = self._readmit
 
@@ -111,6 +115,8 @@ class _HostApp:
                 self._current_checks()  # so that the log warns of missing auth before the first request
             await serve_other_protocol(scope, receive, send)
             return
+        if scope.get("root_path", "").endswith("/"):
+            scope["root_path"] = scope["root_path"].rstrip("/")  # some frameworks mount under `/tools/`
         state = initial_state(scope)
         state["host"] = self._host
         state["readmit"] = self._readmits
@@ -123,9 +129,9 @@ class _HostApp:
         except Exception as error:  # noqa: BLE001  a named boundary: the client learns that it failed, the log where
             known = problem_of(error, "code" if "code" in scope.get("path_params", ()) else "session")
             if known is None:
-                log_fault(f"{scope['method']} {state['template']}", error, state["request_id"])
+                log_crash(f"{scope['method']} {state['template']}", error, request_id=state["request_id"])
             else:
-                self._note(state, known, scope["method"])
+                known = self._refused(scope, state, known)
             problem = known or internal()
         if not sent.started:  # else the response ends too early, and the server closes the connection
             await problem.response(state["request_id"])(scope, receive, sent)
@@ -140,8 +146,13 @@ class _HostApp:
             return
         checks = self._current_checks()
         checks.check(scope, path, sent)
-        if path == "/" and scope["path"] == scope.get("root_path", ""):
-            scope["path"] += "/"  # Starlette's router sees no path at all in the mount point without a slash
+        if path[-1] == "/":
+            if path == "/":
+                if scope["path"] == scope.get("root_path", ""):
+                    scope["path"] += "/"  # Starlette's router sees no path at all in the mount point without a slash
+            elif not scope.get("raw_path", b"/").endswith(b"/"):  # Litestar ends the path of a mount with a slash
+                scope["path"] = scope["path"][:-1]
+                path = scope["state"]["path"] = path[:-1]
         router = self._router.router_for(path)
         if router is None:
             await self._provided.serve(self._host.registry, scope, receive, sent, checks.callers, checks.max_body)
@@ -164,11 +175,12 @@ class _HostApp:
             await response(scope, receive, send)
             return
         await admit(route, request, checks.callers)
-        token = enter_tenant(state["principal"])
+        token, origin = enter_tenant(state["principal"]), audit_origin.set(self._refusals.origin(scope))
         try:
             response = await route.endpoint(request)
             await response(scope, receive, send)
         finally:
+            audit_origin.reset(origin)
             leave_tenant(token)
 
     def _serve_provider(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -184,12 +196,25 @@ class _HostApp:
         try:
             await admit(matched.route_for(request.method), request, self._current_checks().callers)
         except HttpProblem as problem:
-            self._note(request.state, problem, request.method)
+            self._note(request.scope, request.state, problem)
             raise
 
-    def _note(self, state: HostState, problem: HttpProblem, method: str) -> None:
+    def _refused(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
+        """The problem as the client is told, audited and counted."""
         if self._host.entered:
-            note_refusal(self._host.registry.accounting, state, problem, f"{method} {state['template']}")
+            problem = self._refusals.braked(scope, challenged(problem, Request(scope)))
+            self._note(scope, state, problem)
+        return problem
+
+    def _reached(self, principal: Principal) -> Collection[str]:
+        """The keys of the providers that the agents of the principal can reach."""
+        reach = self._host.reach(principal)
+        return () if reach is None else reach.providers
+
+    def _note(self, scope: Scope, state: HostState, problem: HttpProblem) -> None:
+        if self._host.entered:
+            accounting = self._host.registry.accounting
+            self._refusals.note(accounting, scope, state, problem, f"{scope['method']} {state['template']}")
 
     def _current_checks(self) -> RequestChecks:
         """The checks for the configuration as it is now."""
@@ -202,6 +227,8 @@ class _HostApp:
                 insecure_no_auth=self._insecure_no_auth,
                 authenticators=self._authenticators,
             )
+            self._refusals.proxies = checks.proxies
+            self._refusals.counts_stored_bytes = settings.quotas.sets("stored_bytes")
             if checks.open and not was_open:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"
                 _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)
@@ -226,7 +253,8 @@ class _ProviderApp:
         self._registry = registry
         self._chain = chain
         self._max_body = max_body
-        self._routes = ProviderRoutes()
+        self._refusals = Refusals()
+        self._routes = ProviderRoutes(self._refusals, lambda _: ())  # it has no toolsets, so no agent reaches anything
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -239,5 +267,6 @@ class _ProviderApp:
             check_headers(scope["headers"], state["headers"])
             await self._routes.serve(registry, scope, receive, sent, self._chain, self._max_body)
         except HttpProblem as problem:
-            note_refusal(registry.accounting, state, problem, f"{scope['method']} {state['template']}")
+            target = f"{scope['method']} {state['template']}"
+            self._refusals.note(registry.accounting, scope, state, problem, target)
             await problem.response(state["request_id"])(scope, receive, sent)

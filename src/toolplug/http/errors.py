@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from traceback import extract_tb
 from types import MappingProxyType
 from typing import Literal
 
@@ -24,6 +22,7 @@ from toolplug.errors import (
     InvalidSessionCode,
     McpServerRefused,
     NoSuchProvider,
+    QuotaExceeded,
     ResponseRefused,
     SavedToolsetRefused,
     SessionGone,
@@ -32,19 +31,13 @@ from toolplug.errors import (
     ToolsetRefused,
 )
 
-_LOG = logging.getLogger("toolplug.http")
-
-
-def log_fault(what: str, error: BaseException, request_id: str) -> None:
-    """One line with the exception's type and innermost place; the traceback only for those who debug."""
-    frames = extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
-    _LOG.error("%s raised %s at %s (request %s)", what, type(error).__name__, place, request_id)
-    _LOG.debug("traceback of request %s", request_id, exc_info=error)
-
-
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = MappingProxyType({})
+
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+_NO_STORE = (b"cache-control", b"no-store")
+_OF_THE_CALLER = frozenset({401, 403, 404})
+"""Statuses that depend on who asks: no cache may give them to somebody else."""
 
 _TYPES: Mapping[int, str] = {
     403: "forbidden",
@@ -120,7 +113,11 @@ class HttpProblem(Exception):
 
     def response(self, request_id: str) -> Response:
         """The response that reports this error."""
-        return Response(self.body(request_id), self.status, self.headers, "application/json")
+        response = Response(self.body(request_id), self.status, self.headers, "application/json")
+        response.raw_headers.append(NOSNIFF)
+        if self.status in _OF_THE_CALLER and "cache-control" not in response.headers:
+            response.raw_headers.append(_NO_STORE)
+        return response
 
     def body(self, request_id: str) -> bytes:
         """The JSON of the response."""
@@ -214,6 +211,8 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
     """The error of the request; None for a fault. `session_at` is where the request names its session."""
     if isinstance(error, HttpProblem):
         return error
+    if isinstance(error, QuotaExceeded):
+        return quota_problem(error)
     if isinstance(error, SessionRefused):
         return session_refused(error)
     if isinstance(error, BackendFailed):
@@ -230,6 +229,11 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
     if isinstance(error, McpServerRefused | ResponseRefused | SavedToolsetRefused | ToolsetRefused):
         return HttpProblem(_STATUS[error.code], error.code, str(error), param=error.param)
     return None
+
+
+def quota_problem(error: QuotaExceeded) -> HttpProblem:
+    """The error of a tenant or a key that has as much as it may."""
+    return HttpProblem(429, "quota_exceeded", str(error), param=error.quota, headers=_retry_after(error.retry_after_s))
 
 
 def session_refused(error: SessionRefused) -> HttpProblem:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from toolplug.http.requests import HostRequest
 
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Nothing between the host and the client may hold a stream back."""
@@ -102,6 +105,17 @@ class EventStream:
         """End the stream, which tells the client that it is complete."""
         await self.start()
         await self._send({"type": "http.response.body", "body": b""})
+
+
+def open_stream(request: HostRequest) -> AbstractContextManager[None]:
+    """A scope in which the request counts as an open event stream of its key. Entering raises `QuotaExceeded`.
+
+    Of a session's application the key is its session: applications of one tenant have no subject of their own.
+    """
+    state = request.state
+    session, principal = state["session"], state["principal"]
+    subject = principal.subject if session is None else f"session {session.code}"
+    return state["host"].quotas.stream(principal.tenant, subject)
 
 
 Write = Callable[[EventStream], Awaitable[Response | None]]

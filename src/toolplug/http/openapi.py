@@ -37,7 +37,7 @@ def provider_paths(mounted: Iterable[MountedRoute], security: Sequence[JsonObjec
     for item in mounted:
         method = item.route.method
         if method in _DESCRIBABLE:
-            _, path, _ = compile_path(item.route.path)
+            _, path, _ = compile_path(item.path)
             path = shapes.setdefault(_PARAMETER.sub("{}", path), path)
             paths.setdefault(path, {})[method.lower()] = _provider_operation(item, path, security)
     return paths
@@ -55,7 +55,7 @@ def _provider_operation(item: MountedRoute, path: str, security: Sequence[JsonOb
     }
     if not item.public:
         operation["description"] = f"Needs the scope `{scope}`."
-    parameters = _parameters(route.path, path)
+    parameters = _parameters(item.path, path)
     if parameters:
         operation["parameters"] = parameters
     return operation

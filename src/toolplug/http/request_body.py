@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-import orjson
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
+from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
-from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.errors import InvalidJson
+from toolplug.http.errors import NOSNIFF, HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest
 
 
@@ -40,16 +41,22 @@ DEFAULT_MAX_BODY = 1024 * 1024
 MAX_FILE_BODY = 50 * 1024 * 1024
 
 JSON = "application/json"
+_JSON = JSON.encode()
 
 
 class OrjsonResponse(Response):
-    """A JSON response written by orjson, as all JSON of the host; `bytes` are sent as they are."""
+    """A JSON response; `bytes` are sent as they are."""
 
     media_type = JSON
 
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Set the headers, and that browsers take the content for nothing else."""
+        super().init_headers(headers)
+        self.raw_headers.append(NOSNIFF)
+
     def render(self, content: Any) -> bytes:
         """Encode the content, unless that is done."""
-        return content if isinstance(content, bytes) else orjson.dumps(content)
+        return content if isinstance(content, bytes) else dump_json(content)
 
 
 def check_declared(headers: Mapping[bytes, bytes], limit: int) -> None:
@@ -118,8 +125,8 @@ async def read_json(request: HostRequest, model: type[M], *, empty: bytes = b"")
 
 def check_is_json(request: HostRequest) -> None:
     """Raise `HttpProblem` for a body whose Content-Type is not JSON."""
-    given = request.headers.get("content-type")
-    if given is not None and given.partition(";")[0].strip().lower() != JSON:
+    given = request.state["headers"].get(b"content-type", _JSON)
+    if given != _JSON and given.partition(b";")[0].strip().lower() != _JSON:
         message = "the body is read as JSON only; send Content-Type: application/json"
         raise HttpProblem(415, "unsupported_media_type", message, param="Content-Type")
 
@@ -127,9 +134,11 @@ def check_is_json(request: HostRequest) -> None:
 def read_model(body: bytes, model: type[M]) -> M:
     """The object as the client wrote it. Raises `HttpProblem` with the first field at fault."""
     try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise invalid_request(f"the body is not JSON: {error.msg} at character {error.pos}") from None
+        value = load_json(body)
+    except InvalidJson as error:
+        if error.duplicate_key:
+            raise HttpProblem(400, "invalid_json", f"the body has the {error}; give it once") from None
+        raise invalid_request(f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         needed = ", ".join(
             f'"{field.alias or key}": …' for key, field in model.model_fields.items() if field.is_required()

@@ -21,6 +21,7 @@ from starlette.types import Scope
 from toolplug.host.file.settings import HostSettings
 from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
 from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.peer import TrustedProxies, peer_of
 from toolplug.http.requests import HostState, SentResponse
 from toolplug.sessions.service import Sessions
 
@@ -109,14 +110,14 @@ def _too_large(found: str) -> HttpProblem:
 _USUAL = frozenset({"127.0.0.1", "::1"})
 
 
-def check_loopback(scope: Scope) -> None:
+def check_loopback(scope: Scope, proxies: TrustedProxies) -> None:
     """Raise `HttpProblem` unless the peer is on loopback and the connection came in there.
 
     A peer that the server does not name (a Unix socket) counts as foreign. The bound address is looked at as well,
     since a trusted proxy may name any peer.
     """
-    peer, bound = scope.get("client"), scope.get("server")
-    if peer is None or not is_loopback(peer[0]) or (bound is not None and _is_foreign(bound[0])):
+    bound = scope.get("server")
+    if not is_loopback(peer_of(scope, proxies)) or (bound is not None and _is_foreign(bound[0])):
         message = "without auth only this machine is served; add auth to the configuration, or serve --insecure-no-auth"
         raise HttpProblem(403, "loopback_only", message)
 
@@ -142,7 +143,7 @@ def _is_foreign(address: str) -> bool:
     return not is_loopback(address)
 
 
-SHARED = ("/api/sessions", "/mcp", "/toolplug.js")
+SHARED = ("/api/sessions", "/mcp", "/.well-known/oauth-protected-resource", "/toolplug.js")
 """The paths that are meant for pages, with everything below them."""
 
 ALLOWED_HEADERS = (
@@ -161,7 +162,7 @@ ALLOWED_HEADERS = (
     "Mcp-Method",
     "Mcp-Name",
 )
-EXPOSED_HEADERS = ("ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
+EXPOSED_HEADERS = ("ETag", "Retry-After", "WWW-Authenticate", "X-Request-Id", "Idempotent-Replayed", "Mcp-Session-Id")
 MAX_AGE_S = 600
 """How long a browser may keep a preflight response: a change of the configuration applies then at the latest."""
 
@@ -212,6 +213,7 @@ class RequestChecks:
     ) -> None:
         self.settings = settings
         self.max_body: int = settings.http.max_body
+        self.proxies: TrustedProxies = TrustedProxies(settings.http.trusted_proxies)
         self.open: bool = settings.auth is None and not authenticators
         self.callers: CallersOnly = CallersOnly(configured_authenticator(settings.auth, authenticators), sessions)
         self._hosts = frozenset({LOCAL, *(host_name(name) or name.lower() for name in settings.http.allowed_hosts)})
@@ -236,4 +238,4 @@ class RequestChecks:
         if path.startswith(SHARED):
             sent.headers += sharing_headers(headers)
         if self._loopback_only:
-            check_loopback(scope)
+            check_loopback(scope, self.proxies)

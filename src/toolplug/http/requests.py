@@ -14,11 +14,10 @@ from starlette.types import Message, Scope, Send
 
 from toolplug.catalog.call import ANONYMOUS, Frame, Principal, current_frame
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.accounting import CallAccounting, audit
 from toolplug.execution.live import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
-from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.errors import invalid_request
 from toolplug.sessions.session import Session
 
 CLIENT_GONE = 499
@@ -28,8 +27,6 @@ UNKNOWN_PATH = "_unknown"
 """The path in logs and audit lines before a route is found: the path as sent is client data."""
 
 _MAX_QUERY_FIELDS = 32
-_REFUSED = frozenset({401, 403, 413, 421, 431})
-_UNDECIDED = "auth_unavailable"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _NO_STATE: Mapping[str, Any] = {}
 
@@ -132,13 +129,6 @@ def _request_id(given: bytes | None) -> str:
     return f"{getrandbits(64):016x}"
 
 
-def note_refusal(accounting: CallAccounting, state: HostState, problem: HttpProblem, target: str) -> None:
-    """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
-    if problem.status in _REFUSED or problem.code == _UNDECIDED:
-        accounting.refused(problem.code)
-        audit("http.request", problem.code, state["principal"], target, state["request_id"])
-
-
 def path_below_mount(scope: Scope) -> str:
     """The request's path without the prefix under which the application is mounted."""
     path: str = scope["path"]
@@ -146,6 +136,15 @@ def path_below_mount(scope: Scope) -> str:
     if root and path.startswith(root) and (len(path) == len(root) or path[len(root)] == "/"):
         return path[len(root) :] or "/"
     return path
+
+
+def base_url(request: Request[HostState]) -> str:
+    """The URL that clients know this application by: `http.public_url`, else as the request has reached it."""
+    public = request.state["host"].settings.http.public_url
+    if public is not None:
+        return public
+    scope = request.scope
+    return f"{scope['scheme']}://{request.headers['host']}{scope.get('root_path', '')}"
 
 
 def query_fields(request: Request[Any]) -> dict[str, str]:

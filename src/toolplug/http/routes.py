@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from toolplug.http import approvals, pages, saved, servers, tools, toolsets
+from toolplug.http.auth import protected_resource
 from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin
-from toolplug.http.responses import create, stored
+from toolplug.http.responses import create, models, stored
 from toolplug.http.routing import HostRoute, routes_in
 from toolplug.http.sessions import calls, event_stream
 from toolplug.http.sessions import handlers as sessions
 
-_BEFORE_MCP = (pages, tools, admin, create, stored, approvals, sessions, event_stream, calls, toolsets)
+_BEFORE_MCP = (
+    pages,
+    protected_resource,
+    tools,
+    admin,
+    create,
+    stored,
+    models,
+    approvals,
+    sessions,
+    event_stream,
+    calls,
+    toolsets,
+)
 
 ROUTES = (
     *(route for module in _BEFORE_MCP for route in routes_in(module)),

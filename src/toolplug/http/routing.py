@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolplug.execution.approvals import DECIDE_SCOPE
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
@@ -19,7 +20,7 @@ READ = "tools:read"
 CALL = CALL_SCOPE
 SESSIONS = "sessions:write"
 ADMIN = "admin"
-APPROVALS = "approvals:write"
+APPROVALS = DECIDE_SCOPE
 EVERY_SCOPE = frozenset({READ, CALL, SESSIONS, APPROVALS, ADMIN})
 
 Endpoint = Callable[[HostRequest], Awaitable[Response]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-import orjson
 from pydantic import Field
 from starlette.responses import Response
 
+from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ConfigError, SavedToolsetRefused
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import JSON, CamelAnswer, CamelBody, OrjsonResponse, read_body, read_json, read_model
@@ -174,7 +174,7 @@ async def _document(request: HostRequest) -> Document:
         fields = yaml_fields(text, file="body")
     except ConfigError as error:
         raise invalid_request(str(error.problems[0])) from None
-    return read_model(orjson.dumps(fields), Document)
+    return read_model(dump_json(fields), Document)
 
 
 @route("GET", _ALL, READ, "The caller's saved toolsets", parameters=_WHO)

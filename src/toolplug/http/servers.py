@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeVar
 
-import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
+from toolplug.catalog.exact_json import load_json
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
-from toolplug.execution.plans import Policy, ToolRule
+from toolplug.errors import InvalidJson
+from toolplug.execution.plans import Policy, PolicyWord, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.mcp_servers import ServerSource, ServerView
-from toolplug.host.servers.records import NewServer, ServerChange
+from toolplug.host.servers.records import NewServer, ServerChange, not_found
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import (
     CamelAnswer,
@@ -75,7 +76,7 @@ class ChangeServerBody(CamelBody):
 
 
 class AcceptBody(CamelBody):
-    """The quarantined tools whose new definitions are accepted."""
+    """The quarantined tools that are accepted as they are now."""
 
     tools: list[str] | None = Field(
         None, max_length=MAX_TOOL_NAMES, description="by the server's own names; all when absent"
@@ -102,7 +103,7 @@ class FoundToolAnswer(CamelAnswer):
     output_schema: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     policy: Policy
     cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
-    quarantined: Annotated[bool, Field(description="its definition has changed, and nobody has accepted it yet")]
+    quarantined: Annotated[bool, Field(description="it is new or has changed, and nobody has accepted it yet")]
 
 
 class ServerAnswer(CamelAnswer):
@@ -112,7 +113,7 @@ class ServerAnswer(CamelAnswer):
     source: ServerSource
     enabled: bool
     policy: Policy
-    pin: Annotated[bool, Field(description="is a tool quarantined when its definition changes")]
+    pin: Annotated[bool, Field(description="is a tool quarantined that is new or whose definition changes")]
     tool_policies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
     transport: TransportAnswer | SkipJsonSchema[None] = Field(
         None, description="for admin alone", json_schema_extra=absent
@@ -125,6 +126,9 @@ class ServerAnswer(CamelAnswer):
     stale: Annotated[bool, Field(description="the tools are those of an earlier discovery")]
     next_retry: str | None
     left_out: Annotated[list[str], Field(description="listed tools that are not among these, and why")]
+    announces_changes: Annotated[
+        bool | None, Field(description="false: a change is found only by the next discovery; null: not known")
+    ]
 
 
 class ServerList(CamelAnswer):
@@ -142,7 +146,7 @@ class ToolInfo(CamelAnswer):
     server: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     toolset: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     callable: bool
-    configured_policy: Policy
+    configured_policy: PolicyWord
     discovery_status: Annotated[Status | None, Field(description="of its server")]
     last_discovered: str | None
     stale: Annotated[bool, Field(description="the server has not said so lately")]
@@ -157,6 +161,7 @@ class CatalogAnswer(CamelAnswer):
 _ALL = "/api/mcp-servers"
 _ONE = f"{_ALL}/{{id}}"
 _WAIT = Parameter("wait", "for the end of the discovery: true, or a duration of at most 60s")
+_AGENT = Parameter("agent", "only what this agent can reach")
 _SESSION = Parameter("session", "also the tools of this session, live where they are")
 
 LONGEST_WAIT_S = 60.0
@@ -207,6 +212,7 @@ def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
         "stale": record.stale,
         "nextRetry": record.next_retry,
         "leftOut": list(record.left_out),
+        "announcesChanges": record.announces_changes,
     }
 
 
@@ -232,8 +238,8 @@ async def read_server(request: HostRequest, model: type[M]) -> M:
     check_is_json(request)
     body = await read_body(request)
     try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        fields = load_json(body)
+    except InvalidJson:
         fields = None
     named = [name for name in _OF_COMMANDS if isinstance(fields, dict) and name in fields]
     if named:
@@ -248,7 +254,12 @@ async def list_servers(request: HostRequest) -> Response:
     """Answer the servers of the caller's tenant."""
     state = request.state
     transport = state["principal"].has_scope(ADMIN)
-    views = state["host"].servers.servers(state["principal"].tenant)
+    reach = state["host"].reach(state["principal"])
+    views = [
+        view
+        for view in state["host"].servers.servers(state["principal"].tenant)
+        if reach is None or view.id in reach.servers
+    ]
     shown = {"servers": [server_fields(view, transport=transport) for view in views]}
     return OrjsonResponse(shown, 200, PRIVATE)
 
@@ -280,7 +291,10 @@ async def add_server(request: HostRequest) -> Response:
 async def show_server(request: HostRequest) -> Response:
     """Answer one server. Raises `McpServerRefused`."""
     state = request.state
-    view = state["host"].servers.server(state["principal"].tenant, request.path_params["id"])
+    name, reach = request.path_params["id"], state["host"].reach(state["principal"])
+    if reach is not None and name not in reach.servers:
+        raise not_found(name, {})
+    view = state["host"].servers.server(state["principal"].tenant, name)
     return _server_response(request, view)
 
 
@@ -328,12 +342,13 @@ async def accept_tools(request: HostRequest) -> Response:
     return _server_response(request, view)
 
 
-@route("GET", "/api/catalog", READ, "Every tool that there is, for people who choose", parameters=(_SESSION,))
+@route("GET", "/api/catalog", READ, "Every tool that there is, for people who choose", parameters=(_AGENT, _SESSION))
 @answers(CatalogAnswer, others=NOT_MODIFIED, errors=(400, 404, 410))
 async def show_catalog(request: HostRequest) -> Response:
     """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
     state = request.state
-    page = state["host"].catalog_page(state["principal"], session=await requested_session(request))
+    agent = query_fields(request).get("agent") or None
+    page = state["host"].catalog_page(state["principal"], agent=agent, session=await requested_session(request))
     etag = f'"{page.etag}"'
     headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
     if has_version(request, etag):

@@ -63,6 +63,9 @@ class CallAnswer(BaseModel, extra="forbid"):
     structured: object = Field(
         None, description="the JSON value behind the output; absent for plain text", json_schema_extra=absent
     )
+    parts: list[dict[str, object]] = Field(
+        [], description="images, audio, links and resources, as MCP content blocks", json_schema_extra=absent
+    )
     metadata: dict[str, object]
     retry_after_s: float | SkipJsonSchema[None] = Field(
         None, description="after so many seconds the same call may work", json_schema_extra=absent
@@ -141,7 +144,7 @@ TOO_MANY_WAITING = "too_many_waiting_calls"
 
 
 def call_answer(result: ToolResult) -> bytes:
-    """The answer's body; what is not there (`structured`, `retry_after_s`) is left out."""
+    """The answer's body; what is not there (`structured`, `parts`, `retry_after_s`) is left out."""
     head = orjson.dumps(
         {
             "call_id": result.call_id,
@@ -153,6 +156,8 @@ def call_answer(result: ToolResult) -> bytes:
     parts = [head[:-1], b',"metadata":', _metadata(result)]
     if result.structured is not None:
         parts += [b',"structured":', (encoded(result.structured) or "null").encode()]
+    if result.parts:
+        parts += [b',"parts":', (encoded(result.parts) or "[]").encode()]
     if result.retry_after_s is not None:
         parts += [b',"retry_after_s":', orjson.dumps(result.retry_after_s)]
     parts.append(b"}")
@@ -192,7 +197,7 @@ def too_many_waiting(result: ToolResult, context: CallContext) -> HttpProblem | 
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _REPLAYED = {"idempotent-replayed": "true"}
-_EVENTS = "text/event-stream"
+_EVENTS = b"text/event-stream"
 
 Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 """Why the request itself cannot be honoured, where a result says so."""
@@ -205,6 +210,7 @@ async def call_tool(request: HostRequest) -> Response:
     state = request.state
     key = idempotency_key(request)
     body = await read_json(request, CallBody)
+    await state["host"].quotas.count_call(state["principal"])
     executor = await executor_of(state["host"], state["principal"], body.agent, body.session, body.toolsets)
     context = CallContext(
         principal=state["principal"],
@@ -231,7 +237,7 @@ async def call_response(
 
     Raises `HttpProblem` for a result that `problem` treats as an error of the request, and `ClientDisconnect`.
     """
-    if "accept" in request.headers and _EVENTS in request.headers["accept"]:
+    if _EVENTS in request.state["headers"].get(b"accept", b""):
         return EventStreamResponse(partial(_stream_call, executor, call, context, problem))
     with ClientWatch(request.receive):
         result = await executor.execute(call, context)
@@ -277,9 +283,10 @@ def deadline(timeout_ms: int | None) -> float | None:
 
 def idempotency_key(request: HostRequest) -> str | None:
     """The key under which the call runs once. Raises `HttpProblem` for a header that is none."""
-    if "idempotency-key" not in request.headers:
+    given = request.state["headers"].get(b"idempotency-key")
+    if given is None:
         return None
-    key = request.headers["idempotency-key"]
+    key = given.decode("latin-1")
     if not _KEY.fullmatch(key):
         raise invalid_request("Idempotency-Key should be 1 to 255 visible ASCII characters", "Idempotency-Key")
     return key

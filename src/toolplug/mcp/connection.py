@@ -1,4 +1,4 @@
-"""An open connection to a server, as the rest of the package needs it: two requests, and two pieces of news.
+"""An open connection to a server, as the rest of the package needs it: two requests, and three pieces of news.
 
 `sdk.connecting` makes them; nothing else on this side imports the SDK.
 """
@@ -61,6 +61,10 @@ class ServerConnection(Protocol):
 
         Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer` (a cursor that comes again, too many pages or tools).
         """
+        ...
+
+    async def announces_changes(self) -> bool | None:
+        """Whether the server says when its list changes, after a second at most; None where that is not known yet."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:

@@ -10,7 +10,7 @@ from secrets import token_urlsafe
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.threads import in_own_thread
 from toolplug.mcp.list_changed import ListChangedNotifier
-from toolplug.mcp.server_endpoint import Client, McpServerEndpoint, RequestId
+from toolplug.mcp.server_endpoint import Client, McpServerEndpoint, Questions, RequestId
 
 IDLE_S = 1800.0
 """A session without a request and without an open stream for so long is over."""
@@ -27,12 +27,13 @@ def _nothing(handshake: Handshake) -> None:
 class Handshake:
     """One client that has introduced itself. `owner` is who may use it; `seen` the etag of what it last listed."""
 
-    __slots__ = ("client", "id", "owner", "running", "seen", "stream", "used_at")
+    __slots__ = ("client", "id", "owner", "questions", "running", "seen", "stream", "used_at")
 
     def __init__(self, owner: Hashable, client: Client) -> None:
         self.id: str = token_urlsafe(24)
         self.owner: Hashable = owner
         self.client: Client = client
+        self.questions: Questions = Questions()
         self.running: dict[RequestId, CallOff] = {}
         self.stream: CallOff | None = None
         self.seen: str | None = None

@@ -69,7 +69,8 @@ class Planner:
         self._services = services
         self._labels = labels
         self._level = _level(server.name)
-        self._builder = PlanBuilder(services, LimitLevel(self._level, server.limits, partial(server.origin, "limits")))
+        level = LimitLevel(self._level, server.limits, partial(server.origin, "limits"))
+        self._builder = PlanBuilder(services, level, of_one_tenant=server.name.tenant is not None)
         self._own: tuple[Gate, ...] = ()
         if server.name.tenant is not None:
             self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
@@ -106,15 +107,15 @@ class Planner:
 
     def _tool(self, definition: ToolDefinition, target: Target, reach: SwitchedConnection) -> Tool:
         server, services, name = self._server, self._services, definition.ref.name
-        rule, policy = server.rule(name), server.policy_of(name)
-        if policy == "ask" and services.approvals is None:
+        rule, policy = server.rule(name), ToolPolicy(server.policy_of(name), server.origin_of(name, "policy"))
+        if policy.word == "ask" and services.approvals is None:
             raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is nobody to ask")
         own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))
         abandoned = services.accounting.abandoned(*self._level)
         plan = self._builder.build(
             definition,
             PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
-            ToolPolicy(policy, server.origin_of(name, "policy")),
+            policy,
             None if rule.limits == NO_LIMITS else own,
             gates=(*self._own, *rule.gates(partial(server.origin_of, name))),
         )
@@ -169,7 +170,7 @@ def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
 
 
 async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
-    raise SourceAway("its definition has changed and waits for somebody to accept it", code="quarantined")
+    raise SourceAway("it is new or has changed, and waits for somebody to accept it", code="quarantined")
 
 
 def _level(name: ServerName) -> LevelKey:

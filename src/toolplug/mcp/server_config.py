@@ -70,15 +70,18 @@ def _nowhere(*_path: str) -> str:
 class Server:
     """One server. `policy` and `limits` hold for all its tools, `tools` are rules of some, by the server's own names.
 
-    `discovery_timeout_s` bounds what it takes to start it and to list its tools. `origin` gives the place of a key of
-    the entry, by its path: `origin("tools", "get_time", "policy")`.
+    `discovery_timeout_s` bounds what it takes to start it and to list its tools; `rediscover_s` is how old its list may
+    become, None: as old as it likes. Where it has a `prefix`, its tools are in every catalog without agent. `origin`
+    gives the place of a key of the entry, by its path: `origin("tools", "get_time", "policy")`.
     """
 
     name: ServerName
     transport: Transport
     enabled: bool = True
     discovery_timeout_s: float = 30.0
+    rediscover_s: float | None = None
     pin: bool = False
+    prefix: str | None = None
     policy: Policy = DEFAULT_POLICY
     tools: Mapping[str, ToolRule] = field(default_factory=lambda: _NO_RULES)
     limits: Limits = NO_LIMITS

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -12,6 +13,7 @@ import orjson
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
+from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
 from toolplug.mcp.list_changed import Watch
 
@@ -25,11 +27,12 @@ class Caller(NamedTuple):
 
     `context` is that of the caller's calls. `catalog` gives what they list, once everything that lists later is open;
     it raises what the host raises for a caller who may not. `watch` follows it from now on. `listed` hears of each
-    catalog from which the caller was shown a page.
+    catalog from which the caller was shown a page. `approvals` has the calls that wait for a person.
     """
 
     executor: ToolExecutor
     context: CallContext
+    approvals: Approvals
     catalog: Callable[[], Awaitable[Catalog]]
     watch: Callable[[], Watch]
     listed: Callable[[Catalog], None] = _nobody
@@ -41,10 +44,10 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-CANCELLED = -32800
 
 INITIALIZE = "initialize"
 LISTEN = "subscriptions/listen"
+CALL_TOOL = "tools/call"
 CANCEL = "notifications/cancelled"
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -60,6 +63,38 @@ class Message(NamedTuple):
     id: RequestId | None
     method: str
     params: Mapping[str, object] | None
+
+
+class ClientAnswer(NamedTuple):
+    """What a client answers to a request of ours; `result` is None for an error."""
+
+    id: RequestId
+    result: Mapping[str, object] | None
+
+
+class Questions:
+    """Requests of ours that one client of the older era has not answered yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[RequestId, asyncio.Future[Mapping[str, object] | None]] = {}
+        self._asked = 0
+
+    async def ask(self, send: Callable[[str], Awaitable[None]]) -> Mapping[str, object] | None:
+        """Send a request under the id that `send` gets, and wait for its result; None for an error."""
+        self._asked += 1
+        question = f"toolplug-{self._asked}"
+        answer = self._waiting[question] = asyncio.get_running_loop().create_future()
+        try:
+            await send(question)
+            return await answer
+        finally:
+            del self._waiting[question]
+
+    def take(self, answer: ClientAnswer) -> None:
+        """Hand an answer to who waits for it; one that nobody waits for is dropped."""
+        waiting = self._waiting.get(answer.id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer.result)
 
 
 class Client(NamedTuple):
@@ -80,8 +115,8 @@ class Reply(NamedTuple):
 class McpServerEndpoint(Protocol):
     """The protocol in both its eras: with a handshake (2025-11-25 and before), and without state (2026-07-28)."""
 
-    def read(self, body: bytes) -> Message | Reply:
-        """The message, or the refusal of what is none."""
+    def read(self, body: bytes) -> Message | ClientAnswer | Reply:
+        """The message or the answer, or the refusal of what is neither."""
         ...
 
     def is_stateless(self, message: Message, version: str | None) -> bool:
@@ -97,9 +132,18 @@ class McpServerEndpoint(Protocol):
         ...
 
     async def answer(
-        self, message: Message, client: Client, caller: Caller, notify: Notify, headers: Headers = ()
+        self,
+        message: Message,
+        client: Client,
+        caller: Caller,
+        notify: Notify,
+        headers: Headers = (),
+        questions: Questions | None = None,
     ) -> Reply:
-        """Answer any other request; `headers` are those that must agree with it."""
+        """Answer any other request.
+
+        `headers` are those that must agree with it. `questions`: of a client that can be asked something meanwhile.
+        """
         ...
 
     async def serve_stdio(self, caller: Caller) -> None:

@@ -25,7 +25,7 @@ from toolplug.mcp.connection_strategies import (
 )
 from toolplug.mcp.listing import Heard, OwnListing, Pause
 from toolplug.mcp.plans import Labels, Planner, over
-from toolplug.mcp.server_config import Server
+from toolplug.mcp.server_config import Command, Server
 
 # A server's tools for one session, over a connection that nobody else has.
 #
@@ -165,6 +165,7 @@ class ServerTools:
         self._planner = Planner(server, services, self._labels)
         self._found: tuple[FoundTool, ...] = ()
         self._listed_once = False
+        self._announces: bool | None = None
         self._link: PersistentConnection | None = None
         self._shared: SwitchedConnection | None = None
         self._lone: SwitchedConnection | None = None
@@ -224,19 +225,43 @@ class ServerTools:
         self._sessions.add(session)
         return session
 
-    async def listing(self) -> Sequence[object]:
+    async def listing(self, fresh: bool = False) -> Sequence[object]:
         """The tools as the server sends them now: over the shared connection while it is open, else over one for this.
 
-        Raises `ListingFailed`.
+        A `fresh` listing has a connection of its own, so that a command is started again. Where the process that runs
+        was another version of it, a new one takes the calls that come. Raises `ListingFailed`.
         """
         connection = None if self._link is None else self._link.connection
         try:
-            if connection is not None:
-                return await connection.tools()
+            if connection is not None and not fresh:
+                return await self._read(connection)
             async with self._connect(self._server.transport, _not_heard) as own:
-                return await own.tools()
+                tools = await self._read(own)
+            if connection is not None and isinstance(self._server.transport, Command):
+                await self._replace_unless_current(connection, tools)
+            return tools
         except (ConnectionFailed, ServerRefused, BadAnswer) as error:
             raise ListingFailed(str(error)) from error
+
+    def announces(self) -> bool | None:
+        """Whether the server announces changes of its list; None while that is not known."""
+        return self._announces
+
+    async def _read(self, connection: ServerConnection) -> Sequence[object]:
+        tools = await connection.tools()
+        self._announces = await connection.announces_changes()
+        return tools
+
+    async def _replace_unless_current(self, connection: ServerConnection, tools: Sequence[object]) -> None:
+        """Leave the connection to a process that lists, or would list, something else than a new one does."""
+        try:
+            is_current = await connection.tools() == tools
+        except (ConnectionFailed, ServerRefused, BadAnswer):
+            is_current = False
+        if not is_current and self._link is not None and self._link.connection is connection:
+            self._leave()
+            self._open()
+            self._publish(EMPTY_CATALOG)
 
     async def aclose(self) -> None:
         """List nothing, end every session's server now and the others when their calls have ended."""

@@ -25,7 +25,7 @@ from toolplug.catalog.plan import Target
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.hooks import HOOKS
+from toolplug.providers.hooks import HOOKS, MARKS
 from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function
 from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
@@ -73,8 +73,6 @@ class _Delegated(Response):
 Method = TypeVar("Method", bound=Callable[..., object])
 Mark = TypeVar("Mark")
 
-_MARKS = "__toolplug__"
-
 
 class ToolOptions(NamedTuple):
     """What the author wrote in `@tool(…)`."""
@@ -119,7 +117,7 @@ def with_mark(method: Method, mark: object, decorator: str) -> Method:
     if own is None:
         raise InvalidDefinition(f"{decorator} stands above a method, not above {method!r}")
     kept = (other for other in _marks(own) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark))
-    setattr(own.function, _MARKS, (*kept, mark))
+    setattr(own.function, MARKS, (*kept, mark))
     return method
 
 
@@ -136,7 +134,7 @@ def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
 
 
 def _marks(own: ClassFunction) -> tuple[object, ...]:
-    return getattr(own.function, _MARKS, ())
+    return getattr(own.function, MARKS, ())
 
 
 _TAKEN = frozenset({*HOOKS, "key", "config", "log", "accepts_idempotency_key"})
@@ -271,6 +269,16 @@ def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
     return bound
 
 
+def declared_tools(owner: type) -> list[ToolDefinition]:
+    """The definitions of the `@tool` methods of a class. Raises `InvalidDefinition`."""
+    return [_read(owner, item)[0] for item in marked(owner, ToolMark)]
+
+
+def declared_routes(owner: type) -> list[tuple[str, str]]:
+    """Method and path of the `@route` methods of a class."""
+    return [(item.mark.method, item.mark.path) for item in marked(owner, RouteMark)]
+
+
 def declare(owner: type, around: Names) -> None:
     """Read the marked methods of a class that was just made; `around`: the names where it is made.
 
@@ -292,12 +300,6 @@ def declare(owner: type, around: Names) -> None:
             place = f"{owner.__qualname__}.{attribute}"
             raise InvalidDefinition(f"{place}: write the route as `async def {attribute}(self, request)`")
         _once(owner, seen, attribute, f"the route {mark.method} {_PARAMETER.sub('{…}', mark.path)}")
-
-
-def check_declared(owner: type) -> None:
-    """Raise `InvalidDefinition` for an annotation that still means nothing when the whole module is there."""
-    for item in marked(owner, ToolMark):
-        _read(owner, item)
 
 
 def _name(item: Marked[ToolMark]) -> str:

@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.threads import begun_in_own_thread
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -24,7 +25,7 @@ COLLECT_S = 2.0
 class Collected(NamedTuple):
     """The collectors of one active provider; `labelled` where its type stands under several keys."""
 
-    key: str
+    owner: CodeOwner
     labelled: bool
     collectors: Sequence[Collector]
 
@@ -55,9 +56,9 @@ class ProviderCollectors(Collector):
         givers: dict[str, str] = {}
         for active in self._active():
             for collector in active.collectors:
-                for family in self._families(active.key, collector):
-                    shared = givers.setdefault(family.name, active.key) != active.key
-                    _merge(families, family, {"provider": active.key} if active.labelled or shared else {})
+                for family in self._families(active, collector):
+                    shared = givers.setdefault(family.name, active.owner.key) != active.owner.key
+                    _merge(families, family, {"provider": active.owner.key} if active.labelled or shared else {})
         yield from families.values()
         errors = CounterMetricFamily(
             f"{self._namespace}_builtin_collector_errors",
@@ -68,14 +69,17 @@ class ProviderCollectors(Collector):
             errors.add_metric([key], count)
         yield errors
 
-    def _families(self, key: str, collector: Collector) -> list[Metric]:
+    def _families(self, active: Collected, collector: Collector) -> list[Metric]:
         own = f"{self._namespace}_builtin_"
         try:
             return [family for family in self._asked_in_time(collector) if not family.name.startswith(own)]
         except BaseException as error:  # noqa: BLE001  one collector never costs the scrape
-            self._errors[key] += 1
-            said = f"has not ended after {self._within_s:g} s" if id(collector) in self._asked else _raised(error)
-            _LOG.error("a collector of provider %r %s; its lines are left out", key, said)
+            self._errors[active.owner.key] += 1
+            if id(collector) in self._asked:
+                seconds = self._within_s
+                _LOG.error("a collector of %s has not ended after %g s; its lines are left out", active.owner, seconds)
+            else:
+                log_crash("a collector", error, active.owner, then="its lines are left out")
             return []
 
     def _asked_in_time(self, collector: Collector) -> list[Metric]:
@@ -89,10 +93,6 @@ class ProviderCollectors(Collector):
         finally:
             if asked.done():
                 self._asked.pop(id(collector), None)
-
-
-def _raised(error: BaseException) -> str:
-    return f"raised {type(error).__name__}"
 
 
 def _merge(families: dict[str, Metric], family: Metric, labels: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from toolplug.execution.threads import DaemonThreads
 from toolplug.providers.authoring import BoundRoute, bound_routes
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.hooks import hook_problems
-from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called, owner
+from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.provider import FunctionProvider, forget_start, is_started
 from toolplug.providers.site import ProviderContext
@@ -52,7 +52,7 @@ class Generation:
         await asyncio.gather(*(other.switch.drained(other.drain_s) for other in observed))
         if not await self.switch.drained(self.drain_s):
             running, seconds = self.switch.running, self.drain_s
-            _LOG.warning("%s: still runs calls (%d) after %g s; closing it", owner(self.entry), running, seconds)
+            _LOG.warning("%s: still runs calls (%d) after %g s; closing it", self.entry.owner, running, seconds)
         self.threads.close()
         await _closed(self.entry, self.provider)
 
@@ -67,7 +67,7 @@ async def opened(
     provider = called(entry, "its constructor", build)
     problems = hook_problems(type(provider))
     if problems:
-        said = f"{owner(entry)}: {'; '.join(problems)}"
+        said = f"{entry.owner}: {'; '.join(problems)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="mend the signatures in the package")
     switch, threads = SourceSwitch(), DaemonThreads(entry.key)
     try:
@@ -93,4 +93,5 @@ async def _closed(entry: ProviderEntry, provider: FunctionProvider) -> None:
     try:
         await awaited(entry, "aclose()", provider.aclose, CLOSE_S)
     except ProviderError as error:
-        _LOG.error("%s", error)
+        if error.__cause__ is None:  # what it raised is in the log already
+            _LOG.error("%s", error)

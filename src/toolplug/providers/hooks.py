@@ -1,13 +1,14 @@
 """What a provider may implement, as pluggy hookspecs, and the check of a class against them.
 
-A tool never runs through a hook: a hook is one to many and a call is one to one. pluggy checks the signatures here and
-finds the misspelt ones; the registry calls the instance itself.
+A tool never runs through a hook: a hook is one to many and a call is one to one. What pluggy could do with an
+implementation and the registry cannot (wrappers, other names) is refused here, never ignored.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple, Protocol
 
 import pluggy
@@ -16,8 +17,9 @@ from starlette.routing import Route
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.config.nearest import name_hint
 from toolplug.providers.site import ProviderContext
-from toolplug.signatures.annotations import class_function, unread_signature
+from toolplug.signatures.annotations import ClassFunction, class_function, unread_signature
 
 PROJECT = "toolplug"
 
@@ -70,7 +72,7 @@ class HookSpecs(Protocol):
 
     @hookspec
     async def before_call(self, call: ToolCall, context: CallContext) -> str | None:
-        """Host-wide, before each call of any provider's tool; a returned reason is a veto. May be a plain `def`."""
+        """Host-wide, before each call of any provider's tool: a text refuses, `None` passes. May be a plain `def`."""
         ...
 
     @hookspec
@@ -80,14 +82,17 @@ class HookSpecs(Protocol):
 
 
 class _Hook(NamedTuple):
-    """How a hook is called. `waits`: it must be `async def`; None: it may be either."""
+    """How a hook is called. `waits`: it must be `async def`; None: it may be either.
+
+    `host_wide`: it is asked around the calls of every provider, with its arguments by name, and has no default.
+    """
 
     arguments: tuple[str, ...] = ()
-    by_name_only: bool = False
+    host_wide: bool = False
     waits: bool | None = False
 
     def written(self, name: str) -> str:
-        """The right first line, for people."""
+        """The first line of a valid implementation."""
         return f"{'async ' if self.waits else ''}def {name}({', '.join(('self', *self.arguments))})"
 
 
@@ -100,48 +105,104 @@ HOOKS: Mapping[str, _Hook] = {
     "collectors": _Hook(),
     "start": _Hook(("site",), waits=True),
     "aclose": _Hook(waits=True),
-    "before_call": _Hook(("call", "context"), by_name_only=True, waits=None),
-    "after_call": _Hook(("call", "context", "result"), by_name_only=True, waits=None),
+    "before_call": _Hook(("call", "context"), host_wide=True, waits=None),
+    "after_call": _Hook(("call", "context", "result"), host_wide=True, waits=None),
 }
+
+MARKS = "__toolplug__"
+"""The attribute of a function that holds what `@tool` and `@route` leave."""
+
+_REFUSED_OPTIONS = ("wrapper", "hookwrapper", "specname")
+_ORDER_OPTIONS = ("tryfirst", "trylast")
+_ALIKE = 0.8
+_ALIKE_WITHOUT_ARGUMENTS = 0.88
+"""Without parameters a name has to be nearer before it counts as a misspelt hook: `tool` does, `collect` does not."""
 
 
 def mark_hooks(kind: type) -> None:
     """Mark the class's own hooks as implementations, so that authors need not."""
     for name in HOOKS:
         own = class_function(inspect.getattr_static(kind, name, None))
-        if own is not None and not hasattr(own.function, f"{PROJECT}_impl"):
+        if own is not None and _options(own) is None:
             hookimpl(own.function)
 
 
 def hook_problems(kind: type) -> tuple[str, ...]:
-    """What is wrong with the class's hooks, each with the method and what would be right; empty when all are."""
+    """What is wrong with the class's hooks, each with the method and the fix; empty when nothing is."""
     problems = [problem for name, hook in HOOKS.items() if (problem := _problem(kind, name, hook))]
-    return tuple(problems) or _refused_by_pluggy(kind)
+    return (*problems, *_misnamed(kind))
+
+
+def _options(own: ClassFunction) -> Mapping[str, object] | None:
+    """What its author wrote in `@hookimpl(…)`; None for a function without it."""
+    return getattr(own.function, f"{PROJECT}_impl", None)
 
 
 def _problem(kind: type, name: str, hook: _Hook) -> str | None:
     found: object = inspect.getattr_static(kind, name, None)
     if found is None:
         return None
-    place, right = f"{kind.__qualname__}.{name}", f"write it as `{hook.written(name)}`"
+    place, fix = f"{kind.__qualname__}.{name}", f"write it as `{hook.written(name)}`"
     own = class_function(found)
     if own is None:
-        return f"{place} is no method; {right}"
-    by_place = hook.by_name_only or own.takes(*hook.arguments)
-    if not (by_place and own.takes(*hook.arguments, by_name=True)):
-        return f"{place}{unread_signature(own.function)} does not take what a host gives it; {right}"
+        return f"{place} is no method; {fix}"
+    for option in _REFUSED_OPTIONS if hook.host_wide else (*_REFUSED_OPTIONS, *_ORDER_OPTIONS):
+        if (_options(own) or {}).get(option):
+            return f"{place} is marked @hookimpl({option}=…), which toolplug does not support here; {fix}"
+    if not _takes(own, hook):
+        return f"{place}{unread_signature(own.function)} does not take what a host gives it; {fix}"
+    if hook.host_wide and _yields(own):
+        return f"{place} must not yield; {fix}"
     if hook.waits is not None and hook.waits is not own.is_async:
-        return f"{place} must {'' if hook.waits else 'not '}be async; {right}"
+        return f"{place} must {'' if hook.waits else 'not '}be async; {fix}"
     return None
 
 
-def _refused_by_pluggy(kind: type) -> tuple[str, ...]:
-    """What pluggy says, above all of marked methods that are no hooks."""
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(HookSpecs)
-    try:
-        manager.register(kind)
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        return (" ".join(str(error).split()),)
-    return ()
+def _takes(own: ClassFunction, hook: _Hook) -> bool:
+    if hook.host_wide:  # pluggy gives those parameters that have no default and can be filled by position
+        parameters = [*unread_signature(own.function).parameters.values()][own.bound :]
+        passed = {item.name for item in parameters if item.kind in _BY_POSITION and item.default is item.empty}
+        return passed == set(hook.arguments) and own.takes(*hook.arguments, by_name=True)
+    return own.takes(*hook.arguments) and own.takes(*hook.arguments, by_name=True)
+
+
+_BY_POSITION = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+
+
+def _yields(own: ClassFunction) -> bool:
+    function = inspect.unwrap(own.function)
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _misnamed(kind: type) -> Iterator[str]:
+    """Methods that are marked as hooks and are none, and those that look like a misspelt hook."""
+    hooks = [own.function for name in HOOKS if (own := class_function(inspect.getattr_static(kind, name, None)))]
+    for name in dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base)):
+        own = class_function(inspect.getattr_static(kind, name))
+        if own is None or own.function in hooks or hasattr(own.function, MARKS):
+            continue
+        place, options = f"{kind.__qualname__}.{name}", _options(own)
+        if options is not None:
+            if not options.get("optionalhook"):
+                yield f"{place} is marked @hookimpl and is no hook; {name_hint(name, HOOKS)}"
+        elif not name.startswith("_") and (meant := _meant(kind, name, own)) is not None:
+            fix = f"write it as `{HOOKS[meant].written(meant)}`, or begin its name with _ if it is no hook"
+            yield f"{place} is no hook, and is never called; nearest: {meant!r}; {fix}"
+
+
+def _meant(kind: type, name: str, own: ClassFunction) -> str | None:
+    """The hook that a method's name and parameters are nearly those of, unless the class implements it too.
+
+    A method `names` is nobody's misspelt `name`.
+    """
+    given = set([*unread_signature(own.function).parameters][own.bound :])
+    best, alike = None, 0.0
+    for candidate, hook in HOOKS.items():
+        implemented = sum(candidate in vars(base) for base in kind.__mro__) > (not hook.host_wide)
+        fits = given <= set(hook.arguments) and bool(given) == bool(hook.arguments)
+        if candidate == "name" or implemented or not fits:
+            continue
+        ratio = SequenceMatcher(None, candidate, name).ratio()
+        if ratio >= (_ALIKE if given else _ALIKE_WITHOUT_ARGUMENTS) and ratio > alike:
+            best, alike = candidate, ratio
+    return best

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from toolplug.errors import ProviderError
+from toolplug.crashes import log_crash
+from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry, ProviderState
 
 T = TypeVar("T")
@@ -37,19 +38,13 @@ async def awaited(
     if not done:
         task.cancel()
         raise ProviderError(
-            f"{owner(entry)}: {what} has not ended after {within_s:g} s",
+            f"{entry.owner}: {what} has not ended after {within_s:g} s",
             state=ProviderState.START_FAILED,
             fix=f"let {what} begin its slow work in the background",
         )
     error = task.result()
     if error is not None:
         raise _failure(entry, what, error) from error
-
-
-def owner(entry: ProviderEntry) -> str:
-    """Whose fault it is: the key, and the distribution with its version where one is known."""
-    package = f" ({entry.distribution} {entry.version})" if entry.distribution else ""
-    return f"provider {entry.key!r}{package}"
 
 
 async def _outcome(step: Step) -> BaseException | None:
@@ -61,11 +56,24 @@ async def _outcome(step: Step) -> BaseException | None:
 
 
 def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderError:
+    """The problem as the operator reads it; where the exception came from is in the log."""
     text = entry.masked(str(error)).strip()
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if not isinstance(error, InvalidDefinition):  # its text says what is wrong with the code, and where
+        log_crash(what, error, entry.owner)
     without = ", or set required: false to start without this provider" if entry.required else ""
     return ProviderError(
-        f"{owner(entry)}: {what} raised {said}",
+        f"{entry.owner}: {what} raised {said}",
         state=ProviderState.START_FAILED,
         fix=f"mend what it says{without}",
+        summary=f"{entry.owner}: {what} raised {type_and_place(error)}",
     )
+
+
+def type_and_place(error: BaseException) -> str:
+    """`ValueError at acme.stocks:17`: what an exception is, and the innermost module and line that it came through."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = type(error).__name__
+    return name if trace is None else f"{name} at {trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"

@@ -8,14 +8,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib import import_module
+from itertools import compress
 
 from pydantic import BaseModel
 
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.providers.authoring import check_declared
+from toolplug.providers.authoring import declared_routes, declared_tools
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.hooks import hook_problems
+from toolplug.providers.lifecycle import type_and_place
 from toolplug.providers.provider import FunctionProvider, built, config_model
 from toolplug.signatures.annotations import unread_signature
 
@@ -29,12 +31,18 @@ class ProviderType:
     `config`: the model of its settings. Without one a class takes no settings, and a function (`open_settings`) gets
     the mapping as it is. `build(key, config)` makes an instance; it raises what the author's code raises, and
     `ProviderError` for a function that gives something else than a provider.
+
+    `tools` are the names of the `@tool` methods, `routes` method and path of the `@route` methods. What else there may
+    be only a start can tell: `unchecked` names it, `tools` or `routes`.
     """
 
     installed: InstalledProvider
     config: type[BaseModel] | None
     open_settings: bool
     build: Callable[[str, object], FunctionProvider]
+    tools: tuple[str, ...] = ()
+    routes: tuple[tuple[str, str], ...] = ()
+    unchecked: tuple[str, ...] = ("tools", "routes")
 
 
 def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderType:
@@ -49,8 +57,17 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
     try:
         config = config_model(target)
         if isinstance(target, type) and issubclass(target, FunctionProvider):
-            _check(found, target)
-            return ProviderType(installed=found, config=config, open_settings=False, build=partial(built, target))
+            tools = _checked_tools(found, target)
+            overridden = (target.tools is not FunctionProvider.tools, target.routes is not FunctionProvider.routes)
+            return ProviderType(
+                installed=found,
+                config=config,
+                open_settings=False,
+                build=partial(built, target),
+                tools=tools,
+                routes=tuple(declared_routes(target)),
+                unchecked=tuple(compress(("tools", "routes"), overridden)),
+            )
     except InvalidDefinition as error:
         raise _failed(found, str(error)) from error
     if isinstance(target, type) or not callable(target) or not _takes_two(target):
@@ -82,24 +99,27 @@ def _named(found: InstalledProvider) -> object:
     try:
         module = import_module(point.module)
     except BaseException as error:
-        raise _failed(found, f"importing {point.module} raised {_said(error)}") from error
+        raised = f"importing {point.module} raised"
+        raise _failed(found, f"{raised} {_said(error)}", f"{raised} {type_and_place(error)}") from error
     try:
         return reduce(getattr, (part for part in point.attr.split(".") if part), module)
     except BaseException as error:
         known = [name for name, value in vars(module).items() if _is_own_provider(value, module.__name__)]
         there = f"; its providers are {', '.join(known)}" if known else ""
-        raise _failed(found, f"{point.module} has no {point.attr!r} ({_said(error)}){there}") from error
+        lacks = f"{point.module} has no {point.attr!r}"
+        raise _failed(found, f"{lacks} ({_said(error)}){there}", f"{lacks}{there}") from error
 
 
 def _is_own_provider(value: object, module: str) -> bool:
     return isinstance(value, type) and issubclass(value, FunctionProvider) and value.__module__ == module
 
 
-def _check(found: InstalledProvider, kind: type[FunctionProvider]) -> None:
+def _checked_tools(found: InstalledProvider, kind: type[FunctionProvider]) -> tuple[str, ...]:
+    """The names of the class's `@tool` methods, its hooks and its annotations being valid."""
     problems = hook_problems(kind)
     if problems:
         raise _incompatible(found, "; ".join(problems), f"ask the author of {found.distribution} to change the method")
-    check_declared(kind)
+    return tuple(definition.name for definition in declared_tools(kind))
 
 
 def _made(
@@ -110,7 +130,7 @@ def _made(
         value, given = found.entry_point.value, type(provider).__qualname__
         raise _failed(found, f"{value} gave a {given}, which is no FunctionProvider")
     try:
-        _check(found, type(provider))
+        _checked_tools(found, type(provider))
     except InvalidDefinition as error:
         raise _failed(found, str(error)) from error
     provider.key = key
@@ -135,9 +155,10 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
-def _failed(found: InstalledProvider, what: str) -> ProviderError:
+def _failed(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
     return ProviderError(
         f"{found.package} ({found.type}): {what}",
+        summary=f"{found.package} ({found.type}): {summary or what}",
         state=ProviderState.IMPORT_FAILED,
         fix=f"reinstall or update {found.distribution}, or remove its entry",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
@@ -16,7 +16,7 @@ from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSou
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.providers.lifecycle import called, owner
+from toolplug.providers.lifecycle import called
 from toolplug.providers.provider import FunctionProvider
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -43,7 +43,7 @@ def planned_tools(
         if own_can_execute and not called(
             entry, f"can_execute({name!r})", lambda name=name: provider.can_execute(name)
         ):
-            _LOG.warning("%s lists the tool %r but its can_execute refuses it: left out", owner(entry), name)
+            _LOG.warning("%s lists the tool %r but its can_execute refuses it: left out", entry.owner, name)
             continue
         listed.append(planner.tool(tool, rule))
     return listed
@@ -83,14 +83,20 @@ def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise ProviderError(
-            f"{owner(entry)} lists the tool {twice[0]!r} twice",
+            f"{entry.owner} lists the tool {twice[0]!r} twice",
             state=ProviderState.START_FAILED,
             fix="give one of them another name",
         )
+    for error in unknown_tools(entry, names):
+        raise error
+
+
+def unknown_tools(entry: ProviderEntry, names: Sequence[str]) -> Iterator[ProviderError]:
+    """An error for each rule of the entry that names a tool which its provider does not have."""
     for name in entry.tools:
         if name not in names:
-            raise ProviderError(
-                f"{owner(entry)} has no tool {name!r}",
+            yield ProviderError(
+                f"{entry.owner} has no tool {name!r}",
                 state=ProviderState.CONFIG_INVALID,
                 fix=name_hint(name, names),
                 at=("tools", name),
@@ -150,4 +156,5 @@ def _builder(entry: ProviderEntry, services: CallServices) -> PlanBuilder:
         LimitLevel((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),
         host=LimitLevel((), entry.host_limits, partial(entry.host_origin, "limits")),
         hooked=False,
+        owner=entry.owner,
     )

@@ -22,6 +22,7 @@ from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
+from toolplug.execution.task_runner import check_event_loop
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.providers.entry import (
     DesiredProvider,
@@ -34,7 +35,7 @@ from toolplug.providers.entry import (
 from toolplug.providers.generation import Generation, opened
 from toolplug.providers.hook_calls import observers, observes_calls
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.route_table import MountedRoute, mounted, route_problems
+from toolplug.providers.route_table import DeclaredRoutes, MountedRoute, mounted, route_problems
 from toolplug.providers.site import ProviderContext, ProviderStore, Services, no_services
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record, Store
@@ -115,11 +116,12 @@ _LOG = logging.getLogger("toolplug.providers")
 
 
 class ProviderSlot(NamedTuple):
-    """One entry and what became of it; `generation` is None while it does not run."""
+    """One entry and what became of it; `generation` is None while it does not run, for its `failure` perhaps."""
 
     entry: ProviderEntry
     generation: Generation | None
     record: ProviderRecord
+    failure: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +173,7 @@ class FunctionRegistry(LiveCatalog):
         self._closing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
+        check_event_loop()
         async with AsyncExitStack() as life:
             await self._services.calls.runner.open()
             life.push_async_callback(self._services.calls.runner.aclose)
@@ -231,6 +234,10 @@ class FunctionRegistry(LiveCatalog):
         """Those that were asked for and do not run, in order."""
         return tuple(slot.record for slot in self._slots if slot.generation is None)
 
+    def failures(self) -> dict[str, Problem]:
+        """What kept a provider from starting, by key, where that did not stop the others."""
+        return {slot.entry.key: slot.failure for slot in self._slots if slot.failure is not None}
+
     async def apply(self, wanted: Sequence[DesiredProvider]) -> None:
         """Make these the providers: what is unchanged keeps running, the rest is started, swapped in at once, drained.
 
@@ -248,7 +255,9 @@ class FunctionRegistry(LiveCatalog):
             problems = [item for item in outcomes if isinstance(item, Problem)]
             kept = {slot.generation for slot in self._slots if slot.generation is not None}
             active = [slot.generation for slot in slots if slot.generation is not None]
-            problems = problems or route_problems(active)
+            problems = problems or route_problems(
+                DeclaredRoutes(item.entry, [(route.method, route.path) for route in item.routes]) for item in active
+            )
             if problems:
                 await _all_closed(begun)
                 raise ConfigError(problems)
@@ -271,10 +280,11 @@ class FunctionRegistry(LiveCatalog):
         try:
             generation = await opened(wanted, self._services.calls, self._services.site_for)
         except ProviderError as error:
-            if entry.required:
-                return entry.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
-            _LOG.error("%s; going on without it (required: false)", error)
-            return ProviderSlot(entry, None, failed_record(entry, error))
+            if not wanted.inspected:
+                if entry.required:
+                    return entry.failure(error)
+                _LOG.error("%s; going on without it (required: false)", error)
+            return ProviderSlot(entry, None, failed_record(entry, error), entry.failure(error))
         begun.append(generation)
         return ProviderSlot(entry, generation, recorded(entry, ProviderState.ACTIVE))
 
@@ -336,7 +346,7 @@ class FunctionRegistry(LiveCatalog):
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
         types = [generation.entry.type for generation in generations]
         return [
-            Collected(generation.entry.key, types.count(generation.entry.type) > 1, generation.collectors)
+            Collected(generation.entry.owner, types.count(generation.entry.type) > 1, generation.collectors)
             for generation in generations
         ]
 
@@ -357,7 +367,7 @@ def _without_host() -> RegistryServices:
 
 def _given(key: str, provider: FunctionProvider) -> DesiredProvider:
     provider.key = key
-    entry = ProviderEntry(key=key, type=type(provider).__name__)
+    entry = ProviderEntry(key=key, type=type(provider).__name__, package=type(provider).__module__.partition(".")[0])
     return DesiredProvider(entry, lambda: provider)
 
 

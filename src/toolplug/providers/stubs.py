@@ -187,7 +187,7 @@ class StubWarning:
     `index` counts the entries as they were given, `CHOICE` for the tool_choice; `type` is the stub's, empty where it
     has none. Dropped: `unmatched_stub`, `unsupported_option`, `invalid_option`. Not added: `name_taken`, the client has
     a function of that name. Only told: `duplicate_type`, another provider declares the type too; `options_ignored`, an
-    earlier stub of the same tool gave other options.
+    earlier stub of the same tool gave other options, or the host has no such option.
     """
 
     code: StubCode

@@ -58,6 +58,13 @@ class Backend(Protocol):
         """
         ...
 
+    async def models(self) -> list[Mapping[str, object]]:
+        """The models that it has, as the OpenAI API lists them; the default model alone where it does not list any.
+
+        Raises `BackendFailed`.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Close the connections."""
         ...

@@ -23,7 +23,10 @@ _DEFAULT_TEXT: Mapping[str, object] = {"type": "text"}
 
 
 class ResponseBuilder:
-    """One response. Items are never changed in place: whoever holds the object keeps what it was."""
+    """One response. Items are never changed in place: whoever holds the object keeps what it was.
+
+    `turn` counts the model's answers; before the first it is 0.
+    """
 
     def __init__(self, request: ResponseRequest, model: str, created_at: float) -> None:
         self.key: str = token_hex(16)
@@ -31,6 +34,7 @@ class ResponseBuilder:
         self.status: Status = "queued" if request.background else "in_progress"
         self.output: list[Item] = []
         self.hidden: dict[str, Item] = {}
+        self.turn: int = 0
         self.usage: Usage | None = None
         self.warnings: Sequence[Mapping[str, object]] = ()
         self._request = request
@@ -45,9 +49,14 @@ class ResponseBuilder:
         """The response's id."""
         return response_id(self.key)
 
+    @property
+    def items(self) -> list[Item]:
+        """The output, each item whole."""
+        return whole_items(self.output, self.hidden)
+
     def new_id(self, prefix: str) -> str:
-        """An id for the next item; it tells in which response the item is."""
-        return f"{prefix}_{self.key}{len(self.output):03x}"
+        """An id for the next item; it says which turn of which response made it."""
+        return f"{prefix}_{self.key}{len(self.output):03x}t{self.turn:x}"
 
     def event(self, kind: str, **fields: object) -> Event:
         """The next event."""
@@ -145,6 +154,11 @@ class ResponseBuilder:
         self.output = [
             {**item, "status": "incomplete"} if item.get("status") == "in_progress" else item for item in self.output
         ]
+
+
+def whole_items(items: Sequence[Item], hidden: Mapping[str, object]) -> list[Item]:
+    """The items with what not everybody sees of them."""
+    return [as_object(as_object(hidden.get(str(item.get("id")))).get("item")) or item for item in items]
 
 
 def response_id(key: str) -> str:

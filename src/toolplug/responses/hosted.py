@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Final, Literal
 
 from toolplug.catalog.call import ToolResult
 from toolplug.catalog.definition import HostedItem, ToolDefinition
 from toolplug.responses.builder import Event, ResponseBuilder
-from toolplug.responses.input_items import WIRE_NAME, Item
+from toolplug.responses.input_items import WIRE_NAME, Item, is_image
 from toolplug.responses.turn import ModelCall
 from toolplug.signatures.values import as_json, as_object
 
 MCP = "mcp"
-PLAIN = HostedItem("toolplug:tool_call")
 
-_MCP_FIELDS: Mapping[str, object] = {"approval_request_id": None, "error": None}
+PARTS: Final = "parts"
+"""The field of an item for what a result has besides its text."""
+
+_MCP_CALL: Final = "mcp_call"
+_UNKNOWN = "_unknown"
+"""The server of a call of a tool that nobody has; also its provider in the metrics."""
 
 
-def shape_of(tool: ToolDefinition | None) -> HostedItem:
-    """How calls of a tool are shown; None for a tool that nobody has."""
-    if tool is None:
-        return PLAIN
-    if tool.ref.kind == MCP:
-        return HostedItem("mcp_call", fields={"server_label": tool.ref.source, **_MCP_FIELDS})
-    if tool.hosted is None:
-        return PLAIN
-    if tool.hosted.item is not None:
-        return tool.hosted.item
-    return HostedItem(f"toolplug:{tool.hosted.stubs[0]}") if tool.hosted.stubs else PLAIN
+ItemStyle = Literal["mcp_call", "extension"]
+"""How calls of ordinary tools are shown: as a server's, which every client knows, or as items of our own types."""
+
+
+def shape_of(tool: ToolDefinition | None, style: ItemStyle) -> HostedItem:
+    """How calls of a tool are shown; None for a tool that nobody has.
+
+    A type that its provider declares is shown where clients know it: a type with a slug is one of `extension`.
+    """
+    declared = None if tool is None or tool.hosted is None else tool.hosted.item
+    if declared is not None and (style == "extension" or ":" not in declared.type):
+        return declared
+    if style == "extension" and (tool is None or tool.ref.kind != MCP):
+        stubs = () if tool is None or tool.hosted is None else tool.hosted.stubs
+        return HostedItem(f"toolplug:{stubs[0] if stubs else 'tool_call'}")
+    return HostedItem(_MCP_CALL, fields={"server_label": _UNKNOWN if tool is None else tool.ref.source})
 
 
 class HostedCall:
-    """One call from its beginning to its end, as an item of the draft."""
+    """One call from its beginning to its end, as an item of the draft. `approval`: the id of the item that asked."""
 
     def __init__(
-        self, draft: ResponseBuilder, call: ModelCall, tool: ToolDefinition | None, approval: str | None = None
+        self,
+        draft: ResponseBuilder,
+        call: ModelCall,
+        tool: ToolDefinition | None,
+        style: ItemStyle,
+        approval: str | None = None,
     ) -> None:
         self._draft = draft
-        self._shape = shape_of(tool)
+        self._shape = shape_of(tool, style)
         self._index = len(draft.output)
         prefix = self._shape.type.partition(":")[0].removesuffix("_call")
         self._item: Item = {
@@ -46,42 +61,64 @@ class HostedCall:
             "type": self._shape.type,
             "status": "in_progress",
             **_named(call, tool),
-            "output": None,
+            **({} if self._shape.type == _MCP_CALL else {"output": None}),
             **({} if approval is None else {"approval_request_id": approval}),
         }
 
     def begin(self) -> Iterator[Event]:
         """The call is about to be made."""
-        yield self._draft.added(self._item)
-        for name in ("in_progress", *self._shape.events):
+        is_mcp_call = self._shape.type == _MCP_CALL
+        yield self._draft.added({**self._item, "arguments": ""} if is_mcp_call else self._item)
+        yield self._event("in_progress")
+        if is_mcp_call:
+            self._draft.output[self._index] = self._item
+            yield self._event("arguments.delta", delta=self._item["arguments"])
+            yield self._event("arguments.done", arguments=self._item["arguments"])
+        for name in self._shape.events:
             yield self._event(name)
 
     def end(self, result: ToolResult, include: Collection[str]) -> Iterator[Event]:
         """The call has ended so."""
-        whole = self._item = _ended(self._item, self._shape, result)
-        if self._shape.on_include:
-            self._item = shown(whole, self._shape, include)
-            self._draft.hide(whole, self._shape)
+        shape = self._shape._replace(on_include=(*self._shape.on_include, PARTS)) if result.parts else self._shape
+        whole = self._item = _ended(self._item, shape, result)
+        if shape.on_include:
+            self._item = shown(whole, shape, include)
+            self._draft.hide(whole, shape)
         yield self._event("failed" if result.is_error else "completed")
         yield self._draft.done(self._index, self._item)
 
-    def _event(self, name: str) -> Event:
+    def _event(self, name: str, **fields: object) -> Event:
         full = event_name(self._shape.type, name)
-        return self._draft.event(full, item_id=self._item["id"], output_index=self._index)
+        return self._draft.event(full, item_id=self._item["id"], output_index=self._index, **fields)
 
 
 def event_name(kind: str, name: str) -> str:
     """What an event in the life of such an item is called."""
-    return f"{kind}.{name}" if ":" in kind else f"response.{kind}.{name}"
+    if ":" in kind:
+        return f"{kind}.{name}"
+    return f"response.{kind}_{name}" if name.startswith("arguments") else f"response.{kind}.{name}"
 
 
 def _ended(item: Item, shape: HostedItem, result: ToolResult) -> Item:
     metadata = result.metadata
     given = {name: as_json(metadata[name]) for name in shape.fields if name in metadata}
     fields = {name: json.value for name, json in given.items() if json is not None}
-    if shape.type == "mcp_call" and result.is_error:
-        fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result.output}]}
-    return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": result.output}
+    output = "\n".join([*([result.output] if result.output else []), *map(_line_of, result.parts)])
+    if result.parts:
+        fields[PARTS] = list(result.parts)
+    if shape.type == _MCP_CALL and result.is_error:
+        fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": output}]}
+    return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": output}
+
+
+def _line_of(part: Mapping[str, object]) -> str:
+    """What stands for a part in the text of a result. The model is given images besides, and no other part."""
+    kind, resource = part.get("type"), as_object(part.get("resource"))
+    where = part.get("uri") or resource.get("uri")
+    media = part.get("mimeType") or resource.get("mimeType")
+    details = " ".join(str(each) for each in (part.get("name"), where and f"<{where}>", media) if each)
+    left_out = "" if is_image(part) else "left out: "
+    return " ".join(f"[{left_out}{kind} {details}".split()) + "]"
 
 
 def shown(item: Item, shape: HostedItem, include: Collection[str]) -> Item:
@@ -115,7 +152,6 @@ def server_list(draft: ResponseBuilder, server: str, tools: Collection[ToolDefin
             {"name": tool.ref.name, "description": tool.description, "input_schema": tool.parameters.value}
             for tool in tools
         ],
-        "error": None,
     }
     index = len(draft.output)
     place = {"item_id": item["id"], "output_index": index}
@@ -130,11 +166,11 @@ def approval_request(
 ) -> Iterator[Event]:
     """A call that a person must approve, as an item."""
     item: dict[str, object] = {
-        "id": approval_id(ticket),
+        "id": f"{draft.new_id('mcpr')}_{ticket}",
         "type": "mcp_approval_request",
         "status": "completed",
         **_named(call, tool),
-        "server_label": "" if tool is None else tool.ref.source,
+        "server_label": _UNKNOWN if tool is None else tool.ref.source,
     }
     yield draft.added(item)
     yield draft.done(len(draft.output) - 1, item)
@@ -146,14 +182,9 @@ def _named(call: ModelCall, tool: ToolDefinition | None) -> Item:
     return {**item, "name": tool.ref.name, WIRE_NAME: call.name} if tool is not None and tool.ref.kind == MCP else item
 
 
-def approval_id(ticket: str) -> str:
-    """The id of the item for a ticket."""
-    return f"mcpr_{ticket}"
-
-
 def ticket_of(item_id: str) -> str:
-    """The ticket of an item's id."""
-    return item_id.removeprefix("mcpr_")
+    """The ticket of the approval that an item asked for, by the item's id."""
+    return item_id.rpartition("_")[2]
 
 
 def asks(result: ToolResult) -> str | None:

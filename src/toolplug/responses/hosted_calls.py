@@ -1,4 +1,4 @@
-"""Running the hosted calls of a response side by side, also those that earlier responses left unfinished."""
+"""Running the hosted calls of a turn side by side, and those that a person has decided about."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolplug.catalog.plan import Tool
 from toolplug.errors import ResponseRefused
 from toolplug.execution.live import ToolExecutor
 from toolplug.responses.builder import Event, ResponseBuilder
-from toolplug.responses.hosted import HostedCall, approval_request, asks, ticket_of
+from toolplug.responses.hosted import HostedCall, ItemStyle, approval_request, asks, ticket_of
 from toolplug.responses.input_items import (
     CLIENT_ANSWERS,
     CLIENT_CALLS,
@@ -23,17 +23,9 @@ from toolplug.responses.input_items import (
     is_cut,
     is_hosted_call,
 )
-from toolplug.responses.offer import Names, Offer, ToolCaller
+from toolplug.responses.offer import Offer, ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.turn import Citations, ModelCall
-
-# What earlier responses have left to be done before the model is asked again.
-#
-# A turn with a client's function runs nothing, so its hosted calls stand in the conversation without an answer; and a
-# call that a person had to approve may have been decided.
-
-_ANSWERS = CLIENT_ANSWERS | {"mcp_approval_request"}
-"""A call that waits for a person is not left to be made."""
 
 
 class Decided(NamedTuple):
@@ -50,49 +42,39 @@ class Decided(NamedTuple):
         return ticket_of(self.request)
 
 
-class Unfinished(NamedTuple):
-    """The calls to be made, each with a key under which it is made once; and those that have been decided."""
+def decided_calls(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
+    """The calls that a request decides about.
 
-    calls: Sequence[tuple[ModelCall, str | None]]
-    decided: Sequence[Decided]
-
-
-def unfinished(history: Sequence[Item], sent: Sequence[Item], own: Names, catalog: Catalog) -> Unfinished:
-    """What is left to be done. Raises `ResponseRefused` for an answer that nobody asked for, or one that is missing."""
+    Raises `ResponseRefused` for an answer that nobody asked for, and for a client's call without an answer.
+    """
     items = [*history, *sent]
     calls = {str(item["call_id"]): item for item in items if item.get("type") in CLIENT_CALLS}
-    answered = {str(item["call_id"]) for item in items if _answers(item)}
+    answered = {str(item["call_id"]) for item in items if item.get("type") in CLIENT_ANSWERS}
     for index, item in enumerate(sent):
         if item.get("type") in CLIENT_ANSWERS and item["call_id"] not in calls:
             message = f"no call has the call_id {item['call_id']!r}"
             raise ResponseRefused("unknown_call_id", message, param=f"input[{index}].call_id")
-    left: list[tuple[ModelCall, str | None]] = []
     for call_id, item in calls.items():
-        if call_id in answered or is_cut(item):
-            continue
-        name = str(item["name"])
-        if name in own or item["type"] != "function_call" or catalog.find(name) is None:
-            message = f"the call {call_id!r} of {name!r} has no {item['type']}_output; send one"
+        if call_id not in answered and not is_cut(item):
+            message = f"the call {call_id!r} of {item['name']!r} has no {item['type']}_output; send one"
             raise ResponseRefused("missing_tool_output", message, param="input")
-        key = item.get("id")
-        left.append((ModelCall(call_id, name, str(item["arguments"])), key if isinstance(key, str) else None))
-    return Unfinished(left, _decided(history, sent))
+    return _decided(history, sent)
 
 
 def _decided(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
     items = [*history, *sent]
     requests = {str(item["id"]): item for item in items if item.get("type") == "mcp_approval_request"}
-    done = {item.get("approval_request_id") for item in items if is_hosted_call(item.get("type"))}
+    done = {ticket_of(str(item.get("approval_request_id"))) for item in items if is_hosted_call(item.get("type"))}
     decided: list[Decided] = []
     for index, item in enumerate(sent):
-        if item.get("type") != "mcp_approval_response" or item["approval_request_id"] in done:
+        if item.get("type") != "mcp_approval_response" or ticket_of(str(item["approval_request_id"])) in done:
             continue
         wanted = str(item["approval_request_id"])
         request = requests.get(wanted)
         if request is None:
             message = f"no mcp_approval_request has the id {wanted!r}"
             raise ResponseRefused("unknown_call_id", message, param=f"input[{index}].approval_request_id")
-        done.add(wanted)
+        done.add(ticket_of(wanted))
         reason = item.get("reason")
         said = reason if isinstance(reason, str) else ""
         decided.append(Decided(_call_of(request), wanted, item["approve"] is True, said))
@@ -101,11 +83,6 @@ def _decided(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
 
 def _call_of(request: Mapping[str, object]) -> ModelCall:
     return ModelCall(call_key(request), called_name(request), str(request["arguments"]))
-
-
-def _answers(item: Item) -> bool:
-    kind = item.get("type")
-    return "call_id" in item and (kind in _ANSWERS or is_hosted_call(kind))
 
 
 class PlannedCall(NamedTuple):
@@ -138,17 +115,22 @@ async def results(
 class HostedCalls:
     """Makes calls and tells of them.
 
-    `made` counts them; `asked`: one waits for a person; `exhausted`: no more may be made; `left_out`: what the model is
-    told of those that it made nevertheless, which nobody else hears of.
+    `made` counts them; `asked`: one waits for a person; `exhausted`: no more may be made.
     """
 
     def __init__(
-        self, draft: ResponseBuilder, asker: ToolCaller, request: ResponseRequest, citations: Citations
+        self,
+        draft: ResponseBuilder,
+        asker: ToolCaller,
+        request: ResponseRequest,
+        citations: Citations,
+        style: ItemStyle,
     ) -> None:
         self.made: int = 0
         self.asked: bool = False
         self.exhausted: bool = False
-        self.left_out: list[Item] = []
+        self._left_out: list[tuple[int, Item]] = []
+        self._style: ItemStyle = style
         self._draft = draft
         self._asker = asker
         self._most = request.max_tool_calls
@@ -156,30 +138,36 @@ class HostedCalls:
         self._include = frozenset(request.include or ())
         self._citations = citations
 
-    async def finish(self, left: Unfinished, offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
-        """Make the calls that earlier responses left, each once, and those that have been approved."""
-        for decided in left.decided:
-            async with aclosing(self._decided(decided, offer, catalog)) as events:
+    @property
+    def items(self) -> list[Item]:
+        """The output so far, with the calls over the limit that the model made nevertheless: only the model is told."""
+        told: list[Item] = self._draft.items
+        for place, item in reversed(self._left_out):
+            told.insert(place, item)
+        return told
+
+    async def make_decided(self, decided: Sequence[Decided], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
+        """Make the calls that have been approved, each once, and show those that have not."""
+        for each in decided:
+            async with aclosing(self._decided(each, offer, catalog)) as events:
                 async for event in events:
                     yield event
-        keyed = [(call, self._context(call, offer, catalog, key=key)) for call, key in left.calls]
-        async with aclosing(self._make(keyed, catalog)) as events:
-            async for event in events:
-                yield event
 
     async def make(self, calls: Sequence[ModelCall], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
         """Make the calls of a turn side by side; those that may not be made are given back."""
         wanted: list[tuple[ModelCall, CallContext | str]] = []
+        over: list[ModelCall] = []
         for call in calls:
             if self._most is not None and self.made + len(wanted) >= self._most:
-                self._leave_out(call)
+                over.append(call)
                 continue
             refused = _refused(call.name, offer, catalog)
             wanted.append((call, refused or self._context(call, offer, catalog)))
         async with aclosing(self._make(wanted, catalog)) as events:
             async for event in events:
                 yield event
-        self.exhausted = self.exhausted or self.made == self._most
+        self._leave_out(over)
+        self.exhausted = self.exhausted or bool(over) or self.made == self._most
 
     async def _make(
         self, wanted: Sequence[tuple[ModelCall, CallContext | str]], catalog: Catalog
@@ -197,7 +185,7 @@ class HostedCalls:
                     yield event
             else:
                 jobs.append(PlannedCall(ToolCall(call.id, call.name, call.arguments), context))
-                shown.append(HostedCall(self._draft, call, tool and tool.definition))
+                shown.append(HostedCall(self._draft, call, tool and tool.definition, self._style))
                 for event in shown[-1].begin():
                     yield event
         async with aclosing(results(self._asker.executor, jobs, parallel=self._parallel)) as ended:
@@ -215,7 +203,7 @@ class HostedCalls:
         if ticket is not None:
             self.asked = True
             return list(approval_request(self._draft, call, definition, ticket))
-        shown = HostedCall(self._draft, call, definition, request)
+        shown = HostedCall(self._draft, call, definition, self._style, request)
         return [*shown.begin(), *self._ended(shown, result)]
 
     async def _decided(self, decided: Decided, offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
@@ -227,21 +215,21 @@ class HostedCalls:
         else:
             reason = f": {decided.reason}" if decided.reason else ""
             result = _refusal(call, f"the call was not approved{reason}")
-            shown = HostedCall(self._draft, call, tool and tool.definition, decided.request)
+            shown = HostedCall(self._draft, call, tool and tool.definition, self._style, decided.request)
             events = [*shown.begin(), *self._ended(shown, result)]
         for event in events:
             yield event
 
-    def _leave_out(self, call: ModelCall) -> None:
-        self.exhausted = True
+    def _leave_out(self, calls: Sequence[ModelCall]) -> None:
         told = f"max_tool_calls of {self._most} is reached"
-        self.left_out += [
-            {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments},
-            {"type": "function_call_output", "call_id": call.id, "output": told},
-        ]
+        place = len(self._draft.output)
+        for call in calls:
+            made = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+            answer = {"type": "function_call_output", "call_id": call.id, "output": told}
+            self._left_out += [(place, {**made, "id": self._draft.new_id("fc")}), (place, answer)]
 
     def _given_back(self, call: ModelCall, reason: str) -> Iterator[Event]:
-        shown = HostedCall(self._draft, call, None)
+        shown = HostedCall(self._draft, call, None, self._style)
         yield from shown.begin()
         yield from self._ended(shown, _refusal(call, reason))
 

@@ -15,65 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, cast
-
-import orjson
+from typing import cast
 
 from toolplug.errors import ResponseRefused
+from toolplug.responses.request_tools import arguments_of, name_for_model
 from toolplug.signatures.values import as_object
-
-# Custom tools: the client's own, called with a text instead of arguments.
-#
-# Every model's server knows functions, so the model is offered a function of one text; what it calls with that text is
-# shown as a call of the custom tool.
-
-CUSTOM: Final = "custom"
-
-_INPUT = "input"
-_PARAMETERS: Mapping[str, object] = {
-    "type": "object",
-    "properties": {_INPUT: {"type": "string"}},
-    "required": [_INPUT],
-    "additionalProperties": False,
-}
-
-
-def as_function(tool: Mapping[str, object]) -> Mapping[str, object]:
-    """The function that stands for a custom tool; any other tool as it is. A grammar is told, not enforced."""
-    if tool.get("type") != CUSTOM:
-        return tool
-    form = as_object(tool.get("format"))
-    told = [text] if isinstance(text := tool.get("description"), str) else []
-    if form.get("type") == "grammar":
-        told.append(f"The input keeps to this grammar ({form.get('syntax')}):\n{form.get('definition')}")
-    described = {"description": "\n\n".join(told)} if told else {}
-    return {"type": "function", "name": tool.get("name"), **described, "parameters": _PARAMETERS}
-
-
-def as_function_choice(choice: object) -> object:
-    """The choice of the functions that stand for custom tools; any other choice as it is."""
-    given = as_object(choice)
-    if given.get("type") == CUSTOM:
-        return {**given, "type": "function"}
-    listed = given.get("tools")
-    if given.get("type") == "allowed_tools" and isinstance(listed, list):
-        return {**given, "tools": [as_function_choice(entry) for entry in cast("list[object]", listed)]}
-    return choice
-
-
-def input_of(arguments: str) -> str:
-    """The text of a call; the arguments themselves where the model has not kept to the function's parameters."""
-    try:
-        text = as_object(orjson.loads(arguments)).get(_INPUT)
-    except orjson.JSONDecodeError:
-        return arguments
-    return text if isinstance(text, str) else arguments
-
-
-def arguments_of(text: str) -> str:
-    """The function's arguments for a text."""
-    return orjson.dumps({_INPUT: text}).decode()
-
 
 Item = Mapping[str, object]
 
@@ -85,6 +31,7 @@ CLIENT_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
 MAX_TEXT = 10 * 1024 * 1024
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
+_ID = re.compile(r"[a-z0-9_-]+?_(?P<key>[0-9a-f]{32})i?[0-9a-f]{3,}(t(?P<turn>[0-9a-f]+))?(_[0-9a-f]+)?")
 _ROLES = frozenset({"user", "system", "developer", "assistant"})
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 
@@ -108,6 +55,18 @@ def call_key(item: Item) -> str:
     return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
 
 
+def response_key_of(item_id: str) -> str | None:
+    """The key of the response that an item's id names, None for an id of somebody else."""
+    match = _ID.fullmatch(item_id)
+    return None if match is None else match["key"]
+
+
+def turn_of(item: Item) -> str | None:
+    """Which turn of which response made an item, None where its id does not say so."""
+    match = _ID.fullmatch(str(item.get("id")))
+    return None if match is None or match["turn"] is None else f"{match['key']} {match['turn']}"
+
+
 def is_cut(item: Item) -> bool:
     """Did its response end before it."""
     return item.get("status") in {"in_progress", "incomplete"}
@@ -115,7 +74,8 @@ def is_cut(item: Item) -> bool:
 
 def called_name(item: Item) -> str:
     """The name by which the model calls the tool."""
-    return str(item.get(WIRE_NAME) or item.get("name") or str(item.get("type")).removesuffix("_call"))
+    name = str(item.get(WIRE_NAME) or item.get("name") or str(item.get("type")).removesuffix("_call"))
+    return name_for_model(name, item.get("namespace"))
 
 
 def called_with(item: Item) -> str:
@@ -123,6 +83,11 @@ def called_with(item: Item) -> str:
     if item.get("type") == "custom_tool_call":
         return arguments_of(str(item["input"]))
     return str(item.get("arguments") or "{}")
+
+
+def is_image(part: Mapping[str, object]) -> bool:
+    """Is it the image of a result, as an MCP content block."""
+    return part.get("type") == "image" and isinstance(part.get("data"), str) and isinstance(part.get("mimeType"), str)
 
 
 def text_of(part: Mapping[str, object]) -> str | None:

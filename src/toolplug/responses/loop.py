@@ -1,7 +1,7 @@
 """The loop: the model is asked, its calls are made, and it is asked again, until it has nothing more to call.
 
-first       what earlier responses have left to be done
-each turn   the caller's tools as they are now → the model's answer → its calls
+first       the calls that a person has decided about
+each turn   the caller's tools as they are now → the model's answer → its hosted calls
 ends        no call, a call of the client's own, one that a person must approve: completed
             too long, too many turns: incomplete · a model's server that fails: failed
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from time import time
@@ -22,11 +22,12 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import BackendFailed, ResponseRefused
 from toolplug.responses.backend import Backend
 from toolplug.responses.builder import Event, ResponseBuilder
-from toolplug.responses.hosted import MCP, server_list
-from toolplug.responses.hosted_calls import HostedCalls, Unfinished, unfinished
+from toolplug.responses.hosted import MCP, ItemStyle, server_list
+from toolplug.responses.hosted_calls import Decided, HostedCalls, decided_calls
 from toolplug.responses.input_items import Item, checked_items
 from toolplug.responses.offer import Offer, ToolCaller, check_choice, offered
 from toolplug.responses.request import ResponseRequest
+from toolplug.responses.request_tools import ClientTool
 from toolplug.responses.transcript import messages, question
 from toolplug.responses.turn import CUT_SHORT, Citations, Turn
 from toolplug.signatures.values import as_object
@@ -41,7 +42,13 @@ class Loop:
     """Makes one response, once."""
 
     def __init__(
-        self, backend: Backend, asker: ToolCaller, request: ResponseRequest, *, max_turns: int = MAX_TURNS
+        self,
+        backend: Backend,
+        asker: ToolCaller,
+        request: ResponseRequest,
+        *,
+        max_turns: int = MAX_TURNS,
+        style: ItemStyle = "mcp_call",
     ) -> None:
         model = request.model or backend.default_model
         if model is None:
@@ -53,7 +60,7 @@ class Loop:
         self._request = request
         self._max_turns = max_turns
         self._citations = Citations()
-        self._calls = HostedCalls(self.draft, asker, request, self._citations)
+        self._calls = HostedCalls(self.draft, asker, request, self._citations, style)
         self._catalog: Catalog = EMPTY_CATALOG
         self._offer: Offer | None = None
         self._servers: dict[str, tuple[str, ...]] = {}
@@ -68,7 +75,7 @@ class Loop:
         draft = self.draft
         offer = await self._offered(strict=self._asker.strict)
         check_choice(self._request, offer)
-        left = unfinished(history, self.sent, offer.own, self._catalog)
+        decided = decided_calls(history, self.sent)
         items = [*history, *self.sent]
         if not items and not self._request.instructions:
             raise ResponseRefused("invalid_request", "input: say something, or send items", param="input")
@@ -80,47 +87,52 @@ class Loop:
                 yield draft.told("response.queued")
             draft.status = "in_progress"
             yield draft.told("response.in_progress")
-            async with aclosing(self._turns(items, offer, left)) as events:
+            async with aclosing(self._turns(items, offer, decided)) as events:
                 async for event in events:
                     yield event
         except BackendFailed as error:
-            _LOG.warning("the model's server gave no answer: %s", error.code)  # its own words may quote the question
+            _LOG.warning("the model's server gave no answer: %s", error.code)
             if self._request.is_plain and not draft.output:
                 raise
             yield draft.fail(error.code, str(error))
+        except Exception:  # whatever goes wrong from here on, a client that has heard of the response hears of its end
+            if self._request.is_plain and not draft.output:
+                raise
+            _LOG.exception("a response failed")
+            yield draft.fail("server_error", "internal error")
         except (asyncio.CancelledError, GeneratorExit):
             draft.cancel()
             raise
 
-    async def _turns(self, items: Sequence[Item], offer: Offer, left: Unfinished) -> AsyncGenerator[Event]:
+    async def _turns(self, items: Sequence[Item], offer: Offer, decided: Sequence[Decided]) -> AsyncGenerator[Event]:
         draft, calls = self.draft, self._calls
-        async with aclosing(calls.finish(left, offer, self._catalog)) as events:
+        async with aclosing(calls.make_decided(decided, offer, self._catalog)) as events:
             async for event in events:
                 yield event
         for _ in range(0 if calls.asked else self._max_turns):
             offer = await self._offered()
             for event in self._server_lists(offer):
                 yield event
-            turn = Turn(draft, _callable(offer), offer.custom, self._taken, self._citations)
+            draft.turn += 1
+            turn = Turn(draft, _callable(offer), self._taken, self._citations)
             async with aclosing(self._answer(turn, items, offer)) as events:
                 async for event in events:
                     yield event
             if turn.finish in CUT_SHORT:
                 yield draft.cut_short(CUT_SHORT[turn.finish])
                 return
-            if turn.is_for_client:
-                yield draft.complete(time())
-                return
-            async with aclosing(calls.make(turn.calls, offer, self._catalog)) as events:
+            hosted = turn.hosted
+            async with aclosing(calls.make(hosted, offer, self._catalog)) as events:
                 async for event in events:
                     yield event
-            if calls.asked:
-                break
+            if calls.asked or turn.calls_client or not hosted:
+                yield draft.complete(time())
+                return
         yield draft.complete(time()) if calls.asked else draft.cut_short("max_turns")
 
     async def _answer(self, turn: Turn, items: Sequence[Item], offer: Offer) -> AsyncGenerator[Event]:
         """Ask the model once."""
-        said = messages(self._request.instructions, [*items, *self.draft.output, *self._calls.left_out])
+        said = messages(self._request.instructions, [*items, *self._calls.items])
         asked = question(self._request, self.draft, said, offer, self._choice(offer))
         try:
             async with aclosing(self._backend.ask(asked, stream=bool(self._request.stream))) as deltas:
@@ -172,9 +184,9 @@ class Loop:
                 yield from server_list(self.draft, server, tools)
 
 
-def _callable(offer: Offer) -> frozenset[str]:
-    """The client's functions that may be called."""
-    return offer.own if offer.allowed is None else offer.own & offer.allowed
+def _callable(offer: Offer) -> Mapping[str, ClientTool]:
+    """The client's tools that may be called."""
+    return {name: tool for name, tool in offer.own.items() if offer.allowed is None or name in offer.allowed}
 
 
 def _names_in(item: Item) -> tuple[str, ...]:

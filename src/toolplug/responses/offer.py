@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import orjson
@@ -15,8 +15,8 @@ from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.live import ToolExecutor
 from toolplug.providers.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
-from toolplug.responses.input_items import CUSTOM, as_function, as_function_choice
 from toolplug.responses.request import ResponseRequest
+from toolplug.responses.request_tools import CUSTOM, ClientTool, as_function_choice, named_servers, read_tools
 from toolplug.signatures.values import as_object
 
 OnRequest = Callable[[ToolDefinition], bool]
@@ -25,7 +25,6 @@ OnRequest = Callable[[ToolDefinition], bool]
 Names = frozenset[str]
 
 _CHOICES = frozenset({"auto", "none", "required"})
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OF_FUNCTION = ("name", "description", "parameters", "strict")
 _NOTHING: Names = frozenset()
 
@@ -33,15 +32,13 @@ _NOTHING: Names = frozenset()
 class Offer(NamedTuple):
     """The tools of one turn.
 
-    `tools` and `choice` are in the Chat Completions form; `own` are the names of the client's functions, `custom` those
-    of them that are custom tools, `hosted` the other tools that are offered, `allowed` the names that may be called
-    (None: any); `options` by canonical name.
+    `tools` and `choice` are in the Chat Completions form; `own` are the client's by the model's names, `hosted`
+    the other tools that are offered, `allowed` the names that may be called (None: any); `options` by canonical name.
     """
 
     tools: Sequence[object]
     choice: object
-    own: Names
-    custom: Names
+    own: Mapping[str, ClientTool]
     hosted: Sequence[ToolDefinition]
     allowed: Names | None
     options: Mapping[str, Mapping[str, object]]
@@ -54,25 +51,26 @@ class _Listed(NamedTuple):
 
 def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *, strict: bool) -> Offer:
     """The tools of a request as the catalog is now. Raises `ResponseRefused`."""
-    entries = request.tools or []
-    own = frozenset(_own_names(entries))
-    given = as_function_choice(request.tool_choice)
-    _check_choice(given)
-    functions = [as_function(entry) for entry in entries]
+    brought = read_tools(request.tools or [])
+    own = frozenset(brought.own)
+    _check_choice(request.tool_choice)
+    given = as_function_choice(request.tool_choice, catalog)
     try:
-        expansion = expand_builtin_tools(functions, _Listed(catalog), tool_choice=given, strict=strict)
+        expansion = expand_builtin_tools(brought.functions, _Listed(catalog), tool_choice=given, strict=strict)
     except UnmatchedStub as error:
-        at = "tool_choice" if error.index == CHOICE else f"tools[{error.index}]"
+        at = "tool_choice" if error.index == CHOICE else f"tools[{brought.places[error.index]}]"
         raise ResponseRefused("unmatched_stub", str(error), param=at) from None
+    servers = named_servers(brought.servers, catalog, strict=strict)
     listed = [_chat(entry) for entry in expansion.tools]
     chosen = _chosen_names(expansion.tool_choice, catalog)
     allowed = _allowed(request, expansion.tool_choice, chosen, catalog)
-    named = chosen | (allowed or _NOTHING)
+    named = chosen | (allowed or _NOTHING) | servers.declared
     stubbed = _names(listed) - own
     hosted = [
         tool
         for tool in catalog.definitions()
         if own.isdisjoint((tool.name, tool.wire))
+        and tool.wire not in servers.left_out
         and (tool.wire in stubbed or tool.wire in named or not on_request(tool))
     ]
     listed += [orjson.loads(fragment(tool, "chat")) for tool in hosted if tool.wire not in stubbed]
@@ -80,13 +78,18 @@ def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *
     return Offer(
         tools,
         _choice(expansion.tool_choice, allowed, catalog) if tools else None,
-        own,
-        frozenset(str(entry["name"]) for entry in entries if entry.get("type") == CUSTOM),
+        brought.own,
         hosted if allowed is None else [tool for tool in hosted if tool.wire in allowed],
         _NOTHING if given == "none" else allowed,
         expansion.options,
-        expansion.warnings,
+        (*_placed(expansion.warnings, brought.places), *brought.warnings, *servers.warnings),
     )
+
+
+def _placed(warnings: Sequence[StubWarning], places: Sequence[int]) -> Iterator[StubWarning]:
+    """The warnings with the place of each entry in the request."""
+    for warning in warnings:
+        yield warning if warning.index == CHOICE else replace(warning, index=places[warning.index])
 
 
 def check_choice(request: ResponseRequest, offer: Offer) -> None:
@@ -95,23 +98,6 @@ def check_choice(request: ResponseRequest, offer: Offer) -> None:
         name = _name_of(offer.choice)
         if name is None or not any(_name_of(entry) == name for entry in offer.tools):
             raise _refused("tool_choice", f"it names {name!r}, which is no tool of this request")
-
-
-def _own_names(entries: Sequence[Mapping[str, object]]) -> Iterator[str]:
-    """The client's functions. Raises `ResponseRefused` for one that cannot be offered."""
-    for index, entry in enumerate(entries):
-        kind, at = entry.get("type"), f"tools[{index}]"
-        if not isinstance(kind, str) or not kind:
-            raise _refused(f"{at}.type", "a tool has a type, such as function")
-        if kind in {"function", CUSTOM}:
-            name = entry.get("name")
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise _refused(f"{at}.name", "a function has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
-            if not isinstance(entry.get("parameters", {}), dict | None):
-                raise _refused(f"{at}.parameters", "parameters should be a JSON Schema")
-            if kind == CUSTOM and not isinstance(entry.get("format"), dict | None):
-                raise _refused(f"{at}.format", "format should be an object with a type")
-            yield name
 
 
 def _check_choice(choice: object) -> None:
@@ -156,7 +142,7 @@ def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: C
     by_choice = chosen if as_object(choice).get("type") == "allowed_tools" else None
     if choice == "none" and request.tool_choice != "none":
         by_choice = _NOTHING
-    if request.allowed_tools is None:
+    if not request.allowed_tools:  # an empty filter filters nothing
         return by_choice
     table = StubTable(catalog)
 
@@ -165,8 +151,9 @@ def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: C
 
     entries: list[object] = []
     for entry in request.allowed_tools:
-        entries.append(_meant(entry, catalog, table) if isinstance(entry, str) else as_function_choice(entry))
-    mapped = mapped_choice({"type": "allowed_tools", "tools": entries}, wires, lambda kind, message: None)
+        entries.append(_meant(entry, catalog, table) if isinstance(entry, str) else entry)
+    meant = as_function_choice({"type": "allowed_tools", "tools": entries}, catalog)
+    mapped = mapped_choice(meant, wires, lambda kind, message: None)
     listed = _chosen_names(mapped, catalog)
     return listed if by_choice is None else listed & by_choice
 

@@ -1,20 +1,24 @@
 """A Chat Completions server by the `openai` client: the one file that imports it, loaded when a model is first asked.
 
 The client connects, tries again and reads event streams; what comes is read as plain JSON (`completions`), which costs
-a tenth of the client's own models and lets nothing unexpected pass.
+a tenth of the client's own models and lets nothing unexpected pass. Versions 2 and 3 of the client will do: they differ
+in the HTTP library below them, which is taken from the client.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import aclosing
 from email.utils import parsedate_to_datetime
-from json import JSONDecodeError
+from importlib import import_module
 from time import time
-from typing import Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from httpx2 import Limits
 from openai import (
+    DEFAULT_CONNECTION_LIMITS,
     APIConnectionError,
     APIError,
     APIStatusError,
@@ -22,11 +26,23 @@ from openai import (
     AsyncOpenAI,
     AsyncStream,
     DefaultAsyncHttpxClient,
+    OpenAIError,
 )
 
 from toolplug.errors import BackendFailed
 from toolplug.responses.backend import CallPart, Delta, Question, Usage
 from toolplug.signatures.values import as_object, encoded
+
+if TYPE_CHECKING:
+    import httpx2 as http
+else:
+    http = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
+
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("toolplug.responses")
 
 
 def delta_of(value: object, *, whole: bool) -> Delta:
@@ -101,70 +117,137 @@ def _usage(value: object) -> Usage | None:
 
 def _count(usage: Mapping[str, object], name: str) -> int:
     value = usage.get(name)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value < _MAX_COUNT else 0
 
 
 _PATH: Final = "/chat/completions"
 _NO_KEY: Final = "none"
-_LIMITS: Final = Limits(max_connections=1000, max_keepalive_connections=20)
+_LIMITS: Final = http.Limits(max_connections=1000, max_keepalive_connections=20)
 """The client looks at every idle connection at each request: a hundred, its own limit, cost more than the request."""
 _USAGE: Mapping[str, object] = {"stream": True, "stream_options": {"include_usage": True}}
+_PLAIN: Mapping[str, str] = {"Accept-Encoding": "identity"}
+_MAX_COUNT = 2**53
 _MAX_MESSAGE = 500
 
 
+class _AnswerRefused(OpenAIError):
+    """An answer that is not read to its end. The client gives its own errors back as they are, and asks once."""
+
+
+class _BoundedStream(http.AsyncByteStream):
+    """The bytes of one answer, errors included, up to the limit."""
+
+    def __init__(self, stream: http.AsyncByteStream) -> None:
+        self._stream = stream
+        self._left = MAX_ANSWER_BYTES
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise _AnswerRefused(f"it has more than {MAX_ANSWER_BYTES // 1024 // 1024} MiB")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _BoundedClient(DefaultAsyncHttpxClient):
+    """Bounds every answer. One that is compressed though nobody asked for it could not be bounded, so it is refused."""
+
+    async def send(self, request: http.Request, *, stream: bool = False, **members: Any) -> http.Response:
+        response = await super().send(request, stream=True, **members)
+        try:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise _AnswerRefused("it is compressed")
+            response.stream = _BoundedStream(cast("http.AsyncByteStream", response.stream))
+            if not stream:
+                await response.aread()
+        except BaseException:
+            await response.aclose()
+            raise
+        return response
+
+
 class OpenAIBackend:
-    """One server. `retries`: after 429, 408, 409, 5xx and lost connections, after as long as the server says."""
+    """One server.
+
+    `timeout_s`: without a word from it; `deadline_s`: for one answer, with all attempts; `retries`: after 429, 408,
+    409, 5xx and lost connections, after as long as the server says. Its own words go to the log and to nobody else.
+    """
 
     def __init__(
-        self, base_url: str, api_key: str | None, default_model: str | None, *, timeout_s: float, retries: int
+        self,
+        base_url: str,
+        api_key: str | None,
+        default_model: str | None,
+        *,
+        timeout_s: float,
+        deadline_s: float,
+        retries: int,
     ) -> None:
         self.default_model: str | None = default_model
         self._secret = api_key
+        self._deadline_s = deadline_s
         self._client = AsyncOpenAI(
             base_url=base_url,
             api_key=api_key or _NO_KEY,
             timeout=timeout_s,
             max_retries=retries,
-            http_client=DefaultAsyncHttpxClient(limits=_LIMITS),
+            default_headers=_PLAIN,
+            http_client=_BoundedClient(limits=_LIMITS, follow_redirects=False),
         )
 
     async def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
         """One turn."""
+        deadline = asyncio.get_running_loop().time() + self._deadline_s
+        async with aclosing(self._streamed(question) if stream else self._whole(question)) as deltas:
+            while (delta := await self._bounded(anext(deltas, None), deadline)) is not None:
+                yield delta
+
+    async def models(self) -> list[Mapping[str, object]]:
+        """The models that the server lists, or the default one."""
+        deadline = asyncio.get_running_loop().time() + self._deadline_s
         try:
-            if stream:
-                async with aclosing(self._streamed(question)) as deltas:
-                    async for delta in deltas:
-                        yield delta
-            else:
-                yield delta_of(await self._client.post(_PATH, cast_to=object, body=dict(question)), whole=True)
-        except APIError as error:
-            raise self._failure(error) from error
-        except (JSONDecodeError, UnicodeDecodeError) as error:
-            raise garbage("it is not JSON") from error
+            answer = await self._bounded(self._client.get("/models", cast_to=object), deadline)
+        except BackendFailed as error:
+            if error.code == "backend_refused" and self.default_model is not None:
+                return [_model({"id": self.default_model})]
+            raise
+        listed = as_object(answer).get("data")
+        if not isinstance(listed, list):
+            raise garbage("it has no data")
+        models = [as_object(each) for each in cast("list[object]", listed)]
+        return [_model(each) for each in models if isinstance(each.get("id"), str)]
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    def _failure(self, error: APIError) -> BackendFailed:
-        if isinstance(error, APITimeoutError):
-            return BackendFailed("backend_timeout", "the model's server did not answer in time")
-        if isinstance(error, APIConnectionError):
-            return BackendFailed("backend_unreachable", "the model's server cannot be reached, or hung up")
-        if not isinstance(error, APIStatusError):
-            return BackendFailed("backend_error", f"the model's server failed: {self._said(error)}")
-        if error.status_code == 429:
-            message = "the model's server takes no more requests now"
-            return BackendFailed("rate_limit_exceeded", message, retry_after_s=_retry_after(error))
-        if error.status_code >= 500:
-            return BackendFailed("backend_error", f"the model's server failed with status {error.status_code}")
-        message = f"the model's server refused ({error.status_code}): {self._said(error)}"
-        return BackendFailed("backend_refused", message)
+    async def _bounded(self, answer: Awaitable[T], deadline: float) -> T:
+        """The next piece of an answer, before the deadline. Whatever the server does is a `BackendFailed`."""
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                return await answer
+        except APIError as error:
+            raise self._failure(error) from error
+        except http.TimeoutException as error:  # version 2 lets those of a stream through
+            raise _no_word() from error
+        except http.HTTPError as error:
+            raise _broke_off() from error
+        except _AnswerRefused as error:
+            raise garbage(str(error)) from error
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            message = f"the model's server was not done within {self._deadline_s:g} s"
+            raise BackendFailed("backend_timeout", message) from error
+        except (ValueError, RecursionError) as error:
+            raise garbage("it is not JSON") from error
 
-    def _said(self, error: APIError) -> str:
-        """The server's own words, without the key that it was given."""
-        said = error.message if self._secret is None else error.message.replace(self._secret, "***")
-        return said[:_MAX_MESSAGE]
+    async def _whole(self, question: Question) -> AsyncGenerator[Delta]:
+        yield delta_of(await self._client.post(_PATH, cast_to=object, body=dict(question)), whole=True)
 
     async def _streamed(self, question: Question) -> AsyncGenerator[Delta]:
         finished = False
@@ -184,6 +267,40 @@ class OpenAIBackend:
         if not finished:
             raise _broke_off()
 
+    def _failure(self, error: APIError) -> BackendFailed:
+        if isinstance(error, APITimeoutError):
+            return _no_word()
+        if isinstance(error, APIConnectionError):
+            return BackendFailed("backend_unreachable", "the model's server cannot be reached, or hung up")
+        _LOG.warning("the model's server said: %r", self._said(error))
+        if not isinstance(error, APIStatusError):
+            return BackendFailed("backend_error", "the model's server failed in the middle of its answer")
+        if error.status_code == 429:
+            message = "the model's server takes no more requests now"
+            return BackendFailed("rate_limit_exceeded", message, retry_after_s=_retry_after(error))
+        if error.status_code >= 500:
+            return BackendFailed("backend_error", f"the model's server failed with status {error.status_code}")
+        return BackendFailed("backend_refused", f"the model's server refused with status {error.status_code}")
+
+    def _said(self, error: APIError) -> str:
+        """The server's own words, without the key that it was given."""
+        said = error.message if self._secret is None else error.message.replace(self._secret, "***")
+        return said[:_MAX_MESSAGE]
+
+
+def _model(given: Mapping[str, object]) -> Mapping[str, object]:
+    created, owner = given.get("created"), given.get("owned_by")
+    return {
+        "id": given["id"],
+        "object": "model",
+        "created": created if isinstance(created, int) and 0 <= created < _MAX_COUNT else 0,
+        "owned_by": owner if isinstance(owner, str) else "",
+    }
+
+
+def _no_word() -> BackendFailed:
+    return BackendFailed("backend_timeout", "the model's server did not answer in time")
+
 
 def _broke_off() -> BackendFailed:
     return BackendFailed("backend_broke_off", "the model's server stopped in the middle of its answer")
@@ -194,10 +311,14 @@ def _retry_after(error: APIStatusError) -> float | None:
     if given is None:
         return None
     try:
-        return float(given)
+        return _waiting(float(given))
     except ValueError:
         pass
     try:
-        return max(parsedate_to_datetime(given).timestamp() - time(), 0.0)
-    except ValueError:
+        return _waiting(parsedate_to_datetime(given).timestamp() - time())
+    except (ValueError, OverflowError):
         return None
+
+
+def _waiting(seconds: float) -> float | None:
+    return max(seconds, 0.0) if math.isfinite(seconds) else None

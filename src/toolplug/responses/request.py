@@ -46,6 +46,16 @@ def _text_or_object(value: object) -> object:
     raise PydanticCustomError("text_or_object", "should be text, or an object with a type")
 
 
+def _nothing(advice: str) -> BeforeValidator:
+    """Accept nothing but null; `advice` says what does the same here."""
+
+    def check(value: object) -> None:
+        if value is not None:
+            raise PydanticCustomError("not_here", "is not known to this host; {advice}", {"advice": advice})
+
+    return BeforeValidator(check, json_schema_input_type=None)
+
+
 class _Part(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -91,6 +101,8 @@ class ResponseRequest(_Part):
     ] = None
     instructions: Annotated[str | None, Field(max_length=MAX_TEXT, description="for this response only")] = None
     previous_response_id: Annotated[str | None, Field(description="the stored response that this one continues")] = None
+    conversation: Annotated[None, _nothing("continue a response with previous_response_id, or send its items")] = None
+    prompt: Annotated[None, _nothing("send the prompt's text as instructions and input")] = None
     tools: Annotated[list[JsonObject] | None, Field(max_length=MAX_TOOLS)] = None
     tool_choice: Annotated[object, BeforeValidator(_text_or_object, json_schema_input_type=str | JsonObject | None)] = (
         None

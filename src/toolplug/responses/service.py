@@ -6,12 +6,16 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from copy import copy
 from secrets import token_hex
+from typing import Self
 
+from toolplug.catalog.call import Principal
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.responses.backend import Backend
 from toolplug.responses.background import Background, ResponseWriter
 from toolplug.responses.builder import FINAL, Event, ResponseBuilder
+from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.input_items import checked_items
 from toolplug.responses.loop import MAX_TURNS, Loop
 from toolplug.responses.offer import ToolCaller
@@ -36,11 +40,19 @@ class Responses:
         self._background = Background(store, self.stored)
         self._load = load
         self._max_turns = MAX_TURNS
+        self._style: ItemStyle = "mcp_call"
 
-    def configure(self, *, max_turns: int, ttl_s: float) -> None:
+    def configure(self, *, max_turns: int, style: ItemStyle, ttl_s: float) -> None:
         """Hold to these from the next response on; `ttl_s`: how long each is kept."""
         self._max_turns = max_turns
+        self._style: ItemStyle = style
         self.stored.ttl_s = ttl_s
+
+    def of(self, principal: Principal) -> Self:
+        """The same for this caller, who makes the responses, and whom an agent's credential limits to its subject's."""
+        own = copy(self)
+        own.stored = self.stored.of(principal)
+        return own
 
     async def events(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> AsyncGenerator[Event]:
         """Make a response. It is kept before its last event; one that is closed early is kept as `cancelled`.
@@ -54,7 +66,7 @@ class Responses:
         conversation = chain[-1].conversation if chain else token_hex(16)
         request = await self._with_references(request, tenant)
         asker = await asker_for(conversation)
-        loop = Loop(await self._load(), asker, request, max_turns=self._max_turns)
+        loop = Loop(await self._load(), asker, request, max_turns=self._max_turns, style=self._style)
         draft = loop.draft
         keeping = ResponseWriter(self.stored, tenant, draft, loop.sent, conversation)
         try:
@@ -70,6 +82,10 @@ class Responses:
             if request.is_stored and draft.status == "cancelled":
                 await _keep_cancelled(keeping)
             raise
+
+    async def models(self) -> list[Mapping[str, object]]:
+        """The models of the model's server. Raises `BackendFailed`."""
+        return await (await self._load()).models()
 
     async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> Mapping[str, object]:
         """Begin a response that is made in the background, and give what there is of it. Raises as `events` does."""
@@ -106,6 +122,7 @@ class Responses:
 
     async def delete(self, tenant: str, response: str) -> None:
         """Stop and forget a response. Raises `ResponseRefused` and `StoreError`."""
+        await self.stored.read(tenant, response)
         await self._background.stop(tenant, response)
         await self.stored.delete(tenant, response)
 

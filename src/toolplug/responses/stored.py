@@ -6,15 +6,16 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, cast
+from copy import copy
+from typing import Any, NamedTuple, Self, cast
 
-import orjson
-
+from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import HostedItem
+from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import ResponseRefused, StoreConflict
-from toolplug.responses.builder import FINAL, response_id
+from toolplug.responses.builder import FINAL, response_id, whole_items
 from toolplug.responses.hosted import shown
-from toolplug.responses.input_items import Item, parts_of
+from toolplug.responses.input_items import Item, parts_of, response_key_of
 from toolplug.signatures.values import as_object
 from toolplug.stores.store import Store
 
@@ -24,7 +25,6 @@ LOOK_S = 5.0
 """So often who waits for the events of a response looks whether its process still lives."""
 
 _ID = re.compile(r"resp_[0-9a-f]{32}")
-_ITEM_ID = re.compile(r"[a-z0-9_]+_([0-9a-f]{32})(i?[0-9a-f]{3,})")
 
 _NOTHING = b"[]"
 _NEWS = (b"-",)
@@ -33,12 +33,13 @@ _NEWS = (b"-",)
 
 class StoredResponse(NamedTuple):
     """One response as it is kept. `conversation` is the same for all that continue one another; `hidden` are whole
-    items by id, with how they are shown to those who do not ask for everything."""
+    items by id, with how they are shown to those who do not ask for everything; `subject` made it."""
 
     response: Mapping[str, object]
     sent: Sequence[Item]
     conversation: str
     hidden: Mapping[str, object]
+    subject: str = ""
 
     def included(self, include: Collection[str]) -> Mapping[str, object]:
         """The response with what is asked for."""
@@ -62,8 +63,8 @@ class StoredResponse(NamedTuple):
 
     @property
     def items(self) -> list[Item]:
-        """What was said, by both sides."""
-        return [*self.sent, *cast("list[Item]", self.response["output"])]
+        """What was said, by both sides, each item whole."""
+        return [*self.sent, *whole_items(cast("list[Item]", self.response["output"]), self.hidden)]
 
 
 class _Found(NamedTuple):
@@ -76,14 +77,25 @@ class StoredResponses:
 
     def __init__(self, store: Store, ttl_s: float) -> None:
         self._store = store
+        self._maker = ""
+        self._only: str | None = None
         self.ttl_s: float = ttl_s
+
+    def of(self, principal: Principal) -> Self:
+        """The same as this caller sees and makes them: one whose credential names agents has those of its subject."""
+        own = copy(self)
+        own._maker = principal.subject
+        own._only = None if principal.agents is None else principal.subject
+        return own
 
     async def keep(self, tenant: str, kept: StoredResponse, *, expected: int | None = None) -> int:
         """Write a response, in place of what it was before, and give its revision.
 
         Raises `StoreConflict` where it has another than `expected`, 0 for none.
         """
-        key, value = _key(tenant, str(kept.response["id"])), orjson.dumps(kept._asdict())
+        if not kept.subject:
+            kept = kept._replace(subject=self._maker)
+        key, value = _key(tenant, str(kept.response["id"])), dump_json(kept._asdict())
         return await self._store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
     async def read(self, tenant: str, response: str) -> StoredResponse:
@@ -135,8 +147,8 @@ class StoredResponses:
 
     async def item(self, tenant: str, item_id: str, at: str) -> Item:
         """The item of this id in the response that it names. Raises `ResponseRefused` where there is none."""
-        match = _ITEM_ID.fullmatch(item_id)
-        found = None if match is None else await self._find(tenant, response_id(match[1]))
+        key = response_key_of(item_id)
+        found = None if key is None else await self._find(tenant, response_id(key))
         for item in found.kept.items if found else ():
             if item.get("id") == item_id:
                 return item
@@ -144,12 +156,12 @@ class StoredResponses:
 
     async def keep_events(self, tenant: str, response: str, events: Sequence[Mapping[str, object]]) -> None:
         """Write what was told of a response that has ended; nothing yet of one that is made."""
-        await self._store.commit(_events_key(tenant, response), orjson.dumps(events), ttl_s=self.ttl_s, events=_NEWS)
+        await self._store.commit(_events_key(tenant, response), dump_json(events), ttl_s=self.ttl_s, events=_NEWS)
 
     async def events(self, tenant: str, response: str) -> list[dict[str, object]] | None:
         """What was told of a response: nothing while it is made, None where nobody could listen to it."""
         record = await self._store.read(_events_key(tenant, response))
-        return None if record is None else orjson.loads(record.value)
+        return None if record is None else cast("list[dict[str, object]]", load_json(record.value))
 
     async def wait_for_events(self, tenant: str, response: str) -> None:
         """Wait until they may be there, or the process that makes the response may have ended."""
@@ -170,15 +182,20 @@ class StoredResponses:
         record = await self._store.read(_key(tenant, response))
         if record is None:
             return None
-        return _Found(StoredResponse(**orjson.loads(record.value)), record.revision)
+        kept = StoredResponse(**cast("dict[str, Any]", load_json(record.value)))
+        return _Found(kept, record.revision) if self._only in (None, kept.subject) else None
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:
-    """What a client sent, each item with an id by which it can be found again."""
-    return [
-        item if isinstance(item.get("id"), str) else {"id": f"in_{key}i{number:03x}", **item}
-        for number, item in enumerate(items)
-    ]
+    """What a client sent, each item with an id by which it can be found again.
+
+    An id of our own stays, and that of an approval request, which its approval repeats.
+    """
+    return [item if _keeps_id(item) else {**item, "id": f"in_{key}i{number:03x}"} for number, item in enumerate(items)]
+
+
+def _keeps_id(item: Item) -> bool:
+    return item.get("type") == "mcp_approval_request" or response_key_of(str(item.get("id"))) is not None
 
 
 def as_listed(item: Item) -> Item:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Literal, cast
 
 import orjson
 
@@ -19,8 +20,10 @@ from toolplug.responses.input_items import (
     called_with,
     is_cut,
     is_hosted_call,
+    is_image,
     parts_of,
     text_of,
+    turn_of,
 )
 from toolplug.responses.offer import Offer
 from toolplug.responses.request import ResponseRequest, Text
@@ -81,9 +84,10 @@ def _of_text(text: Text) -> dict[str, object]:
 Message = dict[str, object]
 
 _SHOWN_APART = frozenset({"id", "type", "status", "call_id", "name", WIRE_NAME, "arguments"})
-_OF_FILE = ("file_id", "file_data", "filename")
 _CUT = "this call was broken off before it had ended"
 _WAITS = "this call waits for a person's approval and has not been made"
+
+_LastItem = Literal["text", "client call", "hosted call"]
 
 
 def messages(instructions: str | None, items: Sequence[Item]) -> list[Message]:
@@ -93,17 +97,41 @@ def messages(instructions: str | None, items: Sequence[Item]) -> list[Message]:
         transcript.messages.append({"role": "system", "content": instructions})
     for item in items:
         transcript.add(item)
+    transcript.end_turn()
     return transcript.messages
 
 
+@dataclass(slots=True, eq=False)
+class _OpenTurn:
+    """The model's turn at the end of the messages, which further items may belong to.
+
+    `id`: which turn of which response it is, where the items say so; `last`: the item added last; `calls_client`: one
+    of its calls is the client's; `answered`: an answer of the client's stands after its calls.
+    """
+
+    message: Message
+    id: str | None
+    last: _LastItem
+    calls_client: bool = False
+    answered: bool = False
+
+
 class Transcript:
-    """Messages under way. `items` are those that answers are looked for in."""
+    """Messages under way. `items` are those that answers are looked for in.
+
+    What the model said in one turn is one assistant message. The ids of our own items name their turn. Items without
+    such ids belong together where they could not stand so otherwise: a call after a text, a client's call or a text
+    after a client's call that is not answered yet, a hosted call after a client's call. A client's call after a hosted
+    one was made with its answer known.
+    """
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self.messages: list[Message] = []
         self._thought = ""
         self._answers: dict[str, object] = {}
+        self._seen: list[Message] = []
         self._called: set[str] = set()
+        self._turn: _OpenTurn | None = None
         for item in items:
             kind = item.get("type")
             if kind == "mcp_approval_request":
@@ -118,49 +146,72 @@ class Transcript:
             self._say(item)
         elif kind == "reasoning":
             self._thought += _thought(item)
-        elif kind in CLIENT_CALLS and not (is_cut(item) and call_key(item) not in self._answers):
-            self._call(item, together=True)
+        elif kind in CLIENT_ANSWERS:
+            if self._turn is not None:
+                self._turn.answered = True
+        elif kind in CLIENT_CALLS:
+            if not is_cut(item) or call_key(item) in self._answers:
+                self._call(item, "client call")
         elif kind == "mcp_approval_request" or is_hosted_call(kind):
-            self._call(item, together=False)
+            self._call(item, "hosted call")
 
     def _say(self, item: Item) -> None:
         role = item["role"]
         content = item["content"]
         if role == "assistant":
+            message = self._message_of(item, "text")
             text = "".join(text_of(part) or "" for part in parts_of(content))
-            self.messages.append(self._of_assistant(text))
+            message["content"] = f"{message['content'] or ''}{text}"
         else:
+            self.end_turn()
             self.messages.append({"role": "user" if role == "user" else "system", "content": _content(content)})
 
-    def _call(self, item: Item, *, together: bool) -> None:
+    def _call(self, item: Item, kind: _LastItem) -> None:
         call_id = call_key(item)
         if call_id in self._called:
             return
         self._called.add(call_id)
         function = {"name": called_name(item), "arguments": called_with(item)}
-        call = {"id": call_id, "type": "function", "function": function}
-        answer = {"role": "tool", "tool_call_id": call_id, "content": self._answers.get(call_id, "")}
-        before = self._open_turn() if together else None
-        if before is None:
-            self.messages += [{**self._of_assistant(None), "tool_calls": [call]}, answer]
-        else:
-            cast("list[object]", before.setdefault("tool_calls", [])).append(call)
-            self.messages.append(answer)
+        message = self._message_of(item, kind)
+        made = cast("list[object]", message.setdefault("tool_calls", []))
+        made.append({"id": call_id, "type": "function", "function": function})
+        answer = self._answers.get(call_id, "")
+        parts = cast("list[Message]", answer) if isinstance(answer, list) else []
+        texts = [part for part in parts if part["type"] == "text"]
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": texts if parts else answer})
+        self._seen += [part for part in parts if part["type"] != "text"]
 
-    def _open_turn(self) -> Message | None:
-        """The assistant's message whose calls another one joins: nothing but answers stands after it."""
-        for message in reversed(self.messages):
-            if message["role"] == "assistant":
-                return message
-            if message["role"] != "tool":
-                return None
-        return None
+    def end_turn(self) -> None:
+        """Nothing more belongs to the open turn. Its images follow as the user's: servers take none in answers."""
+        if self._seen:
+            self.messages.append({"role": "user", "content": self._seen})
+        self._turn, self._seen = None, []
 
-    def _of_assistant(self, text: str | None) -> Message:
-        message: Message = {"role": "assistant", "content": text}
+    def _message_of(self, item: Item, kind: _LastItem) -> Message:
+        """The assistant message that an item belongs to: the open turn's, or one of a new turn."""
+        turn = self._turn
+        if turn is None or not self._belongs(item, kind, turn):
+            self.end_turn()
+            turn = self._turn = _OpenTurn({"role": "assistant", "content": None}, turn_of(item), kind)
+            self.messages.append(turn.message)
+        turn.last = kind
+        turn.calls_client = turn.calls_client or kind == "client call"
         if self._thought:
-            message["reasoning_content"], self._thought = self._thought, ""
-        return message
+            turn.message["reasoning_content"] = f"{turn.message.get('reasoning_content', '')}{self._thought}"
+            self._thought = ""
+        return turn.message
+
+    def _belongs(self, item: Item, kind: _LastItem, turn: _OpenTurn) -> bool:
+        made_in = turn_of(item)
+        if made_in is not None and turn.id is not None:
+            return made_in == turn.id
+        if turn.answered or self._thought:
+            return False
+        if kind == "hosted call":
+            return turn.last == "text" or turn.calls_client
+        if kind == "client call":
+            return turn.last != "hosted call"
+        return turn.last == "client call"
 
 
 def _content(content: object) -> object:
@@ -186,13 +237,22 @@ def _answer(item: Item) -> object:
     """What the model saw of a call; of one that was made elsewhere, what the item shows."""
     output = item.get("output")
     if isinstance(output, str):
-        return output
+        images = [_image(part) for part in map(as_object, _listed(item.get("parts"))) if is_image(part)]
+        return [{"type": "text", "text": output}, *images] if images else output
     if isinstance(output, list):
         return _content(cast("list[object]", output))
     if is_cut(item):
         return _CUT
     shown = {name: value for name, value in item.items() if name not in _SHOWN_APART and value is not None}
     return orjson.dumps(shown).decode()
+
+
+def _image(part: Mapping[str, object]) -> Message:
+    return {"type": "image_url", "image_url": {"url": f"data:{part['mimeType']};base64,{part['data']}"}}
+
+
+def _listed(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def _thought(item: Item) -> str:

@@ -8,14 +8,15 @@ calls         of the client's functions: `function_call` items as they are writt
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Literal, NamedTuple, cast
 
 from toolplug.responses.backend import CallPart, Delta
 from toolplug.responses.builder import Event, ResponseBuilder
-from toolplug.responses.input_items import Item, input_of
+from toolplug.responses.input_items import Item
+from toolplug.responses.request_tools import ClientTool, input_of
 from toolplug.signatures.values import as_object
 
 # What hosted calls have found, noted where the model's text names it.
@@ -121,39 +122,36 @@ class _Call:
 
 
 class Turn:
-    """Reads one answer. `finish` is why the model stopped, `calls` what it asked for, in its order."""
+    """Reads one answer. `finish` is why the model stopped."""
 
     def __init__(
         self,
         draft: ResponseBuilder,
-        own: Collection[str],
-        custom: Collection[str],
+        own: Mapping[str, ClientTool],
         taken: set[str],
         citations: Citations,
     ) -> None:
         self.finish: str | None = None
         self._draft = draft
         self._own = own
-        self._custom = custom
         self._taken = taken
         self._citations = citations
         self._calls: list[_Call] = []
         self._at: dict[int, _Call] = {}
-        self._mixed = False
         self._item: dict[str, object] = {}
         self._index = 0
         self._done: list[Mapping[str, object]] = []
         self._part: _Part | None = None
 
     @property
-    def is_for_client(self) -> bool:
-        """Does the client go on: there is no call, or one of its own, and then none is made here."""
-        return self._mixed or not self._calls
+    def calls_client(self) -> bool:
+        """Is one of the calls the client's."""
+        return any(call.item is not None for call in self._calls)
 
     @property
-    def calls(self) -> list[ModelCall]:
-        """The calls of the turn."""
-        return [ModelCall(call.id, call.name, "".join(call.arguments)) for call in self._calls]
+    def hosted(self) -> list[ModelCall]:
+        """The calls that are made here, in the model's order."""
+        return [ModelCall(call.id, call.name, "".join(call.arguments)) for call in self._calls if call.item is None]
 
     def read(self, delta: Delta) -> Iterator[Event]:
         """Take one piece."""
@@ -238,17 +236,10 @@ class Turn:
             call = self._begin_call(part)
         call.name += part.name
         call.arguments.append(part.arguments)
-        self._mixed = self._mixed or call.name in self._own
         if call.item is not None:
             yield from self._written(call, part.arguments)
-        elif self._mixed:
-            yield from self._tell_all()
-
-    def _tell_all(self) -> Iterator[Event]:
-        """Tell of each call, in the model's order: none of the turn is made here, as one is of the client's own."""
-        for call in self._calls:
-            if call.item is None and call.name:
-                yield from self._tell(call)
+        elif call.name in self._own:
+            yield from self._tell(call)
 
     def _begin_call(self, part: CallPart) -> _Call:
         """A call of its own, also where a server gives several one place or one id."""
@@ -259,13 +250,15 @@ class Turn:
         return call
 
     def _tell(self, call: _Call) -> Iterator[Event]:
-        custom = call.name in self._custom
+        tool = self._own[call.name]
+        custom = tool.kind == "custom"
         call.item = {
             "id": self._draft.new_id("ctc" if custom else "fc"),
             "type": "custom_tool_call" if custom else "function_call",
             "status": "in_progress",
             "call_id": call.id,
-            "name": call.name,
+            "name": tool.name,
+            **({} if tool.namespace is None else {"namespace": tool.namespace}),
             "input" if custom else "arguments": "",
         }
         yield self._draft.added(call.item)

@@ -155,7 +155,13 @@ def _defined(definition: ToolDefinition) -> dict[str, object]:
 
 
 def frame(event: str, data: bytes, event_id: int | None = None) -> bytes:
-    """`data` is JSON without line breaks, so nobody can write a second event into it."""
+    """`data` is compact JSON, and becomes one line for every reader, so nobody can write a second event into it.
+
+    The event-stream format ends a line at CR and LF only, but `str.splitlines`, and with it `iter_lines` of httpx, ends
+    one at U+0085, U+2028 and U+2029, too.
+    """
+    data = data.replace(b"\xc2\x85", b"\\u0085").replace(b"\xe2\x80\xa8", b"\\u2028")
+    data = data.replace(b"\xe2\x80\xa9", b"\\u2029")
     if event_id is None:
         return b"event: %s\ndata: %s\n\n" % (event.encode(), data)
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event_id, event.encode(), data)

@@ -25,7 +25,7 @@ class Planner:
         self.services: CallServices = services
         self.hides: bool = policy.policy == "disable"
         self._policy = policy
-        self._builder = PlanBuilder(services, LimitLevel((KIND, SOURCE)))
+        self._builder = PlanBuilder(services, LimitLevel((KIND, SOURCE)), of_one_tenant=True)
 
     def tool(self, definition: ToolDefinition, source: PlanSource) -> Tool:
         """The tool of one session, whose relay is the target of the source."""

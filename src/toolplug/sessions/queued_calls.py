@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypedDict, cast
 
-import orjson
-
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import ANONYMOUS, CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.text import counted
 from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
 from toolplug.execution.idempotency import KeptResult, kept_result, result_again
@@ -19,7 +18,7 @@ from toolplug.execution.results import unavailable
 from toolplug.sessions.relay import is_request_id
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import Background
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import canonical, encoded
 from toolplug.stores.store import Store
 
 _LOG = logging.getLogger("toolplug.sessions")
@@ -103,10 +102,13 @@ class QueuedCalls:
         self._background.start(self._run(session, call_id, kept), "queued-call")
         return call_id
 
-    async def look(self, session: Session, call_id: str) -> QueuedCall:
-        """How far a call is. Raises `SessionRefused` for an id that is none of this session's, and `StoreError`."""
+    async def look(self, session: Session, call_id: str, principal: Principal = ANONYMOUS) -> QueuedCall:
+        """How far a call is. Raises `SessionRefused` for an id that is none of this session's, and `StoreError`.
+
+        To a principal whose credential names agents, the calls of other subjects are none.
+        """
         record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
-        if record is None:
+        if record is None or (principal.agents is not None and _read(record.value)["subject"] != principal.subject):
             raise SessionRefused("request_not_found", "no queued call of this session has that id", param="id")
         kept = _read(record.value)
         if kept["result"] is not None:
@@ -208,10 +210,10 @@ def _key(code: str, call_id: str) -> str:
 
 
 def _read(value: bytes) -> _Kept:
-    return cast("_Kept", orjson.loads(value))
+    return cast("_Kept", load_json(value))
 
 
 def _text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
-    return arguments.decode() if isinstance(arguments, bytes) else encoded(arguments) or "{}"
+    return arguments.decode() if isinstance(arguments, bytes) else encoded(arguments) or canonical(arguments).decode()

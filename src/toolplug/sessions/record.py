@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from types import MappingProxyType
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 import orjson
 
@@ -80,14 +80,15 @@ class _Kept(TypedDict):
     tools: list[object]
     updated_at: float
     gone: GoneState | None
+    created_by: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
     """A session at one revision. The revision rises by one with every change of what is registered.
 
-    `token_digest` is the SHA-256 of the plugin's token; `updated_at` is on the store's clock; `gone` says that the
-    session is over, and is only remembered.
+    `created_by` is the subject whose quota it counts for; `token_digest` is the SHA-256 of the plugin's token;
+    `updated_at` is on the store's clock; `gone` says that the session is over, and is only remembered.
     """
 
     tenant: str
@@ -101,6 +102,7 @@ class SessionState:
     environment: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
     tools: ToolSet = field(default_factory=ToolSet)
     gone: GoneState | None = None
+    created_by: str = ""
 
     def ended(self, how: GoneState, at: float) -> SessionState:
         """What is remembered of the session when it is over."""
@@ -112,6 +114,7 @@ class SessionState:
             updated_at=at,
             revision=self.revision,
             gone=how,
+            created_by=self.created_by,
         )
 
 
@@ -134,6 +137,7 @@ def state_bytes(state: SessionState) -> bytes:
         "tools": orjson.Fragment(state.tools.wire()),
         "updated_at": state.updated_at,
         "gone": state.gone,
+        "created_by": state.created_by,
     }
     return orjson.dumps(kept)
 
@@ -159,4 +163,5 @@ def _read(kept: _Kept, pool: DefinitionCache) -> SessionState:
         environment=kept["environment"],
         tools=tool_set(pool.tool(raw) for raw in kept["tools"]),
         gone=kept["gone"],
+        created_by=kept.get("created_by", ""),
     )

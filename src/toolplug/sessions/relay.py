@@ -21,7 +21,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.text import counted
 from toolplug.errors import GoneState, SessionRefused
 from toolplug.execution.accounting import timestamp
-from toolplug.execution.results import ended, unavailable
+from toolplug.execution.results import ended, readable, unavailable
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
 from toolplug.signatures.values import encoded
@@ -35,12 +35,18 @@ _Finish = Literal["answered", "late"]
 Ending = GoneState | Literal["host_stopping"]
 
 
+_MAX_CALL_ID = 256
+"""Characters of a caller's id that the application is sent, for its log."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Request:
     id: str
     tool: str
     arguments: orjson.Fragment
     deadline: str
+    call_id: str
+    host_request_id: str
     answer: asyncio.Future[object]
     report: Callable[..., None]
     attempt: int = 0
@@ -113,6 +119,8 @@ class Relay:
             tool=call.name,
             arguments=orjson.Fragment(arguments),
             deadline=timestamp(self._session.now() + left),
+            call_id=readable(call.id)[:_MAX_CALL_ID],
+            host_request_id=context.request_id,
             answer=loop.create_future(),
             report=context.report,
         )
@@ -193,6 +201,8 @@ class Relay:
             "arguments": request.arguments,
             "deadline": request.deadline,
             "attempt": request.attempt + 1,
+            "callId": request.call_id,
+            "hostRequestId": request.host_request_id,
         }
         data = orjson.dumps(said)
         del said["arguments"]

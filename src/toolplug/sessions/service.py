@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -17,6 +17,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.text import counted
 from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
+from toolplug.execution.quotas import Owner, quota_exceeded
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.record import (
@@ -46,8 +47,8 @@ class Created(NamedTuple):
     token: str
 
 
-def _unheard(code: str) -> None:
-    """Tell nobody that a session is over."""
+def _unheard(_: object) -> None:
+    """Tell nobody that a session begins or is over."""
 
 
 class Sessions:
@@ -66,13 +67,16 @@ class Sessions:
         neighbours: ReservedNames,
         *,
         limits: SessionLimits,
+        begun: Callable[[Principal], object] = _unheard,
         over: Callable[[str], object] = _unheard,
         serving: bool = True,
     ) -> None:
         self._serving = serving
+        self._begun = begun
         self._over = over
         self._live: dict[str, Session] = {}
         self._creating = 0
+        self._owned: Counter[Owner] = Counter()
         self._shared = SessionServices(
             store=store,
             limits=limits,
@@ -122,21 +126,33 @@ class Sessions:
         self.stop()
         await self._shared.background.aclose()
         self._live.clear()
+        self._owned.clear()
 
     async def create(
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
     ) -> Created:
-        """A new session of this principal's tenant. Raises `SessionRefused` (`too_many_sessions`) and `StoreError`."""
+        """A new session of this principal's tenant.
+
+        Raises `SessionRefused` (`too_many_sessions`), `QuotaExceeded` and `StoreError`.
+        """
         if len(self._live) + self._creating >= self.limits.max_sessions:
             message = f"{counted(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
             audit("session.create", "too_many_sessions", principal, "session", request_id)
             raise SessionRefused("too_many_sessions", message, retry_after_s=60.0)
+        owners = ((principal.tenant,), (principal.tenant, principal.subject))
+        for owner, limit in self.limits.quotas.levels("sessions", principal.tenant, principal.subject):
+            if self._owned[owner] >= limit:
+                audit("session.create", "quota_exceeded", principal, "session", request_id)
+                raise quota_exceeded("sessions", owner, limit)
         self._creating += 1
+        self._count(owners, 1)
         try:
-            created = await self._created(principal.tenant, plugin_type, self.limits.ttl_s if ttl_s is None else ttl_s)
+            created = await self._created(principal, plugin_type, self.limits.ttl_s if ttl_s is None else ttl_s)
         finally:
             self._creating -= 1
+            self._count(owners, -1)
         self.counters.created += 1
+        self._begun(principal)
         audit("session.create", "done", principal, shown(created.session.code), request_id)
         return created
 
@@ -174,13 +190,14 @@ class Sessions:
         await session.end()
         audit("session.end", "done", principal, shown(session.code), request_id)
 
-    async def _created(self, tenant: str, plugin_type: str, ttl_s: float) -> Created:
+    async def _created(self, principal: Principal, plugin_type: str, ttl_s: float) -> Created:
         while True:
             code = new_code()
             token = new_token(code)
             now = self._shared.store.now()
             state = SessionState(
-                tenant=tenant,
+                tenant=principal.tenant,
+                created_by=principal.subject,
                 token_digest=token_digest(token),
                 ttl_s=ttl_s,
                 plugin_type=plugin_type,
@@ -234,11 +251,25 @@ class Sessions:
     def _adopt(self, code: str, state: SessionState, record: int, *, sign_at: float, expires_at: float) -> Session:
         session = Session(code, state, record, self._shared, sign_at=sign_at, expires_at=expires_at)
         self._live[code] = session
+        self._count(_owners(state), 1)
         return session
 
     def _forget(self, code: str) -> None:
-        self._live.pop(code, None)
+        session = self._live.pop(code, None)
+        if session is not None:
+            self._count(_owners(session.state), -1)
         self._over(code)
+
+    def _count(self, owners: Iterable[Owner], change: int) -> None:
+        for owner in owners:
+            self._owned[owner] += change
+            if not self._owned[owner]:
+                del self._owned[owner]
+
+
+def _owners(state: SessionState) -> tuple[Owner, Owner]:
+    """Whose quotas the session counts for."""
+    return (state.tenant,), (state.tenant, state.created_by)
 
 
 class _Foreign(SessionNotFound):

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallCounters
 from toolplug.execution.live import LiveCatalog, ToolExecutor
+from toolplug.execution.quotas import NO_QUOTAS, Quotas
 from toolplug.sessions.events import LogEntry
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.session_tool import DefinitionCache, PluginStatus, StreamRole
@@ -167,6 +168,7 @@ class SessionLimits:
     max_updates_per_minute: int = 10
     max_waiting_calls: int = 100
     max_sessions: int = 10_000
+    quotas: Quotas = NO_QUOTAS
 
 
 @dataclass(slots=True, kw_only=True)

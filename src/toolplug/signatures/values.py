@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple, cast
-from uuid import UUID
 
 import orjson
 from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
 
-from toolplug.errors import InvalidArguments
+from toolplug.catalog.exact_json import MAX_INTEGER_DIGITS, TOO_LONG, load_json
+from toolplug.errors import InvalidArguments, InvalidJson
 
 _EMPTY: Mapping[str, object] = MappingProxyType({})
 
@@ -28,8 +28,12 @@ def as_object(value: object) -> Mapping[str, object]:
 
 MAX_ARGUMENT_DEPTH = 128
 
-_SCALARS = frozenset({str, int, bool, type(None)})
+_PLAIN = frozenset({str, bool, type(None)})
+_SCALARS = _PLAIN | {int}
 _JSON_TYPES = frozenset({dict, list, str, int, float, bool, type(None)})
+_TOO_MANY_DIGITS = 10**4300
+"""Python's own limit for integers as text, and that of arguments."""
+_ANY = SchemaSerializer(core_schema.any_schema())
 _NOTHING_FOREIGN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -43,26 +47,31 @@ class Json(NamedTuple):
 def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
     """The arguments as an object of the call's own: what a tool does to it reaches nobody else.
 
-    Empty text is no arguments. Raises `InvalidArguments` when they are not JSON or not an object.
+    Empty text is no arguments. Raises `InvalidArguments` when they are not JSON, not an object, or over 128 levels.
     """
     if isinstance(arguments, dict):
         for value in arguments.values():
-            if type(value) not in _SCALARS:
+            kind = type(value)
+            if kind not in _SCALARS or (kind is int and not -TOO_LONG < cast("int", value) < TOO_LONG):
                 break
         else:
             return arguments.copy()  # keys that are no text are the validator's to refuse
-        copy = _recoded(arguments)
-        if copy is not None:
-            return copy
-    if isinstance(arguments, Mapping):
-        return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
-    try:
-        value = orjson.loads(arguments or b"{}")
-    except orjson.JSONDecodeError as error:
-        raise InvalidArguments([f"/: not JSON: {error.msg} at character {error.pos}"]) from None
-    if not isinstance(value, dict):
-        raise InvalidArguments([f"/: not an object but {_kind(value)}"])
-    return cast("dict[str, object]", value)
+        text = _plain_json(arguments)
+        if text is not None:
+            return orjson.loads(text)  # a deep copy, three times faster than node by node
+    elif not isinstance(arguments, Mapping):
+        value = _parsed(arguments)
+        if _plain_json(value) is not None:
+            return value
+        arguments = value
+    return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
+
+
+def check_integers(arguments: Mapping[str, object]) -> None:
+    """Raise `InvalidArguments` for an integer with too many digits among the arguments, which are scalars."""
+    for name, value in arguments.items():
+        if type(value) is int and not -TOO_LONG < value < TOO_LONG:
+            raise _too_long(f"/{name}")
 
 
 def encoded(value: object) -> str | None:
@@ -72,10 +81,10 @@ def encoded(value: object) -> str | None:
 
 
 def as_json(value: object) -> Json | None:
-    """A tool's result as JSON, or None when it is not JSON (bytes, generator, set, NaN, a cycle).
+    """A tool's result as JSON, or None when it is not JSON (bytes, generator, NaN, a cycle).
 
-    Models, dataclasses, enumerations, dates and UUIDs are what their usual JSON is; keys that are numbers become text.
-    A value made of JSON's own types stays the same object.
+    Every other type is as pydantic serialises it: models, dataclasses, dates, `Decimal`, `Path`, sets; keys become
+    text. A value made of JSON's own types stays the same object.
     """
     try:
         text = orjson.dumps(value, option=_NOTHING_FOREIGN)
@@ -86,15 +95,31 @@ def as_json(value: object) -> Json | None:
     return Json(text.decode(), value if type(value) in _JSON_TYPES else orjson.loads(text))
 
 
-def _recoded(arguments: dict[str, object]) -> dict[str, object] | None:
-    """A deep copy, three times faster than node by node; None where only that tells what is not JSON or too deep."""
+def _parsed(arguments: str | bytes) -> dict[str, object]:
+    try:
+        text = arguments.encode() if isinstance(arguments, str) else arguments
+        value = load_json(text or b"{}")
+    except InvalidJson as error:
+        why = str(error) if error.duplicate_key else f"not JSON: {error}"
+        raise InvalidArguments([f"/: {why}"]) from None
+    except UnicodeEncodeError:
+        raise InvalidArguments(["/: not JSON: a lone surrogate"]) from None
+    except TypeError:
+        raise InvalidArguments(["/: neither an object nor its JSON text"]) from None
+    if not isinstance(value, dict):
+        raise InvalidArguments([f"/: not an object but {_kind(value)}"])
+    return cast("dict[str, object]", value)
+
+
+def _plain_json(arguments: dict[str, object]) -> bytes | None:
+    """Their JSON; None where only a look at each node tells what is not JSON, too deep, or an integer over 64 bits."""
     try:
         text = orjson.dumps(arguments, option=_NOTHING_FOREIGN)
     except (TypeError, RecursionError):
         return None
     if text.count(b"{") + text.count(b"[") > MAX_ARGUMENT_DEPTH or _has_null(text):
         return None
-    return orjson.loads(text)
+    return text
 
 
 def _has_null(text: bytes) -> bool:
@@ -108,33 +133,112 @@ def canonical(value: object) -> bytes:
 
 
 def _encoded_slowly(value: object) -> Json | None:
-    """What orjson refuses or changes but JSON allows: foreign types, integers of more than 64 bits, number keys."""
+    """What orjson refuses or changes but JSON allows: foreign types, integers of more than 64 bits, foreign keys."""
     try:
-        text = json.dumps(value, default=_dumped, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
+        text = json.dumps(_plain(value, "", set()), ensure_ascii=False, separators=(",", ":"))
+    except (NotJson, RecursionError):
         return None
     return Json(text, json.loads(text))
 
 
-def _dumped(value: object) -> object:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: getattr(value, item.name) for item in fields(value)}
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, UUID):
-        return str(value)
+class NotJson(Exception):
+    """The first part of a value that is not JSON: `type at /json/pointer`. Its cause is what a serializer raised."""
+
+    def __init__(self, what: str, pointer: str) -> None:
+        super().__init__(f"{what} at {pointer or '/'}")
+
+
+def why_not_json(value: object) -> NotJson:
+    """Explain a value for which `as_json` gives None."""
+    try:
+        _plain(value, "", set())
+    except NotJson as error:
+        return error
+    except RecursionError:
+        return NotJson(f"{type(value).__name__} of too many levels", "")
+    return NotJson(type(value).__name__, "")  # its own code gave another answer this time
+
+
+def _plain(value: object, pointer: str, parents: set[int]) -> object:
+    """The value in JSON's own types, as pydantic serialises it. Raises `NotJson`, and what the value's own code does.
+
+    Not pydantic's encoder for the whole value: it consumes generators, writes NaN as null, and takes bytes for UTF-8.
+    `parents` are the ids of the values that hold this one.
+    """
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"{type(value).__name__} is not JSON")
+        return _plain(value.value, pointer, parents)
+    if isinstance(value, str):
+        return _plain_text(value, pointer)
+    if isinstance(value, int):
+        if abs(value) >= _TOO_MANY_DIGITS:
+            raise NotJson("integer of more than 4,300 digits", pointer)
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotJson(repr(float(value)), pointer)
+        return value
+    if id(value) in parents:
+        raise NotJson("cycle", pointer)
+    parents.add(id(value))
+    try:
+        return _plain_parts(value, pointer, parents)
+    finally:
+        parents.remove(id(value))
+
+
+def _plain_parts(value: object, pointer: str, parents: set[int]) -> object:
+    if isinstance(value, Mapping):
+        named = [(_plain_key(key, pointer), item) for key, item in cast("Mapping[object, object]", value).items()]
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        items = enumerate(cast("Iterable[object]", value))
+        return [_plain(item, f"{pointer}/{index}", parents) for index, item in items]
+    elif is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "__pydantic_serializer__"):
+        named = [(item.name, getattr(value, item.name)) for item in fields(value)]
+    elif isinstance(value, bytes | bytearray | Iterator):
+        raise NotJson(type(cast("object", value)).__name__, pointer)
+    else:
+        return _plain(_serialised(value, pointer), pointer, parents)
+    return {key: _plain(item, f"{pointer}/{_escaped(key)}", parents) for key, item in named}
+
+
+def _serialised(value: object, pointer: str) -> object:
+    """Pydantic's own serialisation of one value."""
+    try:
+        return value.model_dump(mode="json") if isinstance(value, BaseModel) else _ANY.to_python(value, mode="json")
+    except (PydanticSerializationError, UnicodeDecodeError, ValueError) as error:
+        what = "cycle" if "Circular reference" in str(error) else type(value).__name__
+        raise NotJson(what, pointer) from error.__cause__
+
+
+def _plain_text(text: str, pointer: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotJson("text with a lone surrogate", pointer) from None
+    return text
+
+
+def _plain_key(key: object, pointer: str) -> str:
+    if isinstance(key, str) and not isinstance(key, Enum):
+        return _plain_text(key, pointer)
+    try:
+        (text,) = cast("dict[str, None]", _ANY.to_python({key: None}, mode="json"))
+    except PydanticSerializationError:
+        raise NotJson(f"key of type {type(key).__name__}", pointer) from None
+    return text
+
+
+def _escaped(key: str) -> str:
+    """A key as a part of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _represented(value: object) -> object:
     try:
-        return _dumped(value)
-    except TypeError:
+        return _serialised(value, "")
+    except NotJson:
         return [type(value).__qualname__, repr(value)]
 
 
@@ -168,7 +272,7 @@ def _copied_object(value: Mapping[object, object], pointer: str, depth: int) -> 
     for key, item in value.items():
         if not isinstance(key, str):
             raise InvalidArguments([f"{pointer or '/'}: not JSON: a key of type {type(key).__name__}"])
-        copy[key] = item if type(item) in _SCALARS else _copied(item, f"{pointer}/{key}", depth + 1)
+        copy[key] = item if type(item) in _PLAIN else _copied(item, f"{pointer}/{key}", depth + 1)
     return copy
 
 
@@ -179,10 +283,18 @@ def _copied(value: object, pointer: str, depth: int) -> object:
         if depth > MAX_ARGUMENT_DEPTH:
             raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
         items = cast("list[object]", value)
-        return [item if type(item) in _SCALARS else _copied(item, pointer, depth + 1) for item in items]
-    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return [item if type(item) in _PLAIN else _copied(item, pointer, depth + 1) for item in items]
+    if isinstance(value, int) and not -TOO_LONG < value < TOO_LONG:
+        raise _too_long(pointer)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArguments([f"{pointer}: a number out of range; integers may have {MAX_INTEGER_DIGITS:,} digits"])
+    if isinstance(value, str | int | float):
         return value
     raise InvalidArguments([f"{pointer}: not JSON: a value of type {type(value).__name__}"])
+
+
+def _too_long(pointer: str) -> InvalidArguments:
+    return InvalidArguments([f"{pointer}: an integer of more than {MAX_INTEGER_DIGITS:,} digits"])
 
 
 def _kind(value: object) -> str:

@@ -21,7 +21,8 @@ _MOST_TOGETHER = 256
 class Choice(NamedTuple):
     """Whose toolsets: those on the allowlist of a tenant's agent, or, without an agent, those of the ids given.
 
-    `only` and `without` are ids that a request has picked out among them.
+    `servers`: in place of toolsets, the MCP servers that have a prefix. `only` and `without` are ids that a request has
+    picked out among them.
     """
 
     tenant: str
@@ -29,6 +30,7 @@ class Choice(NamedTuple):
     toolsets: tuple[str, ...] = ()
     only: frozenset[str] | None = None
     without: frozenset[str] = frozenset()
+    servers: bool = False
 
     def takes(self, toolset: str) -> bool:
         """Is the toolset of this id one that the request did not leave out."""
@@ -90,6 +92,11 @@ class AgentTools:
             joint = joints[choice] = MergedExecutor(self._services.unknown, *self._parts(choice, session))
         return joint
 
+    @property
+    def servers(self) -> LiveCatalog:
+        """The tools of the MCP servers that have a prefix."""
+        return self.executor(Choice("", servers=True))
+
     def part(self, toolset: Toolset, session: Hashable = None) -> LiveCatalog:
         """The tools of one toolset under its prefix, as a session has them, or as everybody does."""
         source = toolset.source
@@ -108,6 +115,8 @@ class AgentTools:
 
     def chosen(self, choice: Choice) -> list[Toolset]:
         """The toolsets of a choice that are registered, in order."""
+        if choice.servers:
+            return list(self._toolsets.servers.values())
         ids = choice.toolsets if choice.agent is None else _list_of(choice, self._allowlists)
         known = self._toolsets.of(choice.tenant)
         return [known[name] for name in dict.fromkeys(ids) if name in known and choice.takes(name)]

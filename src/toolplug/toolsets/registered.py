@@ -37,6 +37,10 @@ class Allowlists:
         """The allowlist of a tenant's agent, None for one that nobody configured."""
         return self.own.get((tenant, agent)) or self.configured.get(agent)
 
+    def agents(self, tenant: str) -> frozenset[str]:
+        """The agents that have an allowlist for this tenant."""
+        return frozenset([*self.configured, *(agent for of, agent in self.own if of == tenant)])
+
     def configured_as(self, lists: Mapping[str, Allowlist]) -> Allowlists:
         """With these as the configuration's."""
         return replace(self, configured=MappingProxyType(dict(lists)))
@@ -57,35 +61,43 @@ def _no_toolsets() -> Mapping[str, Mapping[str, Toolset]]:
 class Toolsets:
     """All toolsets by id. On one id a tenant's own stands over the code's, and that over the configuration's.
 
-    A prefix is used once among those that a tenant can see; each change raises `ToolsetRefused` where it would not be.
+    `servers` are the MCP servers that have a prefix, by their ids: no toolsets to choose, but in every catalog without
+    agent. A prefix is used once among those that a tenant can see; each change raises `ToolsetRefused` where it would
+    not be.
     """
 
     configured: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
     coded: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
     own: Mapping[str, Mapping[str, Toolset]] = field(default_factory=_no_toolsets)
+    servers: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
 
     def of(self, tenant: str | None) -> Mapping[str, Toolset]:
         """The toolsets that this tenant can see; for None, those that every tenant can."""
         everybody = {**self.configured, **self.coded}
         return {**everybody, **self.own.get(tenant, _NONE)} if tenant is not None else everybody
 
-    def configured_as(self, toolsets: Iterable[Toolset]) -> Toolsets:
-        """With these as the configuration's."""
+    def prefixes(self, tenant: str) -> frozenset[str]:
+        """Those of the toolsets that this tenant can see, and of servers."""
+        return frozenset(item.prefix for item in (*self.of(tenant).values(), *self.servers.values()))
+
+    def configured_as(self, toolsets: Iterable[Toolset], servers: Iterable[Toolset] = ()) -> Toolsets:
+        """With these as the configuration's, and these servers under their prefixes."""
         mine = {item.id: item for item in toolsets}
-        changed = replace(self, configured=MappingProxyType(mine))
+        exposed = {item.id: item for item in servers}
+        changed = replace(self, configured=MappingProxyType(mine), servers=MappingProxyType(exposed))
         for item in mine.values():
             if item.id not in self.coded:
-                _check_prefix(item, changed.of(None))
+                changed._check_prefix(item, None)
         return changed
 
     def with_coded(self, toolset: Toolset) -> Toolsets:
         """With this one of the host's code, in place of any other of its id."""
-        _check_prefix(toolset, self.of(None))
+        self._check_prefix(toolset, None)
         return replace(self, coded=MappingProxyType({**self.coded, toolset.id: toolset}))
 
     def with_own(self, tenant: str, toolset: Toolset) -> Toolsets:
         """With this one of a tenant, in place of any other of its id."""
-        _check_prefix(toolset, self.of(tenant))
+        self._check_prefix(toolset, tenant)
         mine = MappingProxyType({**self.own.get(tenant, _NONE), toolset.id: toolset})
         return replace(self, own=MappingProxyType({**self.own, tenant: mine}))
 
@@ -93,12 +105,13 @@ class Toolsets:
         """Every registration, also those that another of their id stands over."""
         yield from self.configured.values()
         yield from self.coded.values()
+        yield from self.servers.values()
         for mine in self.own.values():
             yield from mine.values()
 
-
-def _check_prefix(toolset: Toolset, others: Mapping[str, Toolset]) -> None:
-    for other in others.values():
-        if other.prefix == toolset.prefix and other.id != toolset.id:
-            message = f"prefix {toolset.prefix!r} is that of toolset {other.id!r} ({other.origin}); give another one"
-            raise ToolsetRefused("prefix_taken", message, param="prefix")
+    def _check_prefix(self, toolset: Toolset, tenant: str | None) -> None:
+        others = [("toolset", other) for other in self.of(tenant).values() if other.id != toolset.id]
+        for kind, other in (*others, *(("MCP server", server) for server in self.servers.values())):
+            if other.prefix == toolset.prefix:
+                message = f"prefix {toolset.prefix!r} is that of {kind} {other.id!r} ({other.origin}); give another one"
+                raise ToolsetRefused("prefix_taken", message, param="prefix")

@@ -125,6 +125,23 @@ def progressed(request: Message) -> None:
     answered(request)
 
 
+def unreadable(request: Message, value: bytes) -> None:
+    """Answers with a text block of this JSON; of two calls at once only the first, the other as a sane server does."""
+    if request["params"]["name"] == "other":  # pyright: ignore
+        answered(request)
+        return
+    put(
+        b'{"jsonrpc": "2.0", "result": {"content": [{"type": "text", "text": %b}]}, "id": %d}\n'
+        % (value, request["id"])
+    )
+
+
+def nameless(request: Message, line: bytes) -> None:
+    """Answers nobody, but for one call with a line that names no request."""
+    if request["params"]["name"] == "echo":  # pyright: ignore
+        put(line)
+
+
 def counted(request: Message) -> None:
     """Says which requests it was told to forget."""
     answer(request, {"content": [{"type": "text", "text": json.dumps(CANCELLED)}]})
@@ -208,6 +225,18 @@ AT: dict[str, dict[str, Odd]] = {
             say({"id": "b", "method": "no/such", "params": {}}),
             answered(request),
         ),
+    },
+    "unreadable UTF-8": {"tools/call": lambda request: unreadable(request, b'"a\xff\xfe"')},
+    "a lone surrogate": {"tools/call": lambda request: unreadable(request, b'"\\ud800"')},
+    "5,000 levels": {"tools/call": lambda request: unreadable(request, b"[" * 5000 + b"]" * 5000)},
+    "half an answer": {"tools/call": lambda request: unreadable(request, b'"cut')},
+    "no text": {"tools/call": lambda request: nameless(request, b"\xff\xfe\xfd\n")},
+    "no id": {"tools/call": lambda request: nameless(request, b'{"jsonrpc": "2.0", "result": {"content": []}}\n')},
+    "prints": {
+        "tools/call": lambda request: (
+            put(b"starting {'id': 3}\n{'id': 3}\n" + b'{"level": "info", "id": %d}\n' % request["id"]),
+            answered(request),
+        )
     },
     "reads no more": {"tools/call": lambda _: never()},
     "forks and dies": {"tools/call": lambda _: (forked(sys.argv[2]), sys.exit(0))},

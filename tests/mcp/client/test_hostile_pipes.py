@@ -156,12 +156,33 @@ async def test_while_one_server_floods_another_one_answers(hostile_server: Opene
         await asyncio.wait({flood})
 
 
-@pytest.mark.parametrize("mode", ["some garbage", "not UTF-8", "other ids", "answers twice", "asks back"])
+@pytest.mark.parametrize("mode", ["some garbage", "not UTF-8", "other ids", "answers twice", "asks back", "prints"])
 @pytest.mark.requirement("H-mcp-garbage")
 async def test_noise_between_answers_disturbs_no_call(hostile_server: Opened, mode: str) -> None:
     async with hostile_server(mode) as connection:
         for number in range(3):
             assert await connection.call("echo", {"n": number}, None) == said(f'{{"n": {number}}}')
+        assert names(await connection.tools()) == ["echo", "other"]
+
+
+@pytest.mark.parametrize("mode", ["unreadable UTF-8", "a lone surrogate", "5,000 levels", "half an answer"])
+@pytest.mark.requirement("H-mcp-garbage")
+async def test_an_unreadable_answer_ends_the_call_that_it_names(hostile_server: Opened, mode: str) -> None:
+    async with asyncio.timeout(SOON_S), hostile_server(mode) as connection:
+        unread, read = await asyncio.gather(
+            connection.call("echo", {}, None), connection.call("other", {}, None), return_exceptions=True
+        )
+        assert (type(unread), str(unread), read) == (BadAnswer, "its answer cannot be read", said("{}"))
+        assert await connection.call("other", {"n": 1}, None) == said('{"n": 1}')
+
+
+@pytest.mark.parametrize("mode", ["no text", "no id"])
+@pytest.mark.requirement("H-mcp-garbage")
+async def test_an_unreadable_answer_that_names_no_call_ends_all_that_wait(hostile_server: Opened, mode: str) -> None:
+    async with asyncio.timeout(SOON_S), hostile_server(mode) as connection:
+        calls = [connection.call(name, {}, None) for name in ("other", "other", "echo")]
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(error) for error in ended] == [BadAnswer] * 3
         assert names(await connection.tools()) == ["echo", "other"]
 
 

@@ -62,6 +62,9 @@ class ScriptedConnection:
             raise ConnectionFailed("gone")
         return list(self._script.listed(self))
 
+    async def announces_changes(self) -> bool | None:
+        return True
+
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
         self.calls.append((name, arguments))
         answer = asyncio.ensure_future(self._script.answer(self, name, arguments, report))

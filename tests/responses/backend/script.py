@@ -97,7 +97,22 @@ class Held:
     after: int = 0
 
 
-Answer = Turn | Refused | Garbled | CutOff | Ended | Held
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raw:
+    """Bytes that no model's server should send: `piece` so many `times`, without end where that is None.
+
+    `left` is set when the client has gone.
+    """
+
+    piece: bytes
+    times: int | None = 1
+    pause_s: float = 0.0
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+Answer = Turn | Raw | Refused | Garbled | CutOff | Ended | Held
 
 
 def says(text: str) -> Turn:

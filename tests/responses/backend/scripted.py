@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any
 
-from anyio import create_task_group
+from anyio import create_task_group, sleep
 from starlette.types import Receive, Scope, Send
 from tests.responses.backend.completion import DONE, completion, events
-from tests.responses.backend.script import Answer, CutOff, Ended, Garbled, Gate, Held, Refused, Turn
+from tests.responses.backend.script import Answer, CutOff, Ended, Garbled, Gate, Held, Raw, Refused, Turn
 
 GARBAGE = b"data: {this is no JSON\n\n"
 _JSON = [(b"content-type", b"application/json")]
@@ -42,15 +42,20 @@ class Asked:
 
 
 class ScriptedBackend:
-    """An ASGI application at `/v1/chat/completions`. A request past the end of the script is a 400 that says so."""
+    """An ASGI application at `/v1/chat/completions`. A request past the end of the script is a 400 that says so.
+
+    `models` is the body of `/v1/models`, None where there is no such route.
+    """
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.overrun = 0
+        self.models: bytes | None = None
         self._next: Callable[[Asked], Answer | None] = lambda asked: None
 
     def clear(self) -> None:
-        """Forget the script and what was asked."""
+        """Forget the script, the models and what was asked."""
+        self.models = None
         self.asked.clear()
         self.overrun = 0
         self._play(())
@@ -68,6 +73,11 @@ class ScriptedBackend:
         self._next = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/v1/models":
+            status = 404 if self.models is None else 200
+            await send({"type": "http.response.start", "status": status, "headers": _JSON})
+            await send({"type": "http.response.body", "body": self.models or b"{}"})
+            return
         if scope["type"] != "http" or (scope["method"], scope["path"]) != ("POST", "/v1/chat/completions"):
             raise RuntimeError(f"the backend has no {scope.get('path')}")
         body = json.loads(await _body(receive))
@@ -79,6 +89,8 @@ class ScriptedBackend:
             answer = Refused(status=400, message="the script is at its end")
         if isinstance(answer, Refused):
             await _refuse(answer, send)
+        elif isinstance(answer, Raw):
+            await _send_raw(answer, bool(body.get("stream")), receive, send)
         else:
             await _answer(answer, body, receive, send)
 
@@ -100,6 +112,27 @@ async def _refuse(refused: Refused, send: Send) -> None:
     headers = [*_JSON, *((name.encode(), value.encode()) for name, value in refused.headers.items())]
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(error).encode()})
+
+
+async def _send_raw(raw: Raw, streamed: bool, receive: Receive, send: Send) -> None:
+    headers = [
+        *(_STREAM if streamed else _JSON),
+        *((name.encode(), each.encode()) for name, each in raw.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": raw.status, "headers": headers})
+    async with create_task_group() as group:
+
+        async def watch() -> None:
+            await receive()
+            raw.left.set()
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        for _ in repeat(None) if raw.times is None else range(raw.times):
+            await _send_piece(send, raw.piece)
+            await sleep(raw.pause_s)
+        await send({"type": "http.response.body", "body": b""})
+        group.cancel_scope.cancel()
 
 
 async def _answer(

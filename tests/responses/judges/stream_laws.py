@@ -14,6 +14,7 @@ _DELTAS = {
     "response.reasoning.delta": ("response.reasoning.done", "text"),
     "response.reasoning_text.delta": ("response.reasoning_text.done", "text"),
     "response.function_call_arguments.delta": ("response.function_call_arguments.done", "arguments"),
+    "response.mcp_call_arguments.delta": ("response.mcp_call_arguments.done", "arguments"),
     "response.custom_tool_call_input.delta": ("response.custom_tool_call_input.done", "input"),
 }
 _DONE = {done: (delta, member) for delta, (done, member) in _DELTAS.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from toolplug import FunctionProvider, FunctionRegistry, tool
 from toolplug.errors import BackendFailed
@@ -31,6 +31,10 @@ class ScriptedModel:
                 yield piece
         finally:
             self.closed += 1
+
+    async def models(self) -> list[Mapping[str, object]]:
+        """It lists none."""
+        return []
 
     async def aclose(self) -> None:
         """There is nothing to close."""

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 from tests.responses.library.scripted_model import ScriptedModel, Sums, adding, calls, made, says
 
-from toolplug import FunctionRegistry
+from toolplug import Catalog, FunctionRegistry
 from toolplug.errors import BackendFailed, ResponseRefused
 from toolplug.responses import CallPart, Delta, Loop, ResponseBuilder, ResponseRequest, ToolCaller
 
@@ -77,30 +77,41 @@ async def test_calls_with_one_id_or_one_place_are_calls_of_their_own() -> None:
 
 
 @pytest.mark.requirement("C-9-client-turn")
-async def test_a_mixed_turn_is_told_in_the_models_order_and_its_hosted_call_is_made_once_later() -> None:
+async def test_a_mixed_turn_shows_its_hosted_call_behind_the_clients_and_makes_it_once() -> None:
     own = {"type": "function", "name": "city"}
     mixed = calls(adding(1, 2), CallPart(1, "call_2", "city", "{}"))
     async with FunctionRegistry({"sums": Sums()}) as registry:
         first = Loop(ScriptedModel(mixed), ToolCaller(registry), ResponseRequest(input="Hi", tools=[own]))
         async for _ in first.events():
             pass
-        told = first.draft.output
-        assert [(item["type"], item["name"]) for item in told] == [("function_call", "add"), ("function_call", "city")]
+        made = first.draft.output
+        assert [(item["type"], item["name"]) for item in made] == [("function_call", "city"), ("mcp_call", "add")]
         answer = {"type": "function_call_output", "call_id": "call_2", "output": "Cork"}
         model = ScriptedModel(says("3 in Cork"))
         second = Loop(model, ToolCaller(registry), ResponseRequest(input=[answer], tools=[own]))
-        history = [*first.sent, *told]
-        async for _ in second.events(history):
+        async for _ in second.events([*first.sent, *made]):
             pass
-        assert [item["type"] for item in second.draft.output] == ["toolplug:tool_call", "message"]
-        answers = {m["tool_call_id"]: m["content"] for m in _messages(model, 0) if m["role"] == "tool"}
-        assert answers == {"call_1": "3", "call_2": "Cork"}
-        third = ScriptedModel(says("Bye"))
-        last = Loop(third, ToolCaller(registry), ResponseRequest(input="Bye", tools=[own]))
-        async for _ in last.events([*history, *second.sent, *second.draft.output]):
-            pass
-        assert [item["type"] for item in last.draft.output] == ["message"]
-        assert sum(m["role"] == "tool" for m in _messages(third, 0)) == 2
+        assert [item["type"] for item in second.draft.output] == ["message"]
+        _, called, *answers = _messages(model, 0)
+        assert [call["id"] for call in called["tool_calls"]] == ["call_2", "call_1"]
+        assert {each["tool_call_id"]: each["content"] for each in answers} == {"call_1": "3", "call_2": "Cork"}
+
+
+@pytest.mark.requirement("C-9-backend-bounded")
+async def test_whatever_goes_wrong_in_the_middle_ends_the_stream_as_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async with FunctionRegistry({"sums": Sums()}) as registry:
+        left = [registry.catalog, registry.catalog]
+
+        async def listing() -> Catalog:
+            return left.pop()
+
+        model = ScriptedModel(calls(adding(1, 2)), says("3"))
+        loop = Loop(model, ToolCaller(registry, listing=listing), ResponseRequest(input="Hi", stream=True))
+        events = [event async for event in loop.events()]
+    final = events[-1]
+    assert final["type"] == "response.failed"
+    assert loop.draft.object()["error"] == {"code": "server_error", "message": "internal error"}
+    assert "pop from empty list" in caplog.text
 
 
 @pytest.mark.requirement("I6-bad-requests")

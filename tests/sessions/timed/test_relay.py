@@ -66,6 +66,8 @@ async def test_a_call_becomes_a_request_with_an_id_of_its_own_and_its_answer_the
             "arguments": {"x": 1},
             "deadline": request["deadline"],
             "attempt": 1,
+            "callId": "c1",
+            "hostRequestId": "",
         }
         session.relay.answer(str(request["id"]), {"rows": [1]})
         assert await task == ToolResult("c1", "a", '{"rows":[1]}', structured={"rows": [1]})

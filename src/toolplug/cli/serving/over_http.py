@@ -10,15 +10,18 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.serving.reload import Reloading, Watched, can_restart, changes, provider_packages, replace_process
 from toolplug.cli.serving.stop_signals import signals
+from toolplug.cli.serving.terminal import log_call, start_screen
 from toolplug.errors import ConfigError, Problem
 from toolplug.execution.watchdog import Watchdog
 from toolplug.host.file.configuration import ConfigFiles
@@ -43,11 +46,16 @@ meanwhile: for 0.1 s with a thousand sessions. Our own objects are freed without
 _LOG = logging.getLogger("toolplug.cli.serve")
 
 
-def serve(files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_no_auth: bool) -> int:
-    """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens."""
-    host = open_host(files)
+def serve(
+    files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_no_auth: bool, shows: bool = False
+) -> int:
+    """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens.
+
+    Where it `shows`, a person at the terminal sees what runs and each call.
+    """
+    host = open_host(files, on_call=log_call if shows else None)
     config = _uvicorn_config(create_app(host, insecure_no_auth=insecure_no_auth))
-    service = Service(host, files.file.resolve(), config)
+    service = Service(host, files.file.resolve(), config, shows=shows)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
     return run_to_end(running, loop_factory=config.get_loop_factory())
 
@@ -55,8 +63,9 @@ def serve(files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_
 class Service:
     """One host behind one socket; `run` is called once."""
 
-    def __init__(self, host: Host, file: Path, config: uvicorn.Config) -> None:
+    def __init__(self, host: Host, file: Path, config: uvicorn.Config, *, shows: bool = False) -> None:
         self._host = host
+        self._shows = shows
         self._file = file
         self._server = _Server(config)
         self._reloading = Reloading(host)
@@ -77,8 +86,11 @@ class Service:
             listening = life.enter_context(bind(address, port))
             port = port_of(listening)
             self._note_drain()
+            if self._shows:
+                self._server.screen = start_screen(self._host, url_of(listening))
+            life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
-            await life.enter_async_context(Watchdog(self._owners))
+            await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
             async with asyncio.TaskGroup() as beside:
                 tasks = [beside.create_task(self._reloading.run(self._note_drain))]
                 if watch:
@@ -120,10 +132,6 @@ class Service:
     def _longest_end_s(self) -> float:
         return self._drain_s + CLOSE_S + SLACK_S
 
-    def _owners(self) -> dict[str, str]:
-        """The provider of each package, for the watchdog's warnings about a blocked loop."""
-        return {package: key for key, package in provider_packages(self._host.registry).items()}
-
     async def _watch(self) -> None:
         """Watch the file and the code: reload a changed file, restart the process for changed code."""
         async for changed in changes(self._file, lambda: provider_packages(self._host.registry).values()):
@@ -136,9 +144,10 @@ class Service:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers; prints the address where it listens."""
+    """uvicorn without its own signal handlers; prints the address where it listens, then the `screen`."""
 
     take_signals_back: Callable[[], None]
+    screen = ""
 
     async def on_tick(self, counter: int) -> bool:
         """Take the signals back ten times a second: a library that a provider loads may take them at any time."""
@@ -154,7 +163,7 @@ class _Server(uvicorn.Server):
         """Listen, then print where."""
         await super().startup(sockets)
         for listening in sockets or ():
-            sys.stderr.write(f"toolplug listening on {url_of(listening)}\n")
+            sys.stderr.write(f"toolplug listening on {url_of(listening)}\n{self.screen}")
         sys.stderr.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

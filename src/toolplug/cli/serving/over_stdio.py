@@ -52,6 +52,7 @@ def _operator(host: Host, agent: str | None) -> Caller:
     return Caller(
         executor=executor,
         context=CallContext(principal=principal, agent=agent),
+        approvals=host.approvals,
         catalog=lambda: host.catalog_for(principal, agent=agent, within=client),
         watch=lambda: host.mcp.announcer.watch(followed),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -11,9 +11,10 @@ from types import MappingProxyType
 import yaml
 from pydantic import ValidationError
 
+from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section, parse_document, read_document
 from toolplug.config.environment import expand
-from toolplug.config.problems import problems_of
+from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ConfigError, Problem
@@ -21,7 +22,7 @@ from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import HostSettings
-from toolplug.host.file.toolset_entries import ToolsetEntries
+from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
 from toolplug.providers.entry_points import Installed
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
@@ -85,34 +86,30 @@ def read_configuration(
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
     if problems:
-        problems += configuration.servers.problems
-        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
+        raise _refusal([*problems, *configuration.servers.problems])
     return configuration
 
 
-def read_settings(source: Source, environ: Mapping[str, str]) -> HostSettings:
-    """The sections of the host itself, and nothing else: no package is imported.
+def read_beside_host(source: Source, environ: Mapping[str, str], installed: Installed) -> Configuration:
+    """Read and check the configuration for a command that works in a host's store without being that host.
 
-    Raises `ConfigError` with what is wrong with them.
+    Toolsets and agents may name what only the host's code registers. Raises `ConfigError` with every other problem, but
+    for those of MCP servers.
     """
     problems: list[Problem] = []
-    settings = _settings(document_of(source), environ, problems)
-    if problems:
-        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
-    return settings
-
-
-def read_toolsets(source: Source, environ: Mapping[str, str]) -> ToolsetEntries:
-    """The toolsets and agents, and nothing else: no package is imported, and what code registers may be named.
-
-    Raises `ConfigError` with what is wrong with the sections of the host.
-    """
-    problems: list[Problem] = []
-    document = document_of(source)
+    document = document_of(source, problems)
     settings = _settings(document, environ, problems)
+    providers = ProviderEntries.read(document, environ, installed, settings, problems)
     if problems:
-        raise ConfigError(sorted(problems, key=lambda item: (item.line, item.column)))
-    return ToolsetEntries.read(document, settings, (), (), {}, [])
+        raise _refusal(problems)
+    servers = ServerEntries.read(document, None, environ)
+    toolsets = ToolsetEntries.read(document, settings, (), (), {}, [])
+    return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
+
+
+def _refusal(problems: Sequence[Problem]) -> ConfigError:
+    """The error of a configuration: the problems in file order, at most `MAX_PROBLEMS`."""
+    return ConfigError(sorted(problems, key=lambda item: (item.line, item.column))[:MAX_PROBLEMS])
 
 
 def read_parts(
@@ -130,7 +127,7 @@ def read_parts(
     settings = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems)
     user = source.user if isinstance(source, ConfigFiles) else None
-    servers = ServerEntries.read(document, user, environ)
+    servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded))
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded, problems)
     return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
 
@@ -156,20 +153,7 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
         return HostSettings.model_validate(section.value)
     except ValidationError as error:
         problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers", SERVERS]))
-        return HostSettings.model_validate(_sound(section.value, error))
-
-
-def _sound(value: Value, error: ValidationError) -> dict[str, Value]:
-    """The sections without those at fault; of toolsets and agents, without the entries at fault."""
-    sections = dict(value) if isinstance(value, dict) else {}
-    for fault in error.errors(include_url=False):
-        name, *below = fault["loc"]
-        section = sections.get(str(name))
-        if name in _BY_ENTRY and isinstance(section, dict) and below:
-            sections[str(name)] = {key: entry for key, entry in section.items() if key != below[0]}
-        else:
-            sections.pop(str(name), None)
-    return sections
+        return HostSettings.model_validate(without_faults(section.value, error, by_entry=_BY_ENTRY))
 
 
 def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
+from itertools import islice
+from typing import NamedTuple
 
+from pydantic import ValidationError
+
+from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section
 from toolplug.config.environment import expand
 from toolplug.config.masking import masked
-from toolplug.config.nearest import name_hint
-from toolplug.config.problems import validated
+from toolplug.config.nearest import name_hint, nearest
+from toolplug.config.problems import problems_of, secrets_of, validated, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import MappingNode, ScalarNode, Value, shown_path
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
@@ -22,19 +27,37 @@ from toolplug.host.file.settings import PROVIDER_KEY, RESERVED_KEYS, HostSetting
 from toolplug.providers.entry import DesiredProvider, Place, ProviderEntry, ProviderRecord, ProviderState, failed_record
 from toolplug.providers.entry_points import Installed, InstalledProvider
 from toolplug.providers.loading import ProviderType, load
+from toolplug.providers.planning import unknown_tools
+from toolplug.providers.route_table import DeclaredRoutes, route_problems
 
 SECTION = "providers"
 
 
+class LoadedEntry(NamedTuple):
+    """An entry whose package was imported, and the type that it is of."""
+
+    entry: ProviderEntry
+    type: ProviderType
+
+    def wrong_rules(self) -> Iterator[Problem]:
+        """A problem for each rule that names no tool of the provider, as far as its class tells its tools."""
+        if "tools" not in self.type.unchecked:
+            yield from map(self.entry.failure, unknown_tools(self.entry, self.type.tools))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEntries:
-    """All entries in file order. One that is on has been read whole; of one that is off, the rest was not looked at."""
+    """All entries in file order. One that is on has been read whole; of one that is off, the rest was not looked at.
+
+    `loaded` has those whose package was imported.
+    """
 
     document: Document
     environ: Mapping[str, str]
     settings: HostSettings
     installed: Installed
     types: Mapping[str, InstalledProvider]
+    loaded: dict[str, LoadedEntry]
     wanted: Mapping[str, DesiredProvider]
 
     @classmethod
@@ -56,15 +79,29 @@ class ProviderEntries:
             problems.append(document.problem((SECTION,), code="wrong_value", message=message))
             node = None
         types: dict[str, InstalledProvider] = {}
-        reader = cls(document=document, environ=environ, settings=settings, installed=installed, types=types, wanted={})
+        loaded: dict[str, LoadedEntry] = {}
+        reader = cls(
+            document=document,
+            environ=environ,
+            settings=settings,
+            installed=installed,
+            types=types,
+            loaded=loaded,
+            wanted={},
+        )
         wanted: dict[str, DesiredProvider] = {}
         for key in node.entries if node is not None else ():
+            if len(problems) >= MAX_PROBLEMS:
+                break
             try:
                 types[key], enabled = reader._named(key)
                 fix = f"set providers.{key}.enabled to true"
                 wanted[key] = reader._read(key) if enabled else reader.switched_off(key, "enabled is not true", fix)
             except ConfigError as error:
                 problems.extend(error.problems)
+        for problem in route_problems(DeclaredRoutes(entry, kind.routes) for entry, kind in loaded.values()):
+            problems.append(problem)
+            wanted.pop(problem.path.split(".")[1], None)
         return replace(reader, wanted=wanted)
 
     @property
@@ -112,7 +149,10 @@ class ProviderEntries:
             raise NoSuchProvider(key, name_hint(key, self.types))
 
     def _named(self, key: str) -> tuple[InstalledProvider, bool]:
-        """The provider type that an entry means and whether it is on; raises `ConfigError`."""
+        """The provider type that an entry means and whether it is on; raises `ConfigError`.
+
+        One whose `enabled` is wrong counts as on: the rest of it is checked too.
+        """
         path = (SECTION, key)
         document = self.document
         if not _KEY.fullmatch(key):
@@ -126,26 +166,24 @@ class ProviderEntries:
                 message = "should be a mapping of settings"
             hint = f"write {key}: {{enabled: true}}"
             raise ConfigError([document.problem(path, code="wrong_value", message=message, hint=hint)])
-        head = self._head(key, node)
-        type_name = head.type or key
+        type_name, enabled = self._head(key, node)
         found = list(self.installed.types.get(type_name, ()))
         at = (*path, "type") if "type" in node.entries else path
         if not found:
             message = f"unknown provider type {type_name!r}"
             hint = _where_to_get(type_name, self.installed.types)
-            raise ConfigError(
-                [document.problem(at, code="unknown_provider", message=message, hint=hint, at_key=at == path)]
-            )
+            unknown = document.problem(at, code="unknown_provider", message=message, hint=hint, at_key=at == path)
+            raise ConfigError([unknown, *(self._wrong_rules(key) if enabled else ())])
         if len(found) > 1:
             owners = " and ".join(item.package for item in found)
             message = f"provider type {type_name!r} comes from {owners}"
             raise ConfigError(
                 [document.problem(path, code="two_distributions", message=message, hint="uninstall one of them")]
             )
-        return found[0], head.enabled
+        return found[0], enabled
 
-    def _head(self, key: str, node: MappingNode) -> ProviderSettings:
-        """`enabled` and `type` alone: the rest of an entry that is off is not looked at."""
+    def _head(self, key: str, node: MappingNode) -> tuple[str, bool]:
+        """`type` and `enabled` alone: the rest of an entry that is off is not looked at. Raises `ConfigError`."""
         path = (SECTION, key)
         parts = [
             expand(self.document, (*path, name), self.environ) for name in ("enabled", "type") if name in node.entries
@@ -158,7 +196,20 @@ class ProviderEntries:
             broken=frozenset[tuple[str | int, ...]]().union(*(part.broken for part in parts)),
             withheld=frozenset[str]().union(*(part.withheld for part in parts)),
         )
-        return validated(head, ProviderSettings)
+        try:
+            settings = validated(head, ProviderSettings)
+        except ConfigError as error:
+            if any(problem.path.endswith(".type") for problem in error.problems):
+                raise ConfigError(self._wrong_rules(key)) from None
+            return str(_mapping(head.value).get("type", key)), True
+        return settings.type or key, settings.enabled
+
+    def _wrong_rules(self, key: str) -> list[Problem]:
+        """What is wrong with the host's part of an entry whose type is not known."""
+        problems: list[Problem] = []
+        reserved, _ = _divided(expand(self.document, (SECTION, key), self.environ), problems)
+        _rules(reserved, problems)
+        return problems
 
     def _read(self, key: str) -> DesiredProvider:
         """An entry that is on, whole: its rules, its package imported, its settings checked. Raises `ConfigError`."""
@@ -166,20 +217,19 @@ class ProviderEntries:
         problems: list[Problem] = []
         reserved, own = _divided(section, problems)
         found = self.types[key]
-        rules = ProviderSettings()
-        try:
-            rules = validated(reserved, ProviderSettings)
-        except ConfigError as error:
-            problems.extend(error.problems)
+        rules = _rules(reserved, problems)
         entry = self._entry(section, found, rules)
         try:
             loaded = load(found)
         except ProviderError as error:
             if rules.required:
-                problems.append(entry.problem(error.state.replace("-", "_"), str(error), error.fix))
+                problems.append(entry.failure(error))
             if problems:
                 raise ConfigError(problems) from None
             return DesiredProvider(entry, None, failed_record(entry, error))
+        self.loaded[key] = LoadedEntry(entry, loaded)
+        if entry.required:
+            problems.extend(self.loaded[key].wrong_rules())
         entry = self._configured(entry, own, loaded, problems)
         if problems:
             raise ConfigError(problems)
@@ -193,11 +243,14 @@ class ProviderEntries:
             required=rules.required,
             public_routes=rules.public_routes,
             on_request=rules.offer == "on_request",
+            mount=rules.mount or "",
+            on_failure=rules.on_failure,
             limits=rules.limits,
             host_limits=self.settings.limits,
             tools=rules.tools,
             distribution=found.distribution,
             version=found.version,
+            package=found.entry_point.module.partition(".")[0],
             place=lambda path: self._place((*root, *path)),
             host_place=lambda path: self._place(tuple(path)),
             masked=partial(_masked, section.withheld),
@@ -215,10 +268,10 @@ class ProviderEntries:
         beside = sorted(RESERVED_KEYS) if own.path == (SECTION, entry.key) else []
         if model is None:
             problems.extend(own.problems)
-            problems.extend(_wrong_without_model(own, loaded, beside))
+            problems.extend(islice(_wrong_without_model(own, loaded, beside), MAX_PROBLEMS))
             return replace(entry, settings=_mapping(own.value))
         own = read_secret_files(own, model)
-        secrets = own.withheld
+        secrets = secrets_of(own, model)
         try:
             config = validated(own, model, beside)
         except ConfigError as error:
@@ -257,6 +310,17 @@ def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Sectio
     return replace(section, value=reserved, problems=mine), nested
 
 
+def _rules(reserved: Section, problems: list[Problem]) -> ProviderSettings:
+    """The host's part of an entry; what is wrong is added to the problems and left out, so that the rest is checked."""
+    try:
+        return ProviderSettings.model_validate(reserved.value)
+    except ValidationError as error:
+        problems.extend(problems_of(error, section=reserved, model=ProviderSettings))
+        return ProviderSettings.model_validate(without_faults(reserved.value, error, by_entry=("tools",)))
+    finally:
+        problems.extend(reserved.problems)
+
+
 def _wrong_without_model(own: Section, loaded: ProviderType, beside: Collection[str]) -> Iterator[Problem]:
     """What no provider without a Config model takes; `beside` are the keys of the host in the same mapping."""
     if not isinstance(own.value, dict):
@@ -282,13 +346,15 @@ def _mapping(value: Value) -> dict[str, Value]:
     return value if isinstance(value, dict) else {}
 
 
-def _where_to_get(type_name: str, known: Iterable[str]) -> str:
-    """What to do about an unknown type: the nearest installed one, or the package that brings it."""
+def _where_to_get(type_name: str, known: Collection[str]) -> str:
+    """What to do about an unknown type: the nearest one, and the package that brings it where it is not installed."""
     packages = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))["packages"]
-    package = packages.get(type_name)
-    if package is not None:
-        return f"pip install {package}"
-    return name_hint(type_name, (*known, *packages))
+    if type_name in packages:
+        return f"pip install {packages[type_name]}"
+    near = nearest(type_name, (*known, *packages))
+    if near is not None and near not in known:
+        return f"nearest: {near!r} (pip install {packages[near]})"
+    return name_hint(type_name, known)
 
 
 def only_installed(entries: ProviderEntries) -> Iterator[ProviderRecord]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
@@ -36,6 +37,8 @@ def is_header(name: str, value: str) -> bool:
 
 
 LONGEST_DISCOVERY_S = 600.0
+SHORTEST_REDISCOVERY_S = 1.0
+PREFIX = "^[a-z][a-z0-9_-]{0,31}$"
 
 
 def _text_of_number(value: object) -> object:
@@ -95,10 +98,18 @@ class McpServerSettings(Part):
     discovery_timeout: Annotated[
         Duration, Field(gt=0, le=LONGEST_DISCOVERY_S, description="how long listing its tools may take")
     ] = 30.0
+    rediscover: Annotated[
+        Duration | None,
+        Field(ge=SHORTEST_REDISCOVERY_S, description="list its tools again when the list is this old; none: never"),
+    ] = None
+    prefix: Annotated[
+        str | None,
+        Field(pattern=PREFIX, description="its tools are prefix.name in every catalog without agent"),
+    ] = None
     policy: Annotated[Policy, Field(description="of the tools that tools says nothing of")] = "allow"
-    pin: Annotated[bool, Field(description="quarantine a tool whose definition has changed until it is accepted")] = (
-        False
-    )
+    pin: Annotated[
+        bool, Field(description="quarantine a tool that is new, or whose definition has changed, until it is accepted")
+    ] = False
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     tools: Annotated[
         dict[
@@ -121,6 +132,8 @@ class McpServerSettings(Part):
         return self
 
 
+_NONE: Mapping[str, str] = MappingProxyType({})
+
 SECTION = "mcp_servers"
 SERVER_ID = r"^[a-z][a-z0-9_-]{0,63}$"
 SERVER_RULE = "a lower-case letter, then up to 63 of a-z 0-9 _ -"
@@ -142,8 +155,13 @@ class ServerEntries:
     withheld: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
     @classmethod
-    def read(cls, document: Document, user: Path | None, environ: Mapping[str, str]) -> ServerEntries:
-        """Read the entries of both; `user` is the path of the user's file, which need not be there."""
+    def read(
+        cls, document: Document, user: Path | None, environ: Mapping[str, str], taken: Mapping[str, str] = _NONE
+    ) -> ServerEntries:
+        """Read the entries of both; `user` is the path of the user's file, which need not be there.
+
+        `taken` are the prefixes that toolsets have, each with whose it is.
+        """
         problems: list[Problem] = []
         files: dict[str, Document] = {}
         for file in (*_user_documents(user, problems), document):
@@ -153,12 +171,27 @@ class ServerEntries:
         for name, file in files.items():
             try:
                 section = _section(file, name, environ)
-                servers[name] = _server(section, name)
+                server = _server(section, name)
+                _check_prefix(file, server, {**taken, **_prefixes(servers)})
+                servers[name] = server
             except ConfigError as error:
                 problems += error.problems
             else:
                 withheld[name] = section.withheld
         return cls(servers=servers, ids=tuple(files), problems=tuple(problems), withheld=withheld)
+
+
+def _prefixes(servers: Mapping[str, Server]) -> dict[str, str]:
+    return {
+        item.prefix: f"MCP server {name!r} ({item.origin('prefix')})" for name, item in servers.items() if item.prefix
+    }
+
+
+def _check_prefix(document: Document, server: Server, taken: Mapping[str, str]) -> None:
+    if server.prefix is not None and server.prefix in taken:
+        message = f"the prefix {server.prefix!r} is that of {taken[server.prefix]}; give another one"
+        path = (SECTION, server.name.id, "prefix")
+        raise ConfigError([document.problem(path, code="duplicate_prefix", message=message)])
 
 
 def is_server_id(text: str) -> bool:
@@ -175,7 +208,9 @@ def server_of(
         transport=_transport(settings, folder, trusted=trusted),
         enabled=settings.enabled,
         discovery_timeout_s=settings.discovery_timeout,
+        rediscover_s=settings.rediscover,
         pin=settings.pin,
+        prefix=settings.prefix,
         policy=settings.policy,
         tools=settings.tools,
         limits=settings.limits,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import Annotated, ClassVar, Literal, Self
+from ipaddress import ip_network
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -15,7 +17,11 @@ from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.quotas import NO_QUOTAS, Quotas
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
+from toolplug.providers.entry import OnFailure
+from toolplug.providers.route_table import reserved
+from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S
 from toolplug.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
@@ -100,7 +106,9 @@ class AgentSettings(Part):
 
 def rule(value: object) -> object:
     """A bare policy as the rule that it is short for."""
-    return {"policy": value} if isinstance(value, str) else value
+    if isinstance(value, str) or (isinstance(value, dict) and "ask" in value):
+        return {"policy": cast("object", value)}
+    return cast("object", value)
 
 
 def acting(limits: Limits) -> Limits:
@@ -168,6 +176,7 @@ class BackendSettings(Part):
     api_key: Annotated[SecretStr | None, Field(description="best as ${NAME}; or api_key_file")] = None
     model: Annotated[str | None, Field(min_length=1, description="for requests that name none")] = None
     timeout: Annotated[Duration, Field(gt=0, description="without a word from the server")] = 120.0
+    deadline: Annotated[Duration, Field(gt=0, description="for one answer of the server, retries included")] = 600.0
     retries: Annotated[int, Field(ge=0, le=10, description="after 429, 5xx and lost connections")] = 2
 
 
@@ -178,6 +187,9 @@ class ResponsesSettings(Part):
     max_turns: Annotated[int, Field(ge=1, le=100, description="of one response: the model's answer and its calls")] = (
         MAX_TURNS
     )
+    items: Annotated[
+        ItemStyle, Field(description="how calls are shown: mcp_call, which every client knows, or a type of our own")
+    ] = "mcp_call"
     ttl: Annotated[Duration, Field(ge=1, description="how long stored responses are kept")] = TTL_S
 
     @model_validator(mode="after")
@@ -189,6 +201,7 @@ class ResponsesSettings(Part):
 
 _HOST = re.compile(r"[0-9A-Fa-f:]+|(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@]+)(:[0-9]{1,5})?")
 _ORIGIN = re.compile(r"null|[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?/?")
+_PUBLIC_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?(/[^\s?#]*)?")
 
 
 def _host_name(text: str) -> str:
@@ -204,6 +217,37 @@ def _origin(text: str) -> str:
     return text
 
 
+def _public_url(url: str) -> str:
+    """Without the slash at its end. Refuse what is no base of other URLs."""
+    if not _PUBLIC_URL.fullmatch(url):
+        raise shape_error("an http or https URL without query and fragment, such as https://tools.example.org/plug")
+    return url.rstrip("/")
+
+
+class EdgeSettings(Part):
+    """Limits on connections and on requests that have not been read whole."""
+
+    head_bytes: Annotated[Size, Field(ge=1, description="of a request line with its headers; more is 431")] = 32 * 1024
+    head_s: Annotated[
+        Duration, Field(gt=0, description="to send a request's head, from the first byte or the connection's start")
+    ] = 10.0
+    body_bytes_per_s: Annotated[
+        Size, Field(description="the least rate of a request's body over any 10 s; 0: none")
+    ] = 1024
+    idle_s: Annotated[Duration, Field(gt=0, description="how long a connection is kept open between requests")] = 75.0
+    connections: Annotated[int, Field(ge=1, description="open at once; a further one is closed")] = 10_000
+    connections_per_peer: Annotated[int, Field(ge=1, description="open at once from one address")] = 1024
+    streams_per_key: Annotated[int, Field(ge=1, description="event streams open at once of one credential")] = 1024
+
+
+def _proxy(text: str) -> str:
+    try:
+        ip_network(text)
+    except ValueError:
+        raise shape_error("an address or a network, such as 10.0.0.5 or 10.1.0.0/16") from None
+    return text
+
+
 class Http(Part):
     """What the HTTP face lets in."""
 
@@ -216,6 +260,16 @@ class Http(Part):
         Field(strict=False, description="browser origins that may call"),
     ] = ()
     max_body: Annotated[Size, Field(ge=1)] = 1024 * 1024
+    public_url: Annotated[
+        str | None,
+        AfterValidator(_public_url),
+        Field(description="the URL that clients know this host by; when absent, that of each request"),
+    ] = None
+    edge: EdgeSettings = EdgeSettings()
+    trusted_proxies: Annotated[
+        tuple[Annotated[str, AfterValidator(_proxy)], ...],
+        Field(strict=False, description="addresses and networks whose X-Forwarded-For names the peer"),
+    ] = ()
 
 
 DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")
@@ -261,6 +315,10 @@ class Jwt(Part):
     issuer: Annotated[str, Field(min_length=1)]
     audience: Annotated[str, Field(min_length=1)]
     tenant_claim: str = "tenant"
+    require_tenant: Annotated[
+        bool | None,
+        Field(description="refuse a token without a tenant; when absent, true where tenant_claim is set"),
+    ] = None
     scopes_claim: str = "scope"
     agents_claim: str = "agents"
 
@@ -270,9 +328,14 @@ class Jwt(Part):
             raise PydanticCustomError("one_source", "must have exactly one of jwks_url and public_key_file")
         if self.public_key is not None and _PEM not in self.public_key.get_secret_value():
             raise PydanticCustomError("no_pem", "public_key_file must hold a public key as PEM text")
-        if find_spec("jwt") is None:
+        if find_spec("jwt") is None or find_spec("httpx2") is None:
             raise PydanticCustomError("no_pyjwt", "jwt needs the extra: pip install 'toolplug[auth]'")
         return self
+
+    @property
+    def tenant_is_required(self) -> bool:
+        """Whether a token without a tenant is refused."""
+        return "tenant_claim" in self.model_fields_set if self.require_tenant is None else self.require_tenant
 
 
 class Auth(Part):
@@ -301,7 +364,20 @@ class Auth(Part):
         return self
 
 
-RESERVED_KEYS = frozenset({"enabled", "type", "required", "offer", "public_routes", "limits", "tools", "settings"})
+RESERVED_KEYS = frozenset(
+    {
+        "enabled",
+        "type",
+        "required",
+        "offer",
+        "public_routes",
+        "mount",
+        "on_failure",
+        "limits",
+        "tools",
+        "settings",
+    }
+)
 """Keys of a provider entry that are the host's; every other one belongs to the provider's own Config model."""
 
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
@@ -317,6 +393,14 @@ def _store_url(url: str) -> str:
     return url
 
 
+def _mount_path(path: str | None) -> str | None:
+    if path is not None and reserved(path):
+        raise PydanticCustomError(
+            "reserved_path", "{path} is a path of the host itself; choose another", {"path": path}
+        )
+    return path
+
+
 class ProviderSettings(Part):
     """The reserved keys of one entry under `providers:`; `settings` has been taken out before."""
 
@@ -327,6 +411,15 @@ class ProviderSettings(Part):
         Offer, Field(description="on_request: to the model of a response only where its request names the tools")
     ] = "always"
     public_routes: Annotated[bool, Field(description="open the routes that their author marked public")] = False
+    mount: Annotated[
+        str | None,
+        Field(pattern=r"^(/[a-z0-9_-]+)+$", description="a path, used once; the entry's routes are below it"),
+        AfterValidator(_mount_path),
+    ] = None
+    on_failure: Annotated[
+        OnFailure,
+        Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
+    ] = "deny"
     limits: Limits = NO_LIMITS
     tools: Annotated[
         dict[
@@ -377,6 +470,7 @@ class HostSettings(Part):
     egress: EgressSettings = EgressSettings()
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
+    quotas: Quotas = NO_QUOTAS
     responses: ResponsesSettings | None = None
     sessions: SessionSettings = SessionSettings()
     store: Annotated[
@@ -386,3 +480,8 @@ class HostSettings(Part):
         dict[str, ToolsetSettings], Field(description="tools under a prefix, by id, in the order of listings")
     ] = {}
     agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}
+
+    @property
+    def session_limits(self) -> SessionLimits:
+        """What the sessions are held to, quotas included."""
+        return replace(self.sessions.limits, quotas=self.quotas)

@@ -63,6 +63,16 @@ class ToolsetEntries:
         )
 
 
+def prefixes_of(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> dict[str, str]:
+    """Every prefix that a toolset of the file or of the host's code has, each with whose it is."""
+    coded_ones = {prefix: f"toolset {name!r}, which the host's code registered" for name, prefix in coded.items()}
+    return coded_ones | {
+        item.prefix: f"toolset {name!r} in line {document.mark(('toolsets', name, 'prefix')).line}"
+        for name, item in settings.toolsets.items()
+        if name not in coded
+    }
+
+
 def is_agent_id(text: str) -> bool:
     """May an agent be called so."""
     return bool(_AGENT.fullmatch(text))

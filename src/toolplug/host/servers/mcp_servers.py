@@ -20,6 +20,7 @@ from toolplug.errors import McpServerRefused
 from toolplug.execution.accounting import audit
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy
+from toolplug.execution.quotas import quota_exceeded
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
 from toolplug.host.servers.records import (
@@ -230,7 +231,7 @@ class McpServers:
             with self._audited("add", wanted.id, by, request_id):
                 check_id(wanted.id)
                 check_address(wanted.url, wanted.headers, self._egress)
-                self._check_room(wanted.id, by.tenant)
+                self._check_room(wanted.id, by)
                 record = new_record(wanted, by.tenant, by.subject)
                 change = await self._records.keep(record)
                 self._put(record)
@@ -311,11 +312,15 @@ class McpServers:
             withheld = self._configuration.servers.withheld.get(server.name.id, withheld)
         return server_view(self._running.tools(server.name), self._running.record(server.name), withheld)
 
-    def _check_room(self, name: str, tenant: str) -> None:
-        if name in self.ids(tenant):
+    def _check_room(self, name: str, by: Principal) -> None:
+        if name in self.ids(by.tenant):
             raise McpServerRefused("server_exists", f"there is an MCP server {name!r} already", param="id")
-        if sum(item.tenant == tenant for item in self._kept) >= MOST_ADDED:
+        added = [record for record in self._kept.values() if record.tenant == by.tenant]
+        if len(added) >= MOST_ADDED:
             raise McpServerRefused("too_many_servers", f"a tenant may add {MOST_ADDED} MCP servers")
+        for owner, limit in self._configuration.settings.quotas.levels("servers", by.tenant, by.subject):
+            if sum(len(owner) == 1 or record.by == by.subject for record in added) >= limit:
+                raise quota_exceeded("servers", owner, limit)
 
     def _wanted(self) -> Iterable[Server]:
         """Every server as it should run now: those of the file with what was changed of them, and the added ones."""

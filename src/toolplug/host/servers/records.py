@@ -116,6 +116,9 @@ _OF_THE_REQUEST = frozenset(
 )
 """Headers that say where a request goes and where it ends: whoever sends it writes these."""
 _MAX_URL = 2048
+MAX_HEADERS = 100
+MAX_HEADER_BYTES = 32 * 1024
+"""Of the headers for one server: names and values together. Few servers take more."""
 
 
 class NewServer(NamedTuple):
@@ -170,6 +173,12 @@ def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
     if not _permitted(egress, parts.hostname):
         message = f"{parts.hostname!r} is not public; the operator can allow it under egress.allow"
         raise McpServerRefused("address_refused", message, param="url")
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if len(headers) > MAX_HEADERS or size > MAX_HEADER_BYTES:
+        found = (
+            f"{len(headers)} headers of {size} bytes; {MAX_HEADERS} of {MAX_HEADER_BYTES} bytes together are allowed"
+        )
+        raise McpServerRefused("invalid_header", found, param="headers")
     for name, value in headers.items():
         if not is_header(name, value):
             raise McpServerRefused("invalid_header", f"{name[:80]!r} is no header that can be sent", param="headers")

@@ -21,7 +21,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import CallCounters
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, Status
 from toolplug.discovery.service import Discovery
-from toolplug.errors import ConfigError, StoreError
+from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.egress import Egress
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
@@ -125,6 +125,9 @@ def coded_mcp(
         if entries.problems:
             raise ConfigError(entries.problems)
         described = entries.servers[name]
+        if described.prefix is not None:
+            message = "the prefix is an argument of register_mcp_toolset; leave it out of the description"
+            raise ConfigError([Problem(code="wrong_value", message=message, path=f"{SECTION}.{name}.prefix")])
     source = f"{MCP}{server if isinstance(server, str) else name}"
     return McpRegistration(id=name, prefix=prefix, source=source, scope=scope, agents=tuple(agents), server=described)
 
@@ -341,6 +344,8 @@ class RunningServers:
                     listing=tools.listing,
                     timeout_s=server.discovery_timeout_s,
                     pin=server.pin,
+                    rediscover_s=server.rediscover_s,
+                    announces=tools.announces,
                 )
             )
         else:
@@ -388,6 +393,7 @@ def _compared(server: Server) -> tuple[object, ...]:
         server.transport,
         server.enabled,
         server.discovery_timeout_s,
+        server.rediscover_s,
         server.pin,
         server.policy,
         server.tools,

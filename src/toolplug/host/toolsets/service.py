@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -90,13 +90,15 @@ class ToolsetService:
 
     def prefixes(self, tenant: str) -> frozenset[str]:
         """Those of the toolsets that the tenant can see."""
-        return frozenset(toolset.prefix for toolset in self._tools.toolsets.of(tenant).values())
+        return self._tools.toolsets.prefixes(tenant)
 
     def configure(self, configuration: Configuration) -> None:
         """Make the toolsets and agents of this configuration, which has been checked, those of the file."""
         self._configuration = configuration
         entries = configuration.toolsets
         before = self._tools.toolsets.configured
+        servers = self._tools.toolsets.servers
+        exposed = [_as_before(servers.get(item.id), item) for item in self._exposed()]
         wanted = [
             _as_before(
                 before.get(name),
@@ -113,9 +115,39 @@ class ToolsetService:
             for name, entry in entries.toolsets.items()
         ]
         self._tools.change(
-            toolsets=self._tools.toolsets.configured_as(wanted),
+            toolsets=self._tools.toolsets.configured_as(wanted, exposed),
             allowlists=self._tools.allowlists.configured_as(self._configured_lists()),
         )
+
+    def _exposed(self) -> Iterator[Toolset]:
+        """The servers of the file that have a prefix, in its order."""
+        for name, server in self._configuration.servers.servers.items():
+            if server.prefix is not None:
+                source = f"{MCP}{name}"
+                yield Toolset(
+                    id=name,
+                    prefix=server.prefix,
+                    source=self._source(None, source, "shared"),
+                    used=self._used(None, source),
+                    shown=source,
+                    origin=server.origin("prefix"),
+                )
+
+    def begin_session(self, principal: Principal, agent: str | None = None) -> None:
+        """Hear that a session of this principal begins: the servers that it may use are looked at again.
+
+        Without an agent, those are the servers in catalogs without one, and those of the agents that it may act as.
+        """
+        known = self._tools.toolsets.of(principal.tenant)
+        agents = principal.agents if principal.agents is not None else self._tools.allowlists.agents(principal.tenant)
+        lists = [self.allowlist(principal.tenant, name).toolsets for name in ([agent] if agent else sorted(agents))]
+        ids = {name for toolsets in lists for name in toolsets} | {self.default_toolset}
+        for toolset in known.values():
+            if toolset.id in ids:
+                toolset.used()
+        if agent is None and principal.agents is None:
+            for server in self._tools.toolsets.servers.values():
+                server.used()
 
     def register(self, toolset: Toolset) -> None:
         """Register one of the host's code. Raises `ToolsetRefused` for a prefix that another one has."""

@@ -164,10 +164,13 @@ class Chain:
         return None
 
 
+AUTHENTICATION_REQUIRED = "authentication_required"
+
+
 def authentication_required() -> HttpProblem:
     """One answer for missing and for wrong credentials."""
     message = "no valid credentials; send Authorization: Bearer KEY, or X-API-Key: KEY"
-    return HttpProblem(401, "authentication_required", message, headers={"WWW-Authenticate": "Bearer"})
+    return HttpProblem(401, AUTHENTICATION_REQUIRED, message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def auth_unavailable() -> HttpProblem:

@@ -6,26 +6,31 @@ The algorithms are those of the configuration, never the token's; `iss`, `aud` a
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 from typing import Any, cast
 
+import httpx2
 import jwt
+import orjson
 from jwt.types import Options
 from starlette.authentication import AuthenticationError
 from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import ANONYMOUS, Principal
-from toolplug.execution.threads import in_own_thread
 from toolplug.host.file.settings import DEFAULT_SCOPES, Jwt
 from toolplug.http.auth.authentication import bearer
 
 FETCH_S = 5.0
+"""For the whole of a fetch, however the server spreads it."""
+MAX_KEY_SET = 1024 * 1024
 KEPT_S = 300.0
 PAUSE_S = 5.0
 """After a fetch that failed, nobody waits for another one so long."""
+EARLY_EVERY_S = 60.0
+"""So often a key id that is not in the set fetches it before its time is over: anybody can send such an id."""
 
 _DOTS = 2
 _OPTIONS: Options = {"require": ["exp", "iss", "aud"]}
@@ -36,12 +41,17 @@ class KeySetDown(Exception):
 
 
 class KeySet:
-    """The issuer's public keys, fetched when first needed and kept for five minutes."""
+    """The issuer's public keys, fetched when first needed and kept for five minutes.
+
+    PyJWT's `PyJWKClient` is not used: its timeout begins again with every read, it reads a set of any size, and an
+    unknown key id keeps a new key out for half a minute after every fetch.
+    """
 
     def __init__(self, url: str) -> None:
-        self._client = jwt.PyJWKClient(url, timeout=FETCH_S, lifespan=KEPT_S)
+        self._url = url
+        self._keys: Mapping[str, jwt.PyJWK] = {}
         self._fetching = asyncio.Lock()
-        self._down_until = 0.0
+        self._kept_until = self._down_until = self._early_from = 0.0
 
     async def key(self, key_id: object) -> jwt.PyJWK:
         """The key of this id. Raises `AuthenticationError` where there is none, `KeySetDown` where none is known."""
@@ -50,28 +60,62 @@ class KeySet:
         return self._kept(key_id) or await self._fetched(key_id)
 
     def _kept(self, key_id: str) -> jwt.PyJWK | None:
-        keys = self._key_set()
-        return None if keys is None else self._client.match_kid(keys.keys, key_id)
+        return self._keys.get(key_id) if monotonic() < self._kept_until else None
 
     async def _fetched(self, key_id: str) -> jwt.PyJWK:
-        """Fetch once for all that wait; an id that is not there is looked for again at most twice a minute."""
+        """Fetch once for all that wait, and an id that is not there once more, at most so often."""
         async with self._fetching:
             found = self._kept(key_id)
             if found is not None:
                 return found
-            if monotonic() < self._down_until:
+            now = monotonic()
+            early = now < self._kept_until
+            if early and now < self._early_from:
+                raise AuthenticationError("the token's key is not in the key set")
+            if now < self._down_until:
                 raise KeySetDown("the key set could not be fetched a moment ago")
+            if early:
+                self._early_from = now + EARLY_EVERY_S
             try:
-                return await in_own_thread(partial(self._client.get_signing_key, key_id))
-            except (jwt.PyJWTError, ValueError, OSError) as error:
-                if isinstance(error, jwt.PyJWKClientConnectionError) or self._key_set() is None:
-                    self._down_until = monotonic() + PAUSE_S
-                    raise KeySetDown(type(error).__name__) from error
-                raise AuthenticationError("the token's key is not in the key set") from None
+                self._keys = await self._read()
+            except (httpx2.HTTPError, jwt.PyJWTError, ssl.SSLError, ValueError, OSError) as error:
+                self._down_until = monotonic() + PAUSE_S
+                raise KeySetDown(type(error).__name__) from error
+            self._kept_until = monotonic() + KEPT_S
+        found = self._keys.get(key_id)
+        if found is None:
+            raise AuthenticationError("the token's key is not in the key set")
+        return found
 
-    def _key_set(self) -> jwt.PyJWKSet | None:
-        cache = self._client.jwk_set_cache
-        return None if cache is None else cache.get()
+    async def _read(self) -> Mapping[str, jwt.PyJWK]:
+        """Fetch the set. Raises `TimeoutError` (an `OSError`), and `ValueError` for an answer that is none."""
+        plain = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        async with (
+            asyncio.timeout(FETCH_S),
+            httpx2.AsyncClient(verify=ssl.create_default_context(), timeout=None, headers=plain) as client,
+            client.stream("GET", self._url) as response,
+        ):
+            if not response.is_success or "content-encoding" in response.headers:
+                raise ValueError(f"status {response.status_code}, or compressed")
+            body = bytearray()
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > MAX_KEY_SET:
+                    raise ValueError(f"over {MAX_KEY_SET} bytes")
+        return _key_set(bytes(body))
+
+
+def _key_set(body: bytes) -> Mapping[str, jwt.PyJWK]:
+    """The keys for signatures, by id. Raises `ValueError` and `PyJWTError`, also where there is none."""
+    found = orjson.loads(body)
+    listed: object = cast("dict[str, object]", found).get("keys") if isinstance(found, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in cast("list[object]", listed)):
+        raise ValueError("no key set")
+    keys = jwt.PyJWKSet(cast("list[dict[str, Any]]", listed)).keys
+    named = {key.key_id: key for key in keys if key.key_id and key.public_key_use in ("sig", None)}
+    if not named:
+        raise ValueError("no key for signatures")
+    return named
 
 
 class Tokens:
@@ -113,9 +157,12 @@ class Tokens:
     def _principal(self, claims: Mapping[str, object]) -> Principal:
         settings = self._settings
         scopes = _names(claims.get(settings.scopes_claim))
+        tenant = _text(claims.get(settings.tenant_claim))
+        if not tenant and settings.tenant_is_required:
+            raise AuthenticationError("the token names no tenant")
         return Principal(
             subject=_text(claims.get("sub")) or ANONYMOUS.subject,
-            tenant=_text(claims.get(settings.tenant_claim)) or ANONYMOUS.tenant,
+            tenant=tenant or ANONYMOUS.tenant,
             scopes=frozenset(DEFAULT_SCOPES) if scopes is None else scopes,
             agents=_names(claims.get(settings.agents_claim)),
         )

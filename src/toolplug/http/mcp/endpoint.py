@@ -11,6 +11,7 @@ A client of 2026-07-28 says everything with each request, and hears of changes b
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import nullcontext
 from typing import Literal
 
 from pydantic import BaseModel, RootModel
@@ -20,7 +21,7 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.errors import AccessError, StoreError
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
-from toolplug.http.event_stream import EventStream, EventStreamResponse
+from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
 from toolplug.http.mcp.response_sender import ResponseSender
 from toolplug.http.request_body import OrjsonResponse, check_is_json, read_body
 from toolplug.http.requests import HostRequest, catalog_of, executor_of, query_fields
@@ -28,12 +29,13 @@ from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answe
 from toolplug.mcp.list_changed import Watch
 from toolplug.mcp.mcp_sessions import Handshake
 from toolplug.mcp.server_endpoint import (
+    CALL_TOOL,
     CANCEL,
-    CANCELLED,
     INITIALIZE,
     INVALID_REQUEST,
     LISTEN,
     Caller,
+    ClientAnswer,
     McpServerEndpoint,
     Message,
     Notify,
@@ -65,6 +67,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
     return Caller(
         executor=executor,
         context=CallContext(principal=principal, session=code, agent=agent, request_id=state["request_id"]),
+        approvals=state["host"].approvals,
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
         watch=lambda: state["host"].mcp.announcer.watch(followed, of=code, since=since),
         listed=_ignore if known is None else known.listed,
@@ -104,6 +107,10 @@ async def mcp_message(request: HostRequest) -> Response:
     message = speaker.read(body)
     if isinstance(message, Reply):
         return _response(message)
+    if isinstance(message, ClientAnswer):
+        return _take_answer(request, message)
+    if message.method == CALL_TOOL:
+        await request.state["host"].quotas.count_call(request.state["principal"])
     if speaker.is_stateless(message, request.headers.get(VERSION_HEADER)):
         return await _answer_stateless(request, speaker, message)
     if message.method == INITIALIZE and message.id is not None:
@@ -125,6 +132,10 @@ async def mcp_stream(request: HostRequest) -> Response:
     caller = await caller_of(request, known)
 
     async def write(stream: EventStream) -> Response | None:
+        with open_stream(request):
+            return await listen(stream)
+
+    async def listen(stream: EventStream) -> Response | None:
         sender = ResponseSender(stream, streams=True, still=lambda: is_still_admitted(request))
         if known.stream is not None:
             known.stream()
@@ -179,6 +190,10 @@ async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, me
     still = (lambda: is_still_admitted(request)) if listens else None
 
     async def write(stream: EventStream) -> Response | None:
+        with open_stream(request) if listens else nullcontext():
+            return await answer(stream)
+
+    async def answer(stream: EventStream) -> Response | None:
         sender = ResponseSender(stream, streams=streams, still=still)
         work = speaker.answer(message, client, caller, sender.notify, headers)
         return await sender.end(await sender.reply(work))
@@ -190,7 +205,9 @@ async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message:
     reply, client = await speaker.initialize(message, await caller_of(request))
     response = _response(reply)
     if client is not None:
-        handshake = request.state["host"].mcp.handshakes.open(_owner(request), client)
+        host, principal = request.state["host"], request.state["principal"]
+        handshake = host.mcp.handshakes.open(_owner(request), client)
+        host.toolsets.begin_session(principal, agent_of(request))
         response.headers[SESSION_HEADER] = handshake.id
     return response
 
@@ -208,15 +225,34 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
     caller = await caller_of(request, known)
 
     async def write(stream: EventStream) -> Response | None:
-        sender = ResponseSender(stream, streams=accepts(request, _EVENTS))
+        streams = accepts(request, _EVENTS)
+        sender = ResponseSender(stream, streams=streams)
         known.running[message_id] = sender.cancel
+        questions = known.questions if streams else None
         try:
-            reply = await sender.reply(speaker.answer(message, known.client, caller, sender.notify))
+            reply = await sender.reply(
+                speaker.answer(message, known.client, caller, sender.notify, questions=questions)
+            )
         finally:
             known.running.pop(message_id, None)
-        return await sender.end(reply or refusal(200, CANCELLED, "Request cancelled", message_id))
+        if reply is not None:
+            return await sender.end(reply)
+        if not streams:
+            return _accepted()
+        if not stream.started:
+            await stream.start()
+        return None  # a cancelled request gets no answer: the stream ends without one
 
     return EventStreamResponse(write, detached=True)
+
+
+def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
+    """Take what a client answers to a request that it was sent on the stream of its own."""
+    known = _known(request)
+    if isinstance(known, Reply):
+        return _response(known)
+    known.questions.take(answer)
+    return _accepted()
 
 
 def _known(request: HostRequest, message: Message | None = None) -> Handshake | Reply:

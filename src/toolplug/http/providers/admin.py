@@ -16,7 +16,7 @@ from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
 from toolplug.http.routing import ADMIN, READ, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
-from toolplug.providers.entry import ProviderState
+from toolplug.providers.entry import ProviderRecord, ProviderState
 
 
 class ProviderAnswer(BaseModel):
@@ -86,8 +86,18 @@ _TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 @route("GET", "/v1/providers", READ, "Every provider and its state")
 @answers(ProviderList)
 async def list_providers(request: HostRequest) -> Response:
-    """Answer every provider with its state, the reason, and what to do about it."""
-    return OrjsonResponse({"providers": [asdict(record) for record in request.state["host"].records()]})
+    """Answer every provider with its state, the reason, and what to do about it.
+
+    The text of an exception is for `admin` only. A credential of agents is shown those that they can reach.
+    """
+    host, principal = request.state["host"], request.state["principal"]
+    reach, operates = host.reach(principal), principal.has_scope(ADMIN)
+    shown = [
+        _fields(record, operates=operates)
+        for record in host.records()
+        if reach is None or record.key in reach.providers
+    ]
+    return OrjsonResponse({"providers": shown})
 
 
 @route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")
@@ -124,7 +134,13 @@ async def reload(request: HostRequest) -> Response:
 
 def _record_response(request: HostRequest, key: str) -> Response:
     record = next(record for record in request.state["host"].records() if record.key == key)
-    return OrjsonResponse(asdict(record))
+    return OrjsonResponse(_fields(record, operates=True))
+
+
+def _fields(record: ProviderRecord, *, operates: bool) -> dict[str, object]:
+    fields = asdict(record)
+    summary = fields.pop("summary")
+    return fields if operates or not summary else {**fields, "reason": summary}
 
 
 def _config_invalid(error: ConfigError) -> HttpProblem:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -21,19 +21,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope
 
-from toolplug.errors import StoreUnavailable
+from toolplug.catalog.call import Principal
+from toolplug.crashes import log_crash
+from toolplug.errors import QuotaExceeded, StoreUnavailable
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
     internal,
-    log_fault,
     method_not_allowed,
+    quota_problem,
     route_not_found,
     store_unavailable,
 )
+from toolplug.http.refusals import Refusals
 from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
-from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant, note_refusal
+from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.route_table import MountedRoute
@@ -42,7 +45,7 @@ _NOTHING: dict[str, object] = {}
 
 
 class Place(NamedTuple):
-    """One path as declared, and its routes by method; `key` is the provider of the first."""
+    """One path, and its routes by method; `key` and `template`, without a mount, are those of the first."""
 
     key: str
     template: str
@@ -68,15 +71,15 @@ class RouteIndex:
         self._patterns: list[Place] = []
         places: dict[str, Place] = {}
         for item in routes:
-            template = item.route.path
-            place = places.get(template)
+            path = item.path
+            place = places.get(path)
             if place is None:
-                pattern, _, convertors = compile_path(template)
-                place = places[template] = Place(item.key, template, {}, pattern, convertors)
+                pattern, _, convertors = compile_path(path)
+                place = places[path] = Place(item.key, item.route.path, {}, pattern, convertors)
                 if convertors:
                     self._patterns.append(place)
                 else:
-                    self._exact[template] = place
+                    self._exact[path] = place
             place.methods.setdefault(item.route.method, item)
 
     def find(self, path: str, method: str) -> Found | None:
@@ -114,10 +117,16 @@ OTHER_METHOD = "_other"
 _FILES = "/files"
 
 
+Reached = Callable[[Principal], Collection[str]]
+"""The keys of the providers that the agents of a principal can reach; asked only for one that has agents."""
+
+
 class ProviderRoutes:
     """Serves the routes that a registry has now."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals, reached: Reached) -> None:
+        self._refusals = refusals
+        self._reached = reached
         self._seen: tuple[MountedRoute, ...] = ()
         self._index = RouteIndex(())
 
@@ -143,29 +152,47 @@ class ProviderRoutes:
         if found is None:
             raise route_not_found()
         place, route, _, allowed = found
-        method = scope["method"] if route is not None else OTHER_METHOD
+        if route is not None:
+            method, key, template = scope["method"], route.key, route.route.path
+        else:
+            method, key, template = OTHER_METHOD, place.key, place.template
         try:
             if route is None:
                 raise method_not_allowed(allowed)
-            limit = _limit(scope["method"], place.template, max_body)
+            limit = _limit(method, template, max_body)
             check_declared(state["headers"], limit)
             request = Request(scope, bounded(receive, limit), sent)
             if not route.public:
-                principal = state["principal"] = await authenticator.authenticate(request)
-                needed = route.route.scope or CALL
-                if not principal.has_scope(needed):
-                    raise insufficient_scope(needed)
-            _prepare(scope, found, state)
-            await _handled(route, state, request, sent)
+                await self._admit(route, request, state, authenticator)
+            _prepare(scope, route, found.params, state)
+            if self._refusals.counts_stored_bytes:
+                with self._refusals.within(scope):
+                    await _handled(route, state, request, sent)
+            else:
+                await _handled(route, state, request, sent)
         except HttpProblem as problem:
-            note_refusal(registry.accounting, state, problem, f"{method} {place.template}")
+            problem = self._refusals.braked(scope, problem)
+            self._refusals.note(registry.accounting, scope, state, problem, f"{method} {template}")
             if not sent.started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
-            accounting = registry.accounting
-            accounting.route(place.key if route is None else route.key, method, place.template).record(
-                str(sent.status), perf_counter() - began
-            )
+            registry.accounting.route(key, method, template).record(str(sent.status), perf_counter() - began)
+
+    async def _admit(
+        self, route: MountedRoute, request: Request[Any], state: HostState, authenticator: Authenticator
+    ) -> None:
+        """Set the state's principal, who may use this route. Raises `HttpProblem`."""
+        principal = state["principal"] = await authenticator.authenticate(request)
+        needed = route.route.scope or CALL
+        if not principal.has_scope(needed):
+            raise insufficient_scope(needed)
+        if principal.agents is not None and route.key not in self._reached(principal):
+            raise _out_of_reach(route.key)
+
+
+def _out_of_reach(key: str) -> HttpProblem:
+    message = f"the agents of this credential have no toolset of provider {key!r}; have one added"
+    return HttpProblem(403, "agent_not_allowed", message, param="agent")
 
 
 def _limit(method: str, template: str, max_body: int) -> int:
@@ -173,10 +200,15 @@ def _limit(method: str, template: str, max_body: int) -> int:
     return max(max_body, MAX_FILE_BODY) if method == "POST" and template.endswith(_FILES) else max_body
 
 
-def _prepare(scope: Scope, found: Found, state: HostState) -> None:
-    """Give the endpoint its path parameters, and in `request.state` the tenant, the principal and the request id."""
+def _prepare(scope: Scope, route: MountedRoute, params: Mapping[str, object], state: HostState) -> None:
+    """Give the endpoint its path parameters, and in `request.state` the tenant, the principal and the request id.
+
+    As under Starlette's `Mount`, the mount becomes a part of the root path.
+    """
     principal = state["principal"]
-    scope["path_params"] = {**scope.get("path_params", {}), **found.params}
+    scope["path_params"] = {**scope.get("path_params", {}), **params}
+    if route.mount:
+        scope["root_path"] = scope.get("root_path", "") + route.mount
     scope["state"] = {
         **state["server_state"],
         "tenant": principal.tenant,
@@ -200,6 +232,8 @@ async def _handled(route: MountedRoute, state: HostState, request: Request, sent
         raise
     except HTTPException as error:
         raise as_problem(error) from error
+    except QuotaExceeded as error:
+        raise quota_problem(error) from error
     except StoreUnavailable as error:
         raise store_unavailable() from error
     except ClientDisconnect:
@@ -222,5 +256,5 @@ def _is_cancelled() -> bool:
 
 
 def _failed(route: MountedRoute, request_id: str, error: BaseException) -> HttpProblem:
-    log_fault(f"the handler of {route.shown} (provider {route.key!r})", error, request_id)
+    log_crash(f"the handler of {route.shown}", error, route.owner, request_id=request_id)
     return internal()

@@ -10,12 +10,12 @@ from math import inf
 from types import TracebackType
 from typing import Annotated, Literal, Self
 
-import orjson
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext
+from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ApprovalRefused
 from toolplug.host.parts import listed
 from toolplug.http.errors import HttpProblem, invalid_request
@@ -122,7 +122,7 @@ async def send_events(stream: EventStream, events: AsyncIterator[Event], *, firs
 
 
 def _framed(event: Event) -> bytes:
-    return frame(str(event["type"]), orjson.dumps(event))
+    return frame(str(event["type"]), dump_json(event))
 
 
 class ResponseCaller:
@@ -160,7 +160,10 @@ class ResponseCaller:
         if principal.has_scope(APPROVALS):
             with suppress(ApprovalRefused):
                 decision = "approve" if approve else "deny"
-                await self._host.approvals.decide(ticket, decision, principal, request_id=self._state["request_id"])
+                request_id = self._state["request_id"]
+                await self._host.approvals.decide(
+                    ticket, decision, principal, decided="responses", request_id=request_id
+                )
 
 
 def response_caller(request: HostRequest, body: ResponseRequest) -> ResponseCaller:
@@ -210,6 +213,7 @@ async def create_response(request: HostRequest) -> Response:
     body = await read_json(request, ResponseRequest)
     service = service_of(request)
     caller = response_caller(request, body)
+    await request.state["host"].quotas.count_call(request.state["principal"])
     tenant = request.state["principal"].tenant
     if body.background:
         return await _in_background(service, tenant, body, caller)
@@ -225,12 +229,12 @@ async def create_response(request: HostRequest) -> Response:
 
 
 def service_of(request: HostRequest) -> Responses:
-    """The service that creates responses. Raises `HttpProblem` where no model's server is configured."""
+    """The service that makes the caller's responses. Raises `HttpProblem` where no model's server is configured."""
     service = request.state["host"].responses.service
     if service is None:
         message = "this host asks no model; its configuration has no section responses"
         raise HttpProblem(404, "not_configured", message)
-    return service
+    return service.of(request.state["principal"])
 
 
 async def _stream_events(

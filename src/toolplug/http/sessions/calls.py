@@ -50,6 +50,7 @@ async def call_in_session(request: HostRequest) -> Response:
     key = idempotency_key(request)
     body = await read_json(request, models.SessionCallBody)
     session = await session_of(request)
+    await state["host"].quotas.count_call(state["principal"])
     executor = state["host"].executor_for(state["principal"], agent=body.agent, session=session.code)
     context = CallContext(
         principal=state["principal"],
@@ -77,8 +78,8 @@ async def call_in_session(request: HostRequest) -> Response:
 @answers(models.CallState)
 async def session_call(request: HostRequest) -> Response:
     """Answer how far a call is that nobody waited for, and its result when it is done. Raises `SessionRefused`."""
-    session = await session_of(request)
-    found = await request.state["host"].queued.look(session, request.path_params["id"])
+    session, state = await session_of(request), request.state
+    found = await state["host"].queued.look(session, request.path_params["id"], state["principal"])
     answer: dict[str, object] = {"id": found.id, "call_id": found.call_id, "status": found.status}
     if found.result is not None:
         answer["result"] = orjson.Fragment(call_answer(found.result))

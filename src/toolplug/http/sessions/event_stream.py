@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from random import randrange
 
 from starlette.responses import Response
 
 from toolplug.errors import AccessError, StoreError
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.event_stream import EventStream, EventStreamResponse
+from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
@@ -36,9 +36,10 @@ class SessionStream:
     Between two events it holds one future and the watch for a client that hangs up; its reader's beat is its clock.
     """
 
-    __slots__ = ("_beats", "_check", "_hang_up", "_reader", "_request", "_sending_since", "_session")
+    __slots__ = ("_beats", "_check", "_counted", "_hang_up", "_reader", "_request", "_sending_since", "_session")
 
-    def __init__(self, request: HostRequest, session: Session, reader: Reader) -> None:
+    def __init__(self, request: HostRequest, session: Session, reader: Reader, counted: ExitStack) -> None:
+        self._counted = counted
         self._request = request
         self._session = session
         self._reader = reader
@@ -65,6 +66,7 @@ class SessionStream:
             if self._check is not None:
                 self._check.cancel()
             self._session.close_stream(reader)
+            self._counted.close()
 
     def _beat(self) -> None:
         self._beats += 1
@@ -105,8 +107,10 @@ async def session_stream(request: HostRequest) -> Response:
     if request.method == "HEAD":
         return EventStreamResponse(_write_nothing)
     role = "client" if request.state["session"] is None else "plugin"
-    reader = await session.open_stream(role, request.headers.get("last-event-id"))
-    return EventStreamResponse(SessionStream(request, session, reader).write)
+    with ExitStack() as counted:
+        counted.enter_context(open_stream(request))
+        reader = await session.open_stream(role, request.headers.get("last-event-id"))
+        return EventStreamResponse(SessionStream(request, session, reader, counted.pop_all()).write)
 
 
 async def _write_nothing(stream: EventStream) -> None:

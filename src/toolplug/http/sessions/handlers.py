@@ -12,7 +12,7 @@ from toolplug.errors import SessionRefused
 from toolplug.execution.accounting import audit, timestamp
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest, has_version
+from toolplug.http.requests import HostRequest, base_url, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answers, route
 from toolplug.http.sessions import models
 from toolplug.sessions.negotiation import Registration, ToolChanges
@@ -73,12 +73,6 @@ def seconds(given: float) -> float:
     return whole if whole == given else given
 
 
-def _origin(request: HostRequest) -> str:
-    """Where the client has reached us, with the prefix under which the application is mounted."""
-    scope = request.scope
-    return f"{scope['scheme']}://{request.headers['host']}{scope.get('root_path', '')}"
-
-
 _REVISION = re.compile(r'([0-9]{1,18})|(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]{16})?"')
 """A revision, quoted or not, or the ETag of metadata, which begins with one."""
 
@@ -128,7 +122,7 @@ async def create_session(request: HostRequest) -> Response:
     session, token = await state["host"].sessions.create(
         state["principal"], plugin_type=body.plugin_type or "", ttl_s=body.ttl_seconds, request_id=state["request_id"]
     )
-    place = f"{_origin(request)}/api/sessions/{session.code}"
+    place = f"{base_url(request)}/api/sessions/{session.code}"
     answer = {
         "code": session.code,
         "pluginToken": token,

@@ -38,11 +38,15 @@ from mcp.shared.inbound import (
 )
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
 from mcp.shared.transport_context import TransportContext
+from mcp_types import REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from pydantic import TypeAdapter, ValidationError
 
-from toolplug.catalog.call import ToolCall, ToolStatus
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.exact_json import load_json
+from toolplug.errors import InvalidJson
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
+from toolplug.mcp.sdk.elicitation import call_with_approval
 from toolplug.mcp.server_endpoint import (
     INITIALIZE,
     INVALID_PARAMS,
@@ -50,9 +54,11 @@ from toolplug.mcp.server_endpoint import (
     PARSE_ERROR,
     Caller,
     Client,
+    ClientAnswer,
     Headers,
     Message,
     Notify,
+    Questions,
     Reply,
     RequestId,
     refusal,
@@ -80,12 +86,12 @@ class SdkSpeaker:
         self._server = _server(orjson.Fragment)
         self._options = self._server.create_initialization_options(NotificationOptions(tools_changed=True))
 
-    def read(self, body: bytes) -> Message | Reply:
-        """The message, or the refusal of what is none: no JSON, a batch, an answer to nobody."""
+    def read(self, body: bytes) -> Message | ClientAnswer | Reply:
+        """The message, or the refusal of what is none: no JSON, a batch."""
         try:
-            value: object = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return refusal(400, PARSE_ERROR, "Parse error")
+            value = load_json(body)
+        except InvalidJson as error:
+            return refusal(400, PARSE_ERROR, f"Parse error: {error}")
         if isinstance(value, dict) and "method" in value:
             try:
                 if "id" in value:
@@ -95,6 +101,15 @@ class SdkSpeaker:
                 return Message(None, notification.method, notification.params)
             except ValidationError:
                 pass
+        elif isinstance(value, dict) and ("result" in value or "error" in value):
+            try:
+                answer = types.jsonrpc_message_adapter.validate_python(value, by_name=False)
+            except ValidationError:
+                answer = None
+            if isinstance(answer, types.JSONRPCResponse):
+                return ClientAnswer(answer.id, answer.result)
+            if isinstance(answer, types.JSONRPCError) and answer.id is not None:
+                return ClientAnswer(answer.id, None)
         return refusal(400, INVALID_REQUEST, "Body must be a single JSON-RPC request or notification object")
 
     def is_stateless(self, message: Message, version: str | None) -> bool:
@@ -128,13 +143,19 @@ class SdkSpeaker:
         return reply, Client(connection.protocol_version, params.get("clientInfo"), params.get("capabilities"))
 
     async def answer(
-        self, message: Message, client: Client, caller: Caller, notify: Notify, headers: Headers = ()
+        self,
+        message: Message,
+        client: Client,
+        caller: Caller,
+        notify: Notify,
+        headers: Headers = (),
+        questions: Questions | None = None,
     ) -> Reply:
         """Answer a request of a client that is known."""
         if headers and (mismatch := _mismatch(message, caller, headers)) is not None:
             return _rejected(mismatch, message.id)
         connection = Connection.from_envelope(client.version, client.info, client.capabilities)
-        reply, _ = await self._answered(message, connection, caller, _Channel(message, notify))
+        reply, _ = await self._answered(message, connection, caller, _Channel(message, notify, questions))
         return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
 
     async def serve_stdio(self, caller: Caller) -> None:
@@ -166,25 +187,44 @@ class SdkSpeaker:
 class _Channel:
     """What the SDK sees of a request that came over HTTP; a `mcp.shared.dispatcher.DispatchContext`.
 
-    Notifications go beside the answer. The client cannot be asked anything: the newer era has no such requests, and in
-    the older one nothing here makes any.
+    Notifications go beside the answer, and so do requests to a client that can answer them (`questions`): one of the
+    older era that takes a stream. The newer era has no such requests.
     """
 
-    can_send_request = False
     message_metadata = None
 
-    def __init__(self, message: Message, notify: Notify | None = None) -> None:
+    def __init__(self, message: Message, notify: Notify | None = None, questions: Questions | None = None) -> None:
         self.request_id: RequestId | None = message.id
         self.transport: TransportContext = _HTTP
         self.cancel_requested: anyio.Event = anyio.Event()
         self._notify = notify
+        self._questions = questions
         self._token = progress_token_from_params(message.params)
+
+    @property
+    def can_send_request(self) -> bool:
+        """Whether the client can be asked anything while its request is answered."""
+        return self._questions is not None and self._notify is not None
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Refuse."""
-        raise NoBackChannelError(method)
+        """Ask the client beside the answer. Raises `NoBackChannelError`, and `MCPError` for no answer in time."""
+        questions, notify = self._questions, self._notify
+        if questions is None or notify is None:
+            raise NoBackChannelError(method)
+
+        async def send(question: str) -> None:
+            await notify(_encoded({"jsonrpc": "2.0", "id": question, "method": method, "params": params or {}}))
+
+        try:
+            async with asyncio.timeout((opts or {}).get("timeout")):
+                result = await questions.ask(send)
+        except TimeoutError:
+            raise MCPError(REQUEST_TIMEOUT, f"no answer to {method}") from None
+        if result is None:
+            raise MCPError(INVALID_REQUEST, f"the client refuses {method}")
+        return dict(result)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send one notification beside the answer."""
@@ -247,19 +287,27 @@ async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None
     return types.ListToolsResult(tools=[], next_cursor=found.next_cursor)
 
 
-async def _call_tool(ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+async def _call_tool(
+    ctx: _Context, params: types.CallToolRequestParams
+) -> types.CallToolResult | types.InputRequiredResult:
     """Run one call. Every failure but an unknown tool is a result that the model can read."""
     executor, context = ctx.lifespan_context.executor, ctx.lifespan_context.context
     call = ToolCall(str(ctx.request_id), params.name, params.arguments or {})
     approval = (ctx.params or {}).get("_meta", {}).get(APPROVAL)
     if isinstance(approval, str):
         context = context._replace(approval=approval)
-    if progress_token_from_params(ctx.params) is None:
-        result = await executor.execute(call, context)
-    else:
+    wants_progress = progress_token_from_params(ctx.params) is not None
+
+    async def execute(context: CallContext) -> ToolResult:
+        if not wants_progress:
+            return await executor.execute(call, context)
         progress = RisingProgress(ctx.session.report_progress)
         heard = context._replace(report=progress.report)
-        result = await progress.during(lambda: executor.execute(call, heard))
+        return await progress.during(lambda: executor.execute(call, heard))
+
+    result = await call_with_approval(ctx, params, context, execute)
+    if isinstance(result, types.InputRequiredResult):
+        return result
     if result.status is ToolStatus.UNKNOWN_TOOL:
         raise MCPError(INVALID_PARAMS, result.output)
     return cast("types.CallToolResult", content_of(result, _is_block))  # its wire form, which the SDK takes as well

@@ -10,6 +10,7 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -40,26 +41,50 @@ from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerC
 from toolplug.mcp.connection_strategies import Restarts
 from toolplug.mcp.sdk.connection import RawListing, SdkConnection
 from toolplug.mcp.sdk.fault_isolation import FaultIsolatingTransport
-from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut
+from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
 from toolplug.mcp.sdk.messages import FAILED, is_closed
-from toolplug.mcp.sdk.oauth import KeptToken, WithToken
+from toolplug.mcp.sdk.oauth import ServerToken
 from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, CheckedNetwork, PinnedTransport
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Transport
 
 
 class Authorized(httpx2.AsyncBaseTransport):
-    """Sends through `transport`, also what `auth` needs to know of the server and its authorization server."""
+    """Sends through `transport`, with a token, also what fetching one needs to know of its authorization server."""
 
-    def __init__(self, transport: httpx2.AsyncBaseTransport, auth: httpx2.Auth) -> None:
-        self._client = httpx2.AsyncClient(transport=transport, auth=auth, trust_env=False)
+    def __init__(self, transport: httpx2.AsyncBaseTransport, token: ServerToken) -> None:
+        self._token = token
+        self._transport = transport
+        self._client = httpx2.AsyncClient(transport=transport, trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, which has its own time limits. Raises what `transport` raises, and `OAuthFlowError`."""
-        return await self._client.send(request, stream=True, follow_redirects=False)
+        """Send a request, once more where the server wants another token.
+
+        Raises what `transport` raises, and `OAuthFlowError`.
+        """
+        used = await self._token.current(self._send)
+        response = await self._signed(request, used)
+        if response.status_code != HTTPStatus.UNAUTHORIZED and not _wants_scope(response):
+            return response
+        await response.aread()
+        await response.aclose()
+        return await self._signed(request, await self._token.after(used, request, response, self._send))
 
     async def aclose(self) -> None:
         """Close `transport`."""
         await self._client.aclose()
+
+    async def _signed(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+        return await self._transport.handle_async_request(request)
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._client.send(request, follow_redirects=False)
+
+
+def _wants_scope(response: httpx2.Response) -> bool:
+    challenge = response.headers.get("www-authenticate", "")
+    return response.status_code == HTTPStatus.FORBIDDEN and "insufficient_scope" in challenge
 
 
 _WRITE_S = 30.0
@@ -81,12 +106,13 @@ async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Streams]:
     environment = {**get_default_environment(), **command.env}
     child = await Child.start(command, environment=environment, folder=folder)
     try:
-        read = MessagesIn(child)
+        waiting: Waiting = {}
+        read = MessagesIn(child, waiting)
 
         async def why() -> str:
             return read.ended_because or await child.exit_reason()
 
-        yield Streams(read, MessagesOut(child), why)
+        yield Streams(read, MessagesOut(child, waiting), why)
     finally:
         await child.aclose()
 
@@ -96,7 +122,7 @@ async def over_http(
     endpoint: Endpoint,
     network: CheckedNetwork,
     tls: ssl.SSLContext | None,
-    auth: httpx2.Auth | None,
+    token: ServerToken | None,
     gone: Callable[[], None],
 ) -> AsyncGenerator[Streams]:
     """Speak with an endpoint; nothing is asked of it yet. `gone` is told when it cannot be reached any more."""
@@ -111,7 +137,7 @@ async def over_http(
 
     timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
     pinned = PinnedTransport(network, tls)
-    async with pinned if auth is None else Authorized(pinned, auth) as server:
+    async with pinned if token is None else Authorized(pinned, token) as server:
         answering = FaultIsolatingTransport(server, RateLimitedLog(_HTTP_LOG), ended)
         async with (
             httpx2.AsyncClient(
@@ -127,19 +153,25 @@ async def over_http(
 _REFUSALS = 3
 
 
-async def follow_news(session: ClientSession, on_change: OnChange) -> None:
+async def follow_news(session: ClientSession, on_change: OnChange, announces: asyncio.Future[bool]) -> None:
     """Call `on_change` for each change, and after a gap, in which one may have been missed.
+
+    Sets `announces` once it is known whether there is such a stream; a server of the older era has said so itself.
 
     Returns where the server has no such stream: it is of the older era, or does not honour the subscription, or refuses
     it again and again. One that cannot answer, or whose streams do not last, is asked ever more rarely.
     """
     if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        capabilities = session.server_capabilities
+        tools = None if capabilities is None else capabilities.tools
+        _settle(announces, tools is not None and tools.list_changed is True)
         return
     restarts, refused, heard = Restarts(), 0, False
     while refused < _REFUSALS:
         since: float | None = None
         try:
             async with listen(session, tools_list_changed=True) as subscription:
+                _settle(announces, subscription.honored.tools_list_changed is True)
                 if not subscription.honored.tools_list_changed:
                     return
                 since = monotonic()
@@ -151,12 +183,20 @@ async def follow_news(session: ClientSession, on_change: OnChange) -> None:
         except SubscriptionLost:
             pass
         except MCPError as error:
-            refused += not (heard or error.code == FAILED or is_closed(error))
+            is_refusal = not (heard or error.code == FAILED or is_closed(error))
+            refused += is_refusal
+            if is_refusal:
+                _settle(announces, False)
         if since is None:
             restarts.failed()
         else:
             restarts.lasted(monotonic() - since)
         await asyncio.sleep(restarts.pause_s())
+
+
+def _settle(announces: asyncio.Future[bool], value: bool) -> None:
+    if not announces.done():
+        announces.set_result(value)
 
 
 class ProbeUnanswered(Exception):
@@ -239,6 +279,7 @@ class ConnectionTask:
         self._probes = probes
         self._secrets = secrets
         self._opened: asyncio.Future[ServerConnection] = asyncio.get_running_loop().create_future()
+        self._announces: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self._agreed = False
         self._running = False
@@ -306,8 +347,9 @@ class ConnectionTask:
         if not self._running:
             self._lost.set()
         if not self._opened.done():
-            self._opened.set_result(SdkConnection(session, listing, self._lost, why))
-        news = asyncio.create_task(follow_news(session, self._on_change), name="toolplug-mcp-news")
+            self._opened.set_result(SdkConnection(session, listing, self._lost, why, self._announces))
+        following = follow_news(session, self._on_change, self._announces)
+        news = asyncio.create_task(following, name="toolplug-mcp-news")
         try:
             await self._lost.wait()
         finally:
@@ -366,7 +408,7 @@ class _Connector:
         self._egress = egress
         self._folder = folder
         self._resolve = resolve
-        self._tokens: dict[tuple[str, ClientCredentials], KeptToken] = {}
+        self._tokens: dict[tuple[str, ClientCredentials], ServerToken] = {}
         self._tls: ssl.SSLContext | None = None
 
     @asynccontextmanager
@@ -399,14 +441,16 @@ class _Connector:
         if self._tls is None and (url.scheme == "https" or endpoint.oauth is not None):
             self._tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
         network = CheckedNetwork(self._egress, self._resolve, _trusted(endpoint))
-        async with over_http(endpoint, network, self._tls, self._auth(endpoint), gone) as wire:
+        async with over_http(endpoint, network, self._tls, self._token(endpoint), gone) as wire:
             yield wire
 
-    def _auth(self, endpoint: Endpoint) -> httpx2.Auth | None:
+    def _token(self, endpoint: Endpoint) -> ServerToken | None:
         if endpoint.oauth is None:
             return None
-        kept = self._tokens.setdefault((endpoint.url, endpoint.oauth), KeptToken())
-        return WithToken(endpoint.url, endpoint.oauth, kept)
+        key = (endpoint.url, endpoint.oauth)
+        if key not in self._tokens:
+            self._tokens[key] = ServerToken(*key)
+        return self._tokens[key]
 
 
 def _trusted(endpoint: Endpoint) -> frozenset[tuple[str, int]]:

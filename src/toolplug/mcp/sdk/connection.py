@@ -104,6 +104,7 @@ def _is_marked(schema: dict[str, object]) -> bool:
 
 
 _MAX_MESSAGE = 2_000
+_ANNOUNCES_S = 1.0
 
 
 class _Raw(RootModel[dict[str, object]]):
@@ -111,15 +112,24 @@ class _Raw(RootModel[dict[str, object]]):
 
 
 class SdkConnection:
-    """An open connection; `lost` is set when it has ended, and `why` says how then."""
+    """An open connection; `lost` is set when it has ended, and `why` says how then.
+
+    `announces` is done once it is known whether the server announces changes.
+    """
 
     def __init__(
-        self, session: ClientSession, listing: RawListing, lost: asyncio.Event, why: Callable[[], Awaitable[str]]
+        self,
+        session: ClientSession,
+        listing: RawListing,
+        lost: asyncio.Event,
+        why: Callable[[], Awaitable[str]],
+        announces: asyncio.Future[bool],
     ) -> None:
         self._session = session
         self._pages = listing
         self._lost = lost
         self._why = why
+        self._announces = announces
         self._one_listing = asyncio.Lock()
 
     @property
@@ -155,6 +165,11 @@ class SdkConnection:
                     raise BadAnswer("its list of tools comes back to a page that it began with")
                 cursors.add(cursor)
         raise BadAnswer(f"its list of tools has more than {MAX_PAGES} pages")
+
+    async def announces_changes(self) -> bool | None:
+        """Whether the server says when its list changes; None where that is not known within a second."""
+        await asyncio.wait({self._announces}, timeout=_ANNOUNCES_S)
+        return self._announces.result() if self._announces.done() and not self._announces.cancelled() else None
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
         """Run a tool, again after a listing where the server wants arguments in headers that only its listing names."""

@@ -2,13 +2,15 @@
 
 The dispatcher reads a message when it has dealt with the one before, and the child's pipe holds the rest, so that
 nothing queues up here. What is no message costs its line: it is counted, rarely logged, and too much of it ends the
-reading.
+reading. One that was meant as an answer ends the request that it names, or, where it names none, all that wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +25,7 @@ from mcp_types import (
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
+    RequestId,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
@@ -30,20 +33,29 @@ from pydantic import ValidationError
 from toolplug.catalog.text import counted
 from toolplug.mcp.child_output import LineTooLong
 from toolplug.mcp.child_process import MAX_LINE_BYTES, Child
-from toolplug.mcp.sdk.messages import BAD_ANSWER, is_wanted
+from toolplug.mcp.sdk.messages import BAD_ANSWER, is_meant_as_answer, is_wanted
 
 MAX_GARBAGE = 1_000
 """Lines in a row that are no messages, after which a server is given up."""
 
+_IDS = re.compile(rb'"id"\s*:\s*"?([^",}\s]{1,100})')
 _TOO_DEEP = "its answer is nested too deeply"
 _CANCELLED = "notifications/cancelled"
+
+
+_UNREADABLE = "its answer cannot be read"
+
+Waiting = dict[str, RequestId]
+"""The requests that a child has not answered yet, by the text of their ids: an answer may have `"3"` for 3."""
 
 
 class MessagesIn:
     """What a child writes. `ended_because` says why the reading ended, where that was not the child's own end."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, waiting: Waiting) -> None:
         self.ended_because: str | None = None
+        self._waiting = waiting
+        self._errors: deque[JSONRPCError] = deque()
         self._child = child
         self._garbage = 0
 
@@ -62,6 +74,8 @@ class MessagesIn:
 
     async def __anext__(self) -> SessionMessage | Exception:
         while self.ended_because is None:
+            if self._errors:
+                return SessionMessage(self._errors.popleft())
             if self._child.lines.ready:
                 await asyncio.sleep(0)  # what the message before has begun goes on first, and so does everybody else
             line = await self._line()
@@ -70,8 +84,11 @@ class MessagesIn:
             message = _message(line)
             if message is None:
                 self._count_garbage(line)
+                self._end_unreadable(line)
                 continue
             self._garbage = 0
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                self._waiting.pop(str(message.id), None)
             if not is_wanted(message):
                 continue
             if isinstance(message, JSONRPCRequest):
@@ -96,6 +113,15 @@ class MessagesIn:
             pass
         return None
 
+    def _end_unreadable(self, line: bytes) -> None:
+        """Answer for the child what it has tried to answer."""
+        if not is_meant_as_answer(line):
+            return
+        named = [text for found in _IDS.finditer(line) if (text := found[1].decode(errors="replace")) in self._waiting]
+        for text in dict.fromkeys(named[:1] or self._waiting):
+            error = ErrorData(code=BAD_ANSWER, message=_UNREADABLE)
+            self._errors.append(JSONRPCError(jsonrpc="2.0", id=self._waiting.pop(text), error=error))
+
     def _count_garbage(self, line: bytes) -> None:
         self._garbage += 1
         if self._garbage > MAX_GARBAGE:
@@ -106,17 +132,21 @@ class MessagesIn:
 
 
 class MessagesOut:
-    """What a child reads."""
+    """What a child reads; each request in it is added to those that wait."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, waiting: Waiting) -> None:
         self._child = child
+        self._waiting = waiting
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write a message. Raises `anyio.BrokenResourceError` once the child no longer reads."""
         message = item.message
         line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if isinstance(message, JSONRPCRequest):
+            self._waiting[str(message.id)] = message.id
         try:
             if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+                self._waiting.pop(str((message.params or {}).get("requestId")), None)
                 self._child.write_at_once(line)
             else:
                 await self._child.write(line)

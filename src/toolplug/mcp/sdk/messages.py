@@ -22,6 +22,20 @@ def is_closed(error: MCPError) -> bool:
     return error.code == CONNECTION_CLOSED and error.message == _CLOSED
 
 
+def is_meant_as_answer(text: bytes) -> bool:
+    """Was this, which is no message, meant as an answer, and not printed by mistake as programs print their progress.
+
+    That is an object with a result or an error, and what is no text at all.
+    """
+    if text.lstrip().startswith(b"{"):
+        return b'"method"' not in text and (b'"result"' in text or b'"error"' in text)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
 _WANTED = frozenset(
     (
         "notifications/cancelled",

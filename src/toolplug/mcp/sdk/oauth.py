@@ -1,26 +1,55 @@
-"""Tokens by the grant `client_credentials`, kept as long as the process."""
+"""Tokens by the grant `client_credentials`: one for each server, fetched once for all who need it, and kept in memory.
+
+The SDK's provider lets one request through at a time, so that a call of a minute would hold up all others. Here it only
+fetches tokens, under a lock; requests are signed beside it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import warnings
-from collections.abc import AsyncGenerator
+from collections.abc import Awaitable, Callable
+from time import monotonic
 
 import httpx2
-from mcp.client.auth import TokenStorage
+from mcp.client.auth import OAuthFlowError, OAuthTokenError, TokenStorage
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from toolplug.mcp.server_config import ClientCredentials
 
+RENEW_AT = 0.8
+"""A token is renewed when this part of its life is over."""
+FETCH_S = 20.0
+"""How long a token may take: everybody who needs it waits for the same one."""
+_RETRY_S = 10.0
+"""Until the next attempt, where a renewal failed and the token still holds."""
+
 _HEADER, _BODY = "client_secret_basic", "client_secret_post"
+_LOG = logging.getLogger("toolplug.mcp.http")
+
+Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+"""Sends a request of the flow, and reads its answer."""
 
 
 class KeptToken(TokenStorage):
-    """One server's token in memory; it is in no log and no record."""
+    """One server's token in memory; it is in no log and no record.
 
-    def __init__(self) -> None:
+    `renew_at` and `expires_at` are on the clock, None for a token that lasts as long as the server takes it.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._token: OAuthToken | None = None
+        self.renew_at: float | None = None
+        self.expires_at: float | None = None
+
+    @property
+    def text(self) -> str | None:
+        """What requests carry, None before the first token."""
+        return None if self._token is None else self._token.access_token
 
     async def get_tokens(self) -> OAuthToken | None:
         """The last token, None before the first."""
@@ -28,7 +57,9 @@ class KeptToken(TokenStorage):
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Keep a new token."""
-        self._token = tokens
+        self._token, life_s = tokens, tokens.expires_in
+        self.renew_at = None if life_s is None else self._clock() + RENEW_AT * life_s
+        self.expires_at = None if life_s is None else self._clock() + life_s
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """None: the client is not registered but configured."""
@@ -42,7 +73,12 @@ class _AsConfigured(ClientCredentialsOAuthProvider):
     """Asks for the configured scope, whatever the server proposes.
 
     Sends the secret in a header, or in the body where the authorization server says that it takes it only there.
+    Repeats no words of the token endpoint, which may hold the credentials: the SDK logs its errors.
     """
+
+    async def renew(self, send: Send) -> None:
+        """Fetch another token from where the last one came from. Raises `OAuthFlowError`, and what `send` raises."""
+        await self._handle_token_response(await send(await self._perform_authorization()))
 
     async def _perform_authorization(self) -> httpx2.Request:
         metadata, known = self.context.oauth_metadata, self.context.client_info
@@ -53,30 +89,77 @@ class _AsConfigured(ClientCredentialsOAuthProvider):
             self.context.client_metadata.scope = known.scope
         return await super()._perform_authorization()
 
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        if response.status_code not in {200, 201}:
+            raise OAuthTokenError(f"the token endpoint answered with HTTP {response.status_code}")
+        try:
+            await super()._handle_token_response(response)
+        except OAuthTokenError:
+            raise OAuthTokenError("the answer of the token endpoint is no token") from None
 
-class WithToken(httpx2.Auth):
-    """Adds the token of `kept` to each request, and fetches one where the server asks for it.
 
-    The SDK's provider sends one request at a time, a call that takes a minute included; so each request has its own.
+class ServerToken:
+    """The token of one server, for every connection to it.
+
+    Whoever needs another one waits for the same fetch. Nobody waits for a renewal while the token still holds.
     """
 
-    requires_response_body = False
-
-    def __init__(self, url: str, credentials: ClientCredentials, kept: KeptToken) -> None:
-        self._url = url
-        self._credentials = credentials
-        self._kept = kept
-
-    def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The SDK's flow, of a provider made for this request."""
+    def __init__(self, url: str, credentials: ClientCredentials, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._kept = KeptToken(clock)
+        self._fetching = asyncio.Lock()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MCPDeprecationWarning)  # the operator may leave the issuer to the server
-            provider = _AsConfigured(
-                self._url,
+            self._provider = _AsConfigured(
+                url,
                 self._kept,
-                self._credentials.client_id,
-                self._credentials.client_secret,
-                scope=self._credentials.scope,
-                issuer=self._credentials.issuer,
+                credentials.client_id,
+                credentials.client_secret,
+                scope=credentials.scope,
+                issuer=credentials.issuer,
             )
-        return provider.async_auth_flow(request)
+
+    async def current(self, send: Send) -> str | None:
+        """The token to send, None before the first; renewed where most of its life is over."""
+        if self._is_over(self._kept.renew_at) and (not self._fetching.locked() or self._is_over(self._kept.expires_at)):
+            async with self._fetching:
+                if self._is_over(self._kept.renew_at):
+                    await self._renew(send)
+        return self._kept.text
+
+    async def after(
+        self, refused: str | None, request: httpx2.Request, response: httpx2.Response, send: Send
+    ) -> str | None:
+        """The token to send in place of one that the server refused so. Raises `OAuthFlowError`, as `send` does."""
+        async with self._fetching:
+            if self._kept.text == refused:
+                try:
+                    async with asyncio.timeout(FETCH_S):
+                        await self._fetch(request, response, send)
+                except TimeoutError:
+                    raise OAuthTokenError(f"there was no token within {FETCH_S:g} s") from None
+        return self._kept.text
+
+    async def _renew(self, send: Send) -> None:
+        try:
+            async with asyncio.timeout(FETCH_S):
+                await self._provider.renew(send)
+        except (OAuthFlowError, httpx2.HTTPError, TimeoutError) as error:
+            self._kept.renew_at = self._clock() + _RETRY_S
+            _LOG.warning("the token of a server is not renewed: %s", type(error).__name__)
+
+    async def _fetch(self, request: httpx2.Request, response: httpx2.Response, send: Send) -> None:
+        """Drive the provider's flow from the refusal on, up to where it would repeat the request."""
+        flow = self._provider.async_auth_flow(request)
+        try:
+            await anext(flow)  # the request itself, which has been answered
+            wanted = await flow.asend(response)
+            while wanted is not request:
+                wanted = await flow.asend(await send(wanted))
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+    def _is_over(self, at: float | None) -> bool:
+        return at is not None and self._clock() >= at

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -77,7 +78,8 @@ class SavedToolsets:
         owner = caller.owner
         chosen = await self._records.equipped(owner)
         kept = [await self._records.read(owner, name) for name in await self._records.names(owner)]
-        return [ToolsetLine(item.toolset, item.toolset.name == chosen) for item in kept if item is not None]
+        mine = [await self._reachable(caller, item.toolset) for item in kept if item is not None]
+        return [ToolsetLine(toolset, toolset.name == chosen) for toolset in mine]
 
     async def show(self, caller: Caller, name: str) -> ShownToolset:
         """One toolset beside the tools that there are. Raises `SavedToolsetRefused` (`toolset_not_found`)."""
@@ -96,7 +98,8 @@ class SavedToolsets:
 
     async def document(self, caller: Caller, name: str) -> dict[str, object]:
         """A toolset as a document that `import_document` takes. Raises `SavedToolsetRefused`."""
-        return document_fields((await self._kept(caller.owner, name)).toolset)
+        kept = await self._kept(caller.owner, name)
+        return document_fields(await self._reachable(caller, kept.toolset))
 
     async def build(
         self, caller: Caller, name: str, tools: Sequence[ToolReference], *, description: str = ""
@@ -139,7 +142,7 @@ class SavedToolsets:
                 await self._records.equip(caller.owner, name)
                 self._equipment.put(caller.owner, kept.toolset)
             await self._log.announce_done(owner_bytes(caller.owner))
-        return ShownToolset(kept.toolset, True, catalog)
+        return ShownToolset(await self._reachable(caller, kept.toolset), True, catalog)
 
     async def unequip(self, caller: Caller) -> str | None:
         """Choose nothing any more, so that everything is listed again; the name of what was equipped."""
@@ -265,7 +268,15 @@ class SavedToolsets:
     async def _shown(self, caller: Caller, toolset: SavedToolset) -> ShownToolset:
         now = self._equipment.of(caller.owner)
         is_equipped = now is not None and now.name == toolset.name
-        return ShownToolset(toolset, is_equipped, await self._catalog_of(caller))
+        return ShownToolset(await self._reachable(caller, toolset), is_equipped, await self._catalog_of(caller))
+
+    async def _reachable(self, caller: Caller, toolset: SavedToolset) -> SavedToolset:
+        """The toolset as the caller may see it: to a credential of agents, only the tools that its agent can reach."""
+        if caller.principal.agents is None:
+            return toolset
+        catalog = await self._catalog_of(caller)
+        notes = tuple(item for item in toolset.notes if item.tool in catalog)
+        return replace(toolset, tools=tuple(tool for tool in toolset.tools if tool in catalog), notes=notes)
 
     async def _look_again(self, change: bytes) -> None:
         owner = read_owner(change)

@@ -1,0 +1,67 @@
+"""What `toolplug serve` shows a person on a terminal: where everything is, then one line a call."""
+
+from __future__ import annotations
+
+import logging
+import os
+from types import MappingProxyType
+
+import typer
+
+from toolplug.catalog.call import ANONYMOUS, ToolStatus
+from toolplug.catalog.text import counted
+from toolplug.execution.plans import UNKNOWN
+from toolplug.host.host import Host
+
+_LOG = logging.getLogger("toolplug.calls")
+_COLOURS = MappingProxyType(
+    {
+        ToolStatus.SUCCESS: "green",
+        ToolStatus.PANIC: "red",
+        ToolStatus.TIMEOUT: "red",
+        ToolStatus.UNAVAILABLE: "red",
+    }
+)
+"""The colour of a status; every other is the caller's to act on."""
+
+
+def log_call(provider: str, tool_name: str, status: str, seconds: float) -> None:
+    """Log one call that has been answered: its tool, its provider, how it ended, and how long it took."""
+    whose = "a tool that nobody has" if provider == UNKNOWN else f"{tool_name} ({provider})"
+    _LOG.info("%s %s %.0f ms", whose, _coloured(status), seconds * 1000)
+
+
+def _coloured(status: str) -> str:
+    if os.environ.get("NO_COLOR"):
+        return status
+    return typer.style(status, fg=_COLOURS.get(ToolStatus(status), "yellow"))
+
+
+def start_screen(host: Host, url: str) -> str:
+    """Return the lines that say what runs and where to reach it."""
+    rows = {
+        "providers": _providers(host),
+        "MCP servers": ", ".join(f"{view.id} {view.state}" for view in host.servers.servers(ANONYMOUS.tenant)),
+        "tools": f"{url}/v1/tools",
+        "MCP": f"{url}/mcp",
+        "responses": f"{url}/v1/responses" if host.settings.responses is not None else "",
+        "metrics": f"{url}/metrics",
+        "API": f"{url}/openapi.json",
+        "auth": _auth(host),
+    }
+    return "".join(f"  {name:<12} {text}\n" for name, text in rows.items() if text)
+
+
+def _providers(host: Host) -> str:
+    running = host.registry.running()
+    if not running:
+        return "none; toolplug providers lists what is installed"
+    return f"{', '.join(running)}: {counted(len(host.registry.catalog), 'tool')}"
+
+
+def _auth(host: Host) -> str:
+    auth = host.settings.auth
+    if auth is None:
+        return "none: every caller has all scopes (toolplug keys new makes a key)"
+    kinds = [name for name, there in (("API keys", auth.api_keys), ("JWT", auth.jwt)) if there]
+    return ", ".join(kinds)

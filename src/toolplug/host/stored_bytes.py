@@ -1,0 +1,164 @@
+"""A store that counts what each tenant and key keeps in it, for the quota `stored_bytes`.
+
+What a request writes counts for its caller, and later versions of the same record for whoever wrote the first. A new
+record over the quota is refused; one that is there may grow, so that nothing is cut off on its way. The owner of each
+record is kept beside it: a host that starts again counts on. There is no such store where no quota asks for one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import orjson
+
+from toolplug.execution.accounting import audit_origin
+from toolplug.execution.quotas import Owner, Quotas, quota_exceeded
+from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
+
+_COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")
+"""Records that callers fill; locks, marks and approvals are small and short-lived."""
+_OWNERS = "stored-by/"
+_PAGE = 1_000
+_NEVER = float("inf")
+
+
+class _Stored(NamedTuple):
+    tenant: str
+    subject: str
+    size: int
+    expires_at: float
+
+    @property
+    def owners(self) -> tuple[Owner, Owner]:
+        return (self.tenant,), (self.tenant, self.subject)
+
+
+class CountingStore:
+    """A `Store` over another one. Writing raises `StoredBytesExceeded` too; `quotas` gives those that hold now."""
+
+    def __init__(self, store: Store, quotas: Callable[[], Quotas]) -> None:
+        self._store = store
+        self._quotas = quotas
+        self._stored: dict[str, _Stored] = {}
+        self._bytes: Counter[Owner] = Counter()
+        self._expiring: list[tuple[float, str]] = []
+
+    async def __aenter__(self) -> Self:
+        """Open the store, and read who keeps how much."""
+        await self._store.__aenter__()
+        after = ""
+        while keys := await self._store.keys(_OWNERS, after=after, limit=_PAGE):
+            for key in keys:
+                record = await self._store.read(key)
+                if record is not None:
+                    name, tenant, subject, size = orjson.loads(record.value)
+                    expires_at = _NEVER if record.expires_at is None else record.expires_at
+                    self._put(name, _Stored(tenant, subject, size, expires_at))
+            after = keys[-1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._store.__aexit__(kind, error, trace)
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        await self._store.aclose()
+
+    def now(self) -> float:
+        """Return the store's time."""
+        return self._store.now()
+
+    async def read(self, key: str) -> Record | None:
+        """Return the live record, or `None`."""
+        return await self._store.read(key)
+
+    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        """Return the keys of live records."""
+        return await self._store.keys(prefix, after=after, limit=limit)
+
+    async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
+        """Return the events of a log after a position."""
+        return await self._store.events(key, after, wait_s=wait_s, limit=limit)
+
+    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+        """Append events and renew the time to live, of the owner's record too."""
+        done = await self._store.extend(key, events=events, ttl_s=ttl_s)
+        kept = self._stored.get(key)
+        if done and kept is not None and ttl_s is not None:
+            self._put(key, kept._replace(expires_at=self.now() + ttl_s))
+            await self._store.extend(_owner_key(key), ttl_s=ttl_s)
+        return done
+
+    async def commit(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int | None = None,
+        ttl_s: float | None = None,
+        events: Sequence[bytes] = (),
+    ) -> int:
+        """Write the record, and count it. Raises `StoredBytesExceeded` for a new one over the quota of its owner."""
+        before = self._stored.get(key) if key.startswith(_COUNTED) else None
+        after = self._counted(key, before, value, ttl_s)
+        if before is None and after is None:
+            return await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        self._put(key, after)  # before it is written, so that of two at once only one has room
+        try:
+            revision = await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        except BaseException:
+            self._put(key, before)
+            raise
+        owner = None if after is None else orjson.dumps((key, after.tenant, after.subject, after.size))
+        await self._store.commit(_owner_key(key), owner, ttl_s=ttl_s if owner is not None else None)
+        return revision
+
+    def _counted(self, key: str, before: _Stored | None, value: bytes | None, ttl_s: float | None) -> _Stored | None:
+        if value is None:
+            return None
+        expires_at = _NEVER if ttl_s is None else self.now() + ttl_s
+        if before is not None and before.expires_at > self.now():
+            return before._replace(size=len(value), expires_at=expires_at)
+        origin = audit_origin.get() if key.startswith(_COUNTED) else None
+        if origin is None:
+            return None
+        principal = origin.principal
+        after = _Stored(principal.tenant, principal.subject, len(value), expires_at)
+        self._check(after)
+        return after
+
+    def _check(self, new: _Stored) -> None:
+        """Raise `StoredBytesExceeded` where the owner has no room for the record."""
+        while self._expiring and self._expiring[0][0] <= self.now():
+            at, key = heapq.heappop(self._expiring)
+            kept = self._stored.get(key)
+            if kept is not None and kept.expires_at == at:
+                self._put(key, None)
+        for owner, limit in self._quotas().levels("stored_bytes", new.tenant, new.subject):
+            if self._bytes[owner] + new.size > limit:
+                raise quota_exceeded("stored_bytes", owner, limit)
+
+    def _put(self, key: str, stored: _Stored | None) -> None:
+        before = self._stored.pop(key, None)
+        if before is not None:
+            for owner in before.owners:
+                self._bytes[owner] -= before.size
+                if not self._bytes[owner]:
+                    del self._bytes[owner]
+        if stored is not None:
+            self._stored[key] = stored
+            for owner in stored.owners:
+                self._bytes[owner] += stored.size
+            if stored.expires_at != _NEVER:
+                heapq.heappush(self._expiring, (stored.expires_at, key))
+
+
+def _owner_key(key: str) -> str:
+    return _OWNERS + sha256(key.encode()).hexdigest()

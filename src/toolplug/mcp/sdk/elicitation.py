@@ -1,0 +1,123 @@
+"""Asking the person at a client to approve a call, in both eras of the protocol.
+
+    2025-11-25  `elicitation/create` is sent to the client while its call waits
+    2026-07-28  the call is answered by an `InputRequiredResult`; the client repeats it with the answer
+
+The ticket that the call waits on is the `requestState`. It needs no seal: a ticket is good for one call of one caller,
+and only a caller who may decide it is asked, or heard.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from toolplug.catalog.call import CallContext, ToolResult, ToolStatus
+from toolplug.catalog.text import cleaned
+from toolplug.errors import ApprovalRefused, StoreError
+from toolplug.execution.approvals import LIFE_S, Approvals, Decision, Ticket
+from toolplug.mcp.server_endpoint import Caller
+from toolplug.signatures.values import as_object
+
+MAX_QUESTION = 16_384
+"""Characters of a question. A person approves only what can be shown whole; a longer call is not asked about."""
+
+_KEY = "approval"
+_NO_FIELDS: dict[str, Any] = {"type": "object", "properties": {}}
+_DECISIONS: dict[str, Decision] = {"accept": "approve", "decline": "deny"}
+
+_LOG = logging.getLogger("toolplug.mcp")
+
+Execute = Callable[[CallContext], Awaitable[ToolResult]]
+
+
+async def call_with_approval(
+    ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext, execute: Execute
+) -> ToolResult | types.InputRequiredResult:
+    """Return the result of the call, after asking the client where a person must approve it and the client can ask.
+
+    A person who dismisses the question leaves the call refused, and its ticket open.
+    """
+    if params.request_state is not None:  # the call is repeated with the answer
+        response = (params.input_responses or {}).get(_KEY)
+        await _decide(ctx.lifespan_context.approvals, params.request_state, response, context)
+        return await execute(context._replace(approval=params.request_state))
+    result = await execute(context)
+    ticket = None if result.status is not ToolStatus.DENIED else await _decidable(ctx, result, context)
+    question = None if ticket is None else question_of(ticket)
+    if ticket is None or question is None:
+        return result
+    request = types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=question, requested_schema=_NO_FIELDS)  # accept and decline do
+    )
+    if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return types.InputRequiredResult(input_requests={_KEY: request}, request_state=ticket.id)
+    response = await _answer(ctx, request)
+    if not await _decide(ctx.lifespan_context.approvals, ticket.id, response, context):
+        return result
+    return await execute(context._replace(approval=ticket.id))
+
+
+def question_of(ticket: Ticket) -> str | None:
+    """What a person is asked; None where it is too long. Characters that nobody can see are written as escapes."""
+    arguments = json.dumps(ticket.arguments, ensure_ascii=False)
+    if cleaned(arguments) != arguments:
+        arguments = json.dumps(ticket.arguments)
+    question = f'Run the tool "{ticket.tool}" with these arguments?\n\n{arguments}'
+    return question if len(question) <= MAX_QUESTION else None
+
+
+async def _decidable(ctx: ServerRequestContext[Caller, Any], result: ToolResult, context: CallContext) -> Ticket | None:
+    """The ticket that the refused call waits on, where its caller may decide it and its client can ask."""
+    ticket_id = as_object(result.metadata.get("approval")).get("id")
+    if not isinstance(ticket_id, str) or not _can_ask(ctx):
+        return None
+    try:
+        return await ctx.lifespan_context.approvals.decidable(ticket_id, context.principal)
+    except StoreError as error:
+        _LOG.error("nobody is asked to approve a call, as the store of approvals fails: %s", error)
+        return None
+
+
+def _can_ask(ctx: ServerRequestContext[Caller, Any]) -> bool:
+    """Whether the client shows forms; a bare `elicitation: {}` is older than the other mode, and means forms."""
+    capabilities = ctx.session.client_capabilities
+    elicitation = None if capabilities is None else capabilities.elicitation
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return False
+    return ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS or ctx.session.can_send_request
+
+
+async def _answer(ctx: ServerRequestContext[Caller, Any], request: types.ElicitRequest) -> types.ElicitResult | None:
+    """What the person says; None where there is no answer that can be read before the ticket expires."""
+    beside = ServerMessageMetadata(related_request_id=ctx.request_id)
+    try:
+        return await ctx.session.send_request(request, types.ElicitResult, LIFE_S, beside)
+    except (MCPError, ValidationError) as error:
+        _LOG.info("a client did not answer whether to approve a call: %s", type(error).__name__)
+        return None
+
+
+async def _decide(approvals: Approvals, ticket_id: str, response: object, context: CallContext) -> bool:
+    """Decide as the person says, where the caller may; whether it is decided now."""
+    decision = _DECISIONS.get(response.action) if isinstance(response, types.ElicitResult) else None
+    principal = context.principal
+    try:
+        if decision is None or await approvals.decidable(ticket_id, principal) is None:
+            return False
+        await approvals.decide(ticket_id, decision, principal, decided="elicitation", request_id=context.request_id)
+    except ApprovalRefused:
+        return True  # another decision came first, and holds
+    except StoreError as error:
+        _LOG.error("a decision on a call is lost, as the store of approvals fails: %s", error)
+        return False
+    return True

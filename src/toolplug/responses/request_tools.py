@@ -1,0 +1,240 @@
+"""The tools that a request brings, as functions: every model's server knows those, and few know more.
+
+function    as it is
+custom      the client's own, called with a text: a function of one text
+namespace   functions and custom tools of the client's own, each offered as `namespace__name`
+mcp         a server by its label: tools of the caller's catalog, since a host connects to no server of a request
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, cast
+
+import orjson
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.errors import ResponseRefused
+from toolplug.providers.stubs import StubWarning
+from toolplug.signatures.values import as_object
+
+CUSTOM: Final = "custom"
+MCP: Final = "mcp"
+
+Entry = Mapping[str, object]
+
+_NAMESPACE: Final = "namespace"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_INPUT = "input"
+_PARAMETERS: Entry = {
+    "type": "object",
+    "properties": {_INPUT: {"type": "string"}},
+    "required": [_INPUT],
+    "additionalProperties": False,
+}
+_IGNORED: Mapping[str, str] = {
+    "defer_loading": "this host offers every function at once, so defer_loading is ignored",
+    "allowed_callers": "only the model calls functions here, so allowed_callers is ignored",
+}
+
+
+class ClientTool(NamedTuple):
+    """A tool of the client's own, under the names that it has there."""
+
+    kind: Literal["function", "custom"]
+    name: str
+    namespace: str | None = None
+
+
+class RequestTools(NamedTuple):
+    """The tools of one request.
+
+    `functions`: in the Responses form, with those of a namespace in its place; `places`: where each stands in the
+    request; `own`: the client's own by the name that the model knows; `servers`: the entries of type `mcp`, with their
+    places.
+    """
+
+    functions: Sequence[Entry]
+    places: Sequence[int]
+    own: Mapping[str, ClientTool]
+    servers: Sequence[tuple[int, Entry]]
+    warnings: Sequence[StubWarning]
+
+
+class NamedServers(NamedTuple):
+    """What the entries of type `mcp` say: the wire names that they declare, and those that their filters leave out."""
+
+    declared: frozenset[str]
+    left_out: frozenset[str]
+    warnings: Sequence[StubWarning]
+
+
+def name_for_model(name: str, namespace: object) -> str:
+    """The one name that a model's server knows for a tool that may be in a namespace."""
+    return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name
+
+
+def read_tools(entries: Sequence[Entry]) -> RequestTools:
+    """Read the tools of a request. Raises `ResponseRefused` for one that cannot be offered."""
+    functions: list[Entry] = []
+    places: list[int] = []
+    own: dict[str, ClientTool] = {}
+    servers: list[tuple[int, Entry]] = []
+    warnings: list[StubWarning] = []
+    for index, entry in enumerate(entries):
+        kind, at = entry.get("type"), f"tools[{index}]"
+        if not isinstance(kind, str) or not kind:
+            raise _refused(f"{at}.type", "a tool has a type, such as function")
+        if kind == MCP:
+            servers.append((index, entry))
+            continue
+        found = _in_namespace(entry, at) if kind == _NAMESPACE else [(entry, None, at)]
+        for tool, namespace, place in found:
+            functions.append(as_function(tool, namespace))
+            places.append(index)
+            if tool["type"] in {"function", CUSTOM}:
+                _add(own, tool, namespace, place)
+                warnings += [
+                    StubWarning("options_ignored", index, str(tool["type"]), f"{place}: {message}")
+                    for name, message in _IGNORED.items()
+                    if tool.get(name)
+                ]
+    return RequestTools(functions, places, own, servers, warnings)
+
+
+def as_function(tool: Entry, namespace: str | None = None) -> Entry:
+    """The function that stands for a custom tool or one in a namespace; any other tool as it is.
+
+    A grammar is told, not enforced.
+    """
+    if namespace is not None:
+        tool = {**tool, "name": name_for_model(str(tool.get("name")), namespace)}
+    if tool.get("type") != CUSTOM:
+        return tool
+    form = as_object(tool.get("format"))
+    told = [text] if isinstance(text := tool.get("description"), str) else []
+    if form.get("type") == "grammar":
+        told.append(f"The input keeps to this grammar ({form.get('syntax')}):\n{form.get('definition')}")
+    described = {"description": "\n\n".join(told)} if told else {}
+    return {"type": "function", "name": tool.get("name"), **described, "parameters": _PARAMETERS}
+
+
+def as_function_choice(choice: object, catalog: Catalog) -> object:
+    """The choice of the functions that stand for custom tools, namespaces and servers; any other choice as it is."""
+    given = as_object(choice)
+    if given.get("type") == "allowed_tools":
+        inner = as_object(given["allowed_tools"]) if "allowed_tools" in given else given
+        listed = inner.get("tools")
+        if not isinstance(listed, list):
+            return choice
+        tools = [each for entry in cast("list[object]", listed) for each in _functions_of(entry, catalog)]
+        return {"type": "allowed_tools", "mode": inner.get("mode", "auto"), "tools": tools}
+    functions = _functions_of(choice, catalog)
+    if len(functions) > 1:
+        return {"type": "allowed_tools", "mode": "required", "tools": functions}
+    return functions[0]
+
+
+def named_servers(servers: Sequence[tuple[int, Entry]], catalog: Catalog, *, strict: bool) -> NamedServers:
+    """What the entries of type `mcp` declare.
+
+    With `strict` raises `ResponseRefused` for a server that the catalog does not have, and for an option that the host
+    decides itself.
+    """
+    declared: set[str] = set()
+    left_out: set[str] = set()
+    warnings: list[StubWarning] = []
+    for index, entry in servers:
+        label = entry.get("server_label")
+        tools = _tools_of(label, catalog)
+        if not tools:
+            message = f"server_label {label!r} is no server of your catalog, and no other is called; it is dropped"
+            warnings.append(StubWarning("unmatched_stub", index, MCP, message))
+            continue
+        if entry.get("require_approval") not in (None, "never"):
+            message = "this host's policies say which calls a person approves, so require_approval is ignored"
+            warnings.append(StubWarning("options_ignored", index, MCP, message))
+        wanted = frozenset(tool.wire for tool in tools if _passes(tool, entry.get("allowed_tools")))
+        declared |= wanted
+        left_out |= {tool.wire for tool in tools} - wanted
+    if strict and warnings:
+        first = warnings[0]
+        raise ResponseRefused("unmatched_stub", first.message, param=f"tools[{first.index}]")
+    return NamedServers(frozenset(declared), frozenset(left_out - declared), warnings)
+
+
+def input_of(arguments: str) -> str:
+    """The text of a custom tool's call; the arguments themselves where the model has not kept to the parameters."""
+    try:
+        text = as_object(orjson.loads(arguments)).get(_INPUT)
+    except orjson.JSONDecodeError:
+        return arguments
+    return text if isinstance(text, str) else arguments
+
+
+def arguments_of(text: str) -> str:
+    """The function's arguments for a text."""
+    return orjson.dumps({_INPUT: text}).decode()
+
+
+def _in_namespace(entry: Entry, at: str) -> Iterator[tuple[Entry, str, str]]:
+    namespace, tools = entry.get("name"), entry.get("tools")
+    if not isinstance(namespace, str) or not _NAME.fullmatch(namespace):
+        raise _refused(f"{at}.name", "a namespace has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
+    if not isinstance(tools, list):
+        raise _refused(f"{at}.tools", "a namespace has a list of tools")
+    for place, given in enumerate(cast("list[object]", tools)):
+        tool = as_object(given)
+        if tool.get("type") not in {"function", CUSTOM}:
+            raise _refused(f"{at}.tools[{place}].type", "a tool in a namespace is a function or custom")
+        yield tool, namespace, f"{at}.tools[{place}]"
+
+
+def _add(own: dict[str, ClientTool], tool: Entry, namespace: str | None, at: str) -> None:
+    name = tool.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _refused(f"{at}.name", "a function has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
+    if not isinstance(tool.get("parameters", {}), dict | None):
+        raise _refused(f"{at}.parameters", "parameters should be a JSON Schema")
+    if tool["type"] == CUSTOM and not isinstance(tool.get("format"), dict | None):
+        raise _refused(f"{at}.format", "format should be an object with a type")
+    whole = name_for_model(name, namespace)
+    if not _NAME.fullmatch(whole):
+        raise _refused(f"{at}.name", f"the model knows it as {whole!r}, which is over 64 characters; use shorter names")
+    added = ClientTool("custom" if tool["type"] == CUSTOM else "function", name, namespace)
+    if own.setdefault(whole, added) != added:
+        raise _refused(f"{at}.name", f"another tool of this request is {whole!r} for the model; rename one of them")
+
+
+def _functions_of(choice: object, catalog: Catalog) -> list[object]:
+    given = as_object(choice)
+    kind, name, namespace = given.get("type"), given.get("name"), given.get("namespace")
+    if kind == MCP:
+        tools = [tool for tool in _tools_of(given.get("server_label"), catalog) if name in (None, *_names(tool))]
+        return [{"type": "function", "name": tool.wire} for tool in tools] or [choice]
+    if kind == CUSTOM or (kind == "function" and namespace is not None):
+        return [{"type": "function", "name": name_for_model(str(name), namespace)}]
+    return [choice]
+
+
+def _tools_of(label: object, catalog: Catalog) -> list[ToolDefinition]:
+    return [tool for tool in catalog.definitions() if tool.ref.source == label and tool.ref.kind != "session"]
+
+
+def _passes(tool: ToolDefinition, allowed: object) -> bool:
+    """Does an entry's own filter leave the tool in; an empty one filters nothing."""
+    given = as_object(allowed)
+    if given.get("read_only") is True and not tool.hints.read_only:
+        return False
+    names = given.get("tool_names") if given else allowed
+    return not isinstance(names, list) or not names or not _names(tool).isdisjoint(cast("list[object]", names))
+
+
+def _names(tool: ToolDefinition) -> frozenset[object]:
+    return frozenset({tool.ref.name, tool.name, tool.wire})
+
+
+def _refused(at: str, message: str) -> ResponseRefused:
+    return ResponseRefused("invalid_request", f"{at}: {message}", param=at)

@@ -1,0 +1,116 @@
+"""What `toolplug serve` shows on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.cli.process import PATIENCE_S, TOOLPLUG
+from tests.host.conftest import Package
+
+pytestmark = pytest.mark.process
+
+CODE = """
+    from toolplug import FunctionProvider, tool
+
+    class Shop(FunctionProvider):
+        @tool
+        async def price(self) -> int:
+            return 5
+
+        @tool
+        async def fail(self) -> int:
+            return {}["secret key"]
+"""
+
+
+class Terminal:
+    """A `toolplug serve` whose stderr is a terminal; `shown` is what it has written there so far."""
+
+    def __init__(self, master: int) -> None:
+        self._master = master
+        self.shown = ""
+
+    def wait_for(self, text: str) -> re.Match[str]:
+        """Read until the pattern is there."""
+        while (found := re.search(text, self.shown)) is None:
+            read = os.read(self._master, 4096)
+            assert read, self.shown
+            self.shown += read.decode()
+        return found
+
+
+@contextmanager
+def terminal(folder: Path, *options: str) -> Iterator[tuple[Terminal, str]]:
+    master, slave = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(folder / "site-packages"), "NO_COLOR": ""}
+    command = [TOOLPLUG, "serve", "--port", "0", *options]
+    with subprocess.Popen(command, cwd=folder, env=environment, stderr=slave) as process:
+        os.close(slave)
+        seen = Terminal(master)
+        try:
+            yield seen, seen.wait_for(r"toolplug listening on (http://\S+)\r\n")[1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_S)
+            os.close(master)
+
+
+def call(url: str, name: str) -> httpx2.Response:
+    return httpx2.post(f"{url}/v1/tool-calls", json={"name": name, "arguments": {}}, timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def shop(package: Package, write: Callable[..., Path], tmp_path: Path) -> Path:
+    package("toolplug-shop", {"shop": "shop_mod:Shop"}, shop_mod=CODE)
+    write("providers:\n  shop: {enabled: true}")
+    return tmp_path
+
+
+@pytest.mark.timeout(90)
+def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) -> None:
+    with terminal(shop) as (seen, url):
+        seen.wait_for("auth +none")
+        call(url, "price")
+        seen.wait_for(r"price \(shop\) \x1b\[32msuccess\x1b\[0m \d+ ms")
+        call(url, "fail")
+        seen.wait_for(r"fail \(shop\) \x1b\[31mpanic\x1b\[0m \d+ ms")
+        call(url, "nothing")
+        seen.wait_for(r"a tool that nobody has \x1b\[33munknown_tool\x1b\[0m")
+        shown = seen.shown
+    for place in ("/mcp", "/metrics", "/openapi.json", "/v1/tools"):
+        assert f"{url}{place}\r\n" in shown
+    assert re.search(r"providers +shop: 2 tools\r\n", shown)
+    assert "installed-not-enabled" not in shown
+    assert "shop_mod.py:11 in Shop.fail" in shown
+    assert "Traceback" not in shown
+    assert not (shop / ".toolplug" / "crashes").exists()
+
+
+@pytest.mark.timeout(90)
+def test_with_reload_a_terminal_shows_the_whole_trace_and_keeps_it(shop: Path) -> None:
+    with terminal(shop, "--reload") as (seen, url):
+        answer = call(url, "fail")
+        seen.wait_for("KeyError: 'secret key'")
+        why = [TOOLPLUG, "why", answer.headers["X-Request-Id"]]
+        done = subprocess.run(why, cwd=shop, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert "Traceback" in done.stdout
+    assert "secret key" not in answer.text
+
+
+@pytest.mark.timeout(90)
+def test_quiet_shows_neither(shop: Path) -> None:
+    with terminal(shop, "--quiet") as (seen, url):
+        call(url, "price")
+        call(url, "fail")
+        seen.wait_for("raised KeyError")
+        assert "auth " not in seen.shown.replace("no auth is configured", "")
+        assert "success" not in seen.shown

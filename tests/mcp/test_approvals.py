@@ -1,0 +1,129 @@
+"""Calls that a person must approve, asked through the client that makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from mcp.client.client import Client
+from mcp.client.context import ClientRequestContext
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp_types import ElicitRequestParams, ElicitResult
+from tests.mcp.conftest import ERAS, Opened, settings
+from tests.mcp.test_tools import WAIT_S, text_of
+
+pytestmark = [pytest.mark.requirement("C-3-policy-ask-caller"), pytest.mark.mcp, pytest.mark.anyio]
+
+TOOLPLUG = str(Path(sys.executable).with_name("toolplug"))
+ASKING = settings(providers={"speaking": {"enabled": True, "tools": {"say": "ask"}}})
+CALLER = settings(providers={"speaking": {"enabled": True, "tools": {"say": {"ask": "caller"}}}})
+
+
+class Person:
+    """Answers each question in the same way, and remembers what was asked."""
+
+    def __init__(self, action: str = "accept") -> None:
+        self.action = action
+        self.asked: list[str] = []
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        self.asked.append(params.message)
+        return ElicitResult.model_validate({"action": self.action})
+
+
+@pytest.fixture
+def decisions(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    """The audit lines of decisions so far, when called."""
+    caplog.set_level(logging.INFO, "toolplug.audit")
+
+    def lines() -> list[dict[str, object]]:
+        found = [json.loads(item.getMessage()) for item in caplog.records if item.name == "toolplug.audit"]
+        return [line for line in found if line["event"].startswith("approval.")]
+
+    return lines
+
+
+@pytest.mark.parametrize("configured", [ASKING])
+async def test_a_caller_who_may_decide_is_asked_through_the_client(opened: Opened, decisions) -> None:
+    person = Person()
+    async with asyncio.timeout(WAIT_S), opened(key="root-key", elicitation_callback=person) as client:
+        said = await client.call_tool("say", {"text": "hello"})
+    assert (text_of(said), said.is_error) == ("hello", False)
+    assert person.asked == ['Run the tool "say" with these arguments?\n\n{"text": "hello"}']
+    (line,) = decisions()
+    assert (line["event"], line["outcome"], line["decided"], line["principal"]) == (
+        "approval.approve",
+        "done",
+        "elicitation",
+        "root",
+    )
+
+
+@pytest.mark.parametrize("configured", [ASKING])
+async def test_a_person_who_declines_denies_the_call_and_one_who_dismisses_leaves_it_open(
+    opened: Opened, decisions
+) -> None:
+    async with asyncio.timeout(WAIT_S), opened(key="root-key", elicitation_callback=Person("decline")) as client:
+        declined = await client.call_tool("say", {"text": "hello"})
+    assert (text_of(declined), declined.is_error) == (
+        'tool "say" is not allowed: approval: it was denied by root',
+        True,
+    )
+    async with asyncio.timeout(WAIT_S), opened(key="root-key", elicitation_callback=Person("cancel")) as client:
+        dismissed = await client.call_tool("say", {"text": "hello"})
+    assert dismissed.is_error
+    assert dismissed.meta is not None
+    assert "approval" in dismissed.meta["toolplug/metadata"]
+    assert [line["event"] for line in decisions()] == ["approval.deny"]
+
+
+@pytest.mark.parametrize("configured", [ASKING])
+async def test_a_caller_who_may_not_decide_is_not_asked(opened: Opened) -> None:
+    person = Person()
+    async with asyncio.timeout(WAIT_S), opened(key="alice-key", elicitation_callback=person) as client:
+        refused = await client.call_tool("say", {"text": "hello"})
+    assert refused.is_error
+    assert person.asked == []
+
+
+@pytest.mark.parametrize("configured", [CALLER])
+async def test_under_ask_caller_any_caller_is_asked(opened: Opened) -> None:
+    person = Person()
+    async with asyncio.timeout(WAIT_S), opened(key="alice-key", elicitation_callback=person) as client:
+        assert text_of(await client.call_tool("say", {"text": "hello"})) == "hello"
+    assert len(person.asked) == 1
+
+
+@pytest.mark.parametrize("configured", [ASKING])
+async def test_a_client_that_cannot_ask_gets_the_ticket(opened: Opened) -> None:
+    async with asyncio.timeout(WAIT_S), opened(key="root-key") as client:
+        refused = await client.call_tool("say", {"text": "hello"})
+    assert refused.is_error
+    assert refused.meta is not None
+    assert set(refused.meta["toolplug/metadata"]["approval"]) == {"id", "expires_at", "tool", "digest"}
+
+
+@pytest.mark.parametrize("configured", [ASKING])
+async def test_characters_that_nobody_can_see_are_shown_as_escapes(opened: Opened) -> None:
+    person = Person()
+    async with asyncio.timeout(WAIT_S), opened(key="root-key", elicitation_callback=person) as client:
+        await client.call_tool("say", {"text": "a\u202eb"})
+        await client.call_tool("say", {"text": "x" * 20_000})  # too long to be shown: not asked
+    assert person.asked == ['Run the tool "say" with these arguments?\n\n{"text": "a\\u202eb"}']
+
+
+async def test_over_stdio_the_operator_is_asked(tmp_path: Path, era: str) -> None:
+    config = tmp_path / "providers.yaml"
+    config.write_text("providers: {hello: {enabled: true, tools: {hello: ask}}}\nstore: memory://\n")
+    server = StdioServerParameters(command=TOOLPLUG, args=["serve", "--stdio", "-c", str(config)])
+    person = Person()
+    async with (
+        asyncio.timeout(WAIT_S),
+        Client(stdio_client(server), mode=ERAS[era], elicitation_callback=person) as client,
+    ):
+        assert text_of(await client.call_tool("hello", {"name": "World"})) == "Hello, World!"
+    assert person.asked == ['Run the tool "hello" with these arguments?\n\n{"name": "World"}']

@@ -1,0 +1,146 @@
+"""Tools that a request brings besides plain functions: namespaces, servers by their label, and options we ignore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.responses.backend.script import Call, calls, says
+from tests.responses.harness import MODEL, Harness
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.process,
+    pytest.mark.leaves("task", "thread"),
+    pytest.mark.requirement("C-9-request-tools"),
+]
+
+FIND: dict[str, Any] = {"type": "function", "name": "find", "description": "Find a customer.", "parameters": {}}
+NOTE: dict[str, Any] = {"type": "custom", "name": "note"}
+CRM: dict[str, Any] = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [FIND, NOTE]}
+
+
+@pytest.fixture
+def harness(shared_stage: Harness) -> Harness:
+    return shared_stage
+
+
+async def made(harness: Harness, **members: Any) -> dict[str, Any]:
+    answer = await harness.post(**{"model": MODEL, "input": "Go", **members})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def warnings(response: dict[str, Any]) -> list[tuple[str, int, str]]:
+    given = response.get("toolplug", {}).get("warnings", [])
+    return [(each["code"], each["index"], each["type"]) for each in given]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_functions_in_a_namespace_are_the_clients_own(harness: Harness, stream: bool) -> None:
+    find, note = Call("crm__find", '{"name": "Ann"}', "call_1"), Call("crm__note", '{"input": "nice"}', "call_2")
+    harness.backend.plays(calls(find, note), says("Done."))
+    if stream:
+        first = (await harness.stream("Go", tools=[CRM]))[-1].response.to_dict()  # type: ignore[union-attr]
+    else:
+        first = await made(harness, tools=[CRM])
+    assert first["tools"][0]["name"] == "crm"
+    assert warnings(first) == []
+    assert harness.backend.asked[0].tool_names[:2] == ["crm__find", "crm__note"]
+    shown = [
+        {name: item.get(name) for name in ("type", "namespace", "name", "arguments", "input")}
+        for item in first["output"]
+    ]
+    assert shown == [
+        {"type": "function_call", "namespace": "crm", "name": "find", "arguments": '{"name": "Ann"}', "input": None},
+        {"type": "custom_tool_call", "namespace": "crm", "name": "note", "arguments": None, "input": "nice"},
+    ]
+    answers = [
+        {"type": "function_call_output", "call_id": "call_1", "output": "Ann Otter"},
+        {"type": "custom_tool_call_output", "call_id": "call_2", "output": "ok"},
+    ]
+    await made(harness, input=[{"role": "user", "content": "Go"}, *first["output"], *answers], tools=[CRM])
+    (told,) = [message for message in harness.backend.asked[1].messages if message["role"] == "assistant"]
+    assert [call["function"]["name"] for call in told["tool_calls"]] == ["crm__find", "crm__note"]
+
+
+async def test_a_choice_may_name_a_function_in_a_namespace(harness: Harness) -> None:
+    harness.backend.plays(says("Hello"), says("Hello"))
+    named = {"type": "function", "namespace": "crm", "name": "find"}
+    await made(harness, tools=[CRM], tool_choice=named)
+    await made(harness, tools=[CRM], allowed_tools=[named])
+    forced, allowed = harness.backend.asked
+    assert forced.body["tool_choice"] == {"type": "function", "function": {"name": "crm__find"}}
+    assert allowed.tool_names == ["crm__find"]
+
+
+async def test_what_this_host_cannot_honour_is_a_warning(harness: Harness) -> None:
+    harness.backend.plays(says("Hello"))
+    later = {**FIND, "defer_loading": True, "allowed_callers": ["programmatic"]}
+    tools = [{**CRM, "tools": [later]}, {"type": "tool_search"}, {**FIND, "name": "own", "allowed_callers": ["direct"]}]
+    response = await made(harness, tools=tools)
+    assert sorted(warnings(response)) == [
+        ("options_ignored", 0, "function"),
+        ("options_ignored", 0, "function"),
+        ("options_ignored", 2, "function"),
+        ("unmatched_stub", 1, "tool_search"),
+    ]
+    assert [tool["type"] for tool in response["tools"]] == ["namespace", "tool_search", "function"]
+    assert harness.backend.asked[0].tool_names[:2] == ["crm__find", "own"]
+
+
+async def test_a_server_of_the_catalog_is_declared_by_its_label(harness: Harness) -> None:
+    harness.backend.plays(says("Hello"), says("Hello"), says("Hello"))
+    shelf = {"type": "mcp", "server_label": "shelf", "server_url": "https://elsewhere.example/mcp"}
+    assert warnings(await made(harness, tools=[shelf])) == []
+    assert (
+        warnings(await made(harness, tools=[{"type": "mcp", "server_label": "desk", "allowed_tools": ["add"]}])) == []
+    )
+    await made(harness, tool_choice={"type": "mcp", "server_label": "desk", "name": "add"})
+    declared, filtered, chosen = harness.backend.asked
+    assert "fetch_book" in declared.tool_names
+    assert {"add", "fail", "web_search"} & set(filtered.tool_names) == {"add", "web_search"}
+    assert chosen.body["tool_choice"] == {"type": "function", "function": {"name": "add"}}
+
+
+async def test_any_other_server_is_an_unmatched_stub(harness: Harness) -> None:
+    harness.backend.plays(says("Hello"), says("Hello"))
+    away = {"type": "mcp", "server_label": "away", "server_url": "https://elsewhere.example/mcp"}
+    response = await made(harness, tools=[FIND, away])
+    assert warnings(response) == [("unmatched_stub", 1, "mcp")]
+    assert "'away'" in response["toolplug"]["warnings"][0]["message"]
+    refused = await harness.post(model=MODEL, input="Go", tools=[FIND, away], metadata={"toolplug_strict": "true"})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (400, "unmatched_stub", "tools[1]")
+    desk = {"type": "mcp", "server_label": "desk", "require_approval": "always"}
+    assert warnings(await made(harness, tools=[desk])) == [("options_ignored", 0, "mcp")]
+
+
+@pytest.mark.requirement("C-9-allowed-tools")
+@pytest.mark.parametrize("empty", [{"allowed_tools": []}, {"allowed_tools": None}])
+async def test_an_empty_filter_filters_nothing(harness: Harness, empty: dict[str, Any]) -> None:
+    harness.backend.plays(calls(Call("add", '{"a": 1, "b": 2}')), says("3"))
+    response = await made(harness, **empty)
+    assert response["output"][0]["output"] == "3"
+    assert "add" in harness.backend.asked[0].tool_names
+
+
+@pytest.mark.requirement("C-5-models")
+async def test_the_models_of_the_backend_are_listed(harness: Harness) -> None:
+    harness.backend.models = (
+        b'{"object": "list", "data": [{"id": "a", "created": 7, "owned_by": "us"}, {"id": "b"}, 3, {}]}'
+    )
+    listed = await harness.client.models.list()
+    assert [(model.id, model.object, model.created, model.owned_by) for model in listed.data] == [
+        ("a", "model", 7, "us"),
+        ("b", "model", 0, ""),
+    ]
+
+
+@pytest.mark.requirement("C-5-models")
+async def test_a_backend_that_lists_no_models_has_its_default(harness: Harness) -> None:
+    assert [model.id for model in (await harness.client.models.list()).data] == [MODEL]
+    harness.backend.models = b"[]"
+    answer = await harness.http.get("/v1/models")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "backend_garbage")
+    assert (await harness.http.get("/v1/models", headers={"Authorization": ""})).status_code == 401
