@@ -94,7 +94,7 @@ async def test_the_claims_of_tenant_scopes_and_agents_may_have_other_names(sampl
         assert listed.json()["error"]["code"] == "agent_required"
 
 
-@pytest.mark.requirement("C-5-auth-jwt-claims", "C-5-auth-jwt-algorithm", "H-trust-jwt-audience")
+@pytest.mark.requirement("C-5-auth-jwt", "C-5-auth-jwt-claims", "C-5-auth-jwt-algorithm", "H-trust-jwt-audience")
 async def test_a_token_that_is_not_as_configured_is_401(sample_package: None) -> None:
     forged = jwt.encode({"sub": "ann"}, "x" * 32, algorithm="HS256").split(".")
     elliptic = ec.generate_private_key(ec.SECP256R1())

@@ -188,7 +188,14 @@ async def as_ann(connection: HTTPConnection) -> Principal | None:
 
 
 @pytest.mark.requirement(
-    "C-5-parts", "FR-008", "FR-009", "FR-011", "FR-013", "C-12-registry-instances", "C-12-registry-guarded"
+    "C-5-parts",
+    "FR-008",
+    "FR-009",
+    "FR-011",
+    "FR-013",
+    "C-12-registry-instances",
+    "C-12-registry-guarded",
+    "REG-tenant-delivered",
 )
 async def test_the_routes_of_a_registry_alone_stand_behind_the_auth_that_is_given(
     sample: tuple[FunctionRegistry, Sample],

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from tests.http.conftest import ALICE, BOB, ROOT
 from tests.http.event_talk import talking
 from tests.http.session_plugin import new_plugin, refusal, sessions_host, tool
 
 pytestmark = pytest.mark.anyio
+
+MILLISECOND = timedelta(milliseconds=1)
 
 
 @pytest.mark.requirement("C-6-metadata", "DYN-metadata-endpoint", "DYN-AC-2", "DYN-environment-shape")
@@ -16,9 +20,13 @@ async def test_metadata_has_everything_that_a_client_needs() -> None:
     capability = {"type": "storage", "level": "basic", "resources": []}
     async with sessions_host() as (_, _, client):
         plugin = await new_plugin(client)
+        begun = datetime.now(UTC)
         await plugin.register(tool("add"), capabilities=[capability], environment=environment)
+        ended = datetime.now(UTC)
         shown = await plugin.metadata()
-        assert shown.pop("lastUpdated") < shown.pop("expiresAt")
+        updated = datetime.fromisoformat(shown.pop("lastUpdated"))
+        assert begun - MILLISECOND <= updated <= ended, "the time of the registration, cut to milliseconds"
+        assert updated < datetime.fromisoformat(shown.pop("expiresAt"))
         assert shown == {
             "apiVersion": "2.0.0",
             "sessionId": plugin.code,
