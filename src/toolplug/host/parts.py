@@ -268,9 +268,7 @@ class Parts:
         settings = configuration.settings
         async with AsyncExitStack() as life:
             current = CurrentConfiguration(configuration)
-            if serves.sessions:
-                await life.enter_async_context(_serving_alone(configuration))
-            store = await life.enter_async_context(_counted_store(current))
+            store = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
@@ -290,11 +288,10 @@ class Parts:
             neighbours = HostReservedNames(
                 registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)
             )
-            planner = session_planner(configuration, services)
             sessions = await life.enter_async_context(
                 Sessions(
                     store,
-                    planner,
+                    session_planner(configuration, services),
                     neighbours,
                     limits=settings.session_limits,
                     begun=toolsets.begin_session,
@@ -384,11 +381,17 @@ def _serving_alone(configuration: Configuration) -> AbstractAsyncContextManager[
     return only_server(file, wait_s=max((default if own is None else own for own in drains), default=default))
 
 
-def _counted_store(current: CurrentConfiguration) -> Store:
-    """The store, which counts what its callers keep where a quota asks for it."""
+@asynccontextmanager
+async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncGenerator[Store]:
+    """The store, served `alone` by this process; it counts what callers keep where a quota asks for it."""
     settings = current().settings
-    store = open_store(settings.store, folder=current().folder)
-    return CountingStore(store, lambda: current().settings.quotas) if settings.quotas.sets("stored_bytes") else store
+    async with AsyncExitStack() as life:
+        if alone:
+            await life.enter_async_context(_serving_alone(current()))
+        store = open_store(settings.store, folder=current().folder)
+        if settings.quotas.sets("stored_bytes"):
+            store = CountingStore(store, lambda: current().settings.quotas)
+        yield await life.enter_async_context(store)
 
 
 async def listed(executor: ToolExecutor) -> Catalog:
