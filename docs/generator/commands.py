@@ -16,7 +16,7 @@ Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 good,
 configuration too), 2 a wrong command line. A group of commands that is told nothing lists: `toolplug sessions` is
 `toolplug sessions list`. With `--json` a refusal is
 `{"problems": [{file, line, column, path, code, message, hint}]}`. `toolplug --version` tells which version it is;
-`python -m toolplug` is the same command. Every command also takes `-h`, `-v` (log more, `-vv` still more), `--log-level`
+`python -m toolplug` is the same command. Every command takes `-h`, `-v` (log more, `-vv` still more), `--log-level`
 (`debug`, `info`, `warning` or `error`) and `--debug` (log everything, print the whole trace of a crash, and keep it for
 `toolplug why`).
 """

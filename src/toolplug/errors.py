@@ -170,7 +170,7 @@ class ProviderError(ToolplugError):
     """
 
     def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = (), summary: str = "") -> None:
-        self.summary = summary or message
+        self.summary: str = summary or message
         self.state = state
         self.fix = fix
         self.at = at

@@ -73,17 +73,22 @@ class PricedSchema:
     """
 
     def __init__(self, schema: Node) -> None:
-        self.flat_ns = _KEYWORD_NS * (1 + sum(keyword not in _ANNOTATIONS for keyword in schema))
-        self.text, self.keys = Text(), Text()
-        self.whole_ns = self.float_ns = self.odd_ns = self.numbers = 0
-        self.container_ns = self.entry_ns = 0
-        self.errors = sum(keyword not in _SILENT for keyword in schema) + ("type" in schema)
-        self.error_ns = _ERROR_NS
-        self.factor = 1
-        self.unique = schema.get("uniqueItems") is True
-        self.is_object = schema.get("type") == "object"
+        self.flat_ns: int = _KEYWORD_NS * (1 + sum(keyword not in _ANNOTATIONS for keyword in schema))
+        self.text: Text = Text()
+        self.keys: Text = Text()
+        self.whole_ns: int = 0
+        self.float_ns: int = 0
+        self.odd_ns: int = 0
+        self.numbers: int = 0
+        self.container_ns: int = 0
+        self.entry_ns: int = 0
+        self.errors: int = sum(keyword not in _SILENT for keyword in schema) + ("type" in schema)
+        self.error_ns: int = _ERROR_NS
+        self.factor: int = 1
+        self.unique: bool = schema.get("uniqueItems") is True
+        self.is_object: bool = schema.get("type") == "object"
         required = schema.get("required")
-        self.required = tuple(cast("list[str]", required)) if isinstance(required, list) else ()
+        self.required: tuple[str, ...] = tuple(cast("list[str]", required)) if isinstance(required, list) else ()
         self.same_value: list[PricedSchema] = []
         self.properties: dict[str, PricedSchema] = {}
         self.values: list[PricedSchema] = []
@@ -91,7 +96,7 @@ class PricedSchema:
         self.names: PricedSchema | None = None
         self.items: list[PricedSchema] = []
         self.prefix: list[PricedSchema] = []
-        self.plain = False
+        self.plain: bool = False
         for keyword, value in schema.items():
             self._charge_scalars(keyword, value)
             self._charge_containers(keyword, value)

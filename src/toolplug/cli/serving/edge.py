@@ -112,7 +112,7 @@ class EdgeConfig(uvicorn.Config):
     def __init__(self, app: ASGIApp, edge: Edge) -> None:
         super().__init__(
             app,
-            http=EdgeProtocol,
+            http=_EdgeConnection,
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -123,7 +123,7 @@ class EdgeConfig(uvicorn.Config):
         self.edge: Edge = edge
 
 
-class EdgeProtocol(HttpToolsProtocol):
+class _EdgeConnection(HttpToolsProtocol):
     """One connection, held to the limits of the edge.
 
     A connection is between requests or in a head (then `_in_body` is False) or in a body. `_deadline` is the one timer
