@@ -80,7 +80,7 @@ async def test_a_result_that_is_an_error_exits_1_with_its_status_on_stderr(run: 
     async with lending(write(OPEN)) as diary:
         at = ("--url", diary.url)
         assert await ran(run, diary.code, "fails", *at) == (1, "no luck\n", "tool_error\n")
-        unknown = 'no builtin provider handles tool "fail"\n'
+        unknown = 'session has no tool "fail"\n'
         assert await ran(run, diary.code, "fail", *at) == (1, unknown, "unknown_tool (nearest: 'fails')\n")
         assert (await ran(run, diary.code, "diary.write", "day=x", *at)).code == 2
 

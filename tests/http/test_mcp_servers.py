@@ -81,6 +81,7 @@ async def test_a_server_is_added_at_once_and_its_record_says_that_it_is_being_di
     assert record == {
         "id": "slow",
         "source": "api",
+        "announcesChanges": None,
         "enabled": True,
         "policy": "ask",
         "pin": False,

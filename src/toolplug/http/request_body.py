@@ -162,9 +162,13 @@ def read_model(body: bytes, model: type[M]) -> M:
         raise _problem(error, model) from None
 
 
+_UNION_MEMBER = "literal["
+"""How the part of pydantic's location begins that names a member of a union; it is no key of the body."""
+
+
 def _problem(error: ValidationError, model: type[BaseModel]) -> HttpProblem:
     first = error.errors(include_url=False, include_input=False, include_context=True)[0]
-    where = first["loc"]
+    where = tuple(part for part in first["loc"] if not str(part).startswith(_UNION_MEMBER))
     field = _path(where)
     if first["type"] == "extra_forbidden":
         shown = field[:100]
