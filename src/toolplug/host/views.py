@@ -147,22 +147,22 @@ class Views:
         """
         if acts_as_nobody(principal, agent):
             return self._nothing
-        code = None if session is None else session.code
-        owner = ToolsetOwner(principal.tenant, principal.subject, code)
-
-        def choose(parts: Parts) -> LiveCatalog:
-            return self._equipment.view(owner, parts, code)
-
         if acting_agent(principal, agent) is not None:
-            return self._composed(principal, agent, session, only, choose, within)
+            return self._composed(principal, agent, session, only, self._chooser(principal, session), within)
+        code = None if session is None else session.code
         key = (principal, code, session and session.executor, only is None)
 
         def made() -> LiveCatalog:
-            view = choose(self._without_agent(principal, session, only))
+            view = self._chooser(principal, session)(self._without_agent(principal, session, only))
             view.default_context = CallContext(principal=principal, session=code)
             return view
 
         return self._recent.view(key, made, session=code)
+
+    def _chooser(self, principal: Principal, session: Session | None) -> Choose:
+        code = None if session is None else session.code
+        owner = ToolsetOwner(principal.tenant, principal.subject, code)
+        return lambda parts: self._equipment.view(owner, parts, code)
 
     def end(self, session: str) -> None:
         """Drop what was kept for a session that is over."""

@@ -83,7 +83,7 @@ async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) ->
 
     Raises `HttpProblem`, for an application's own session `AccessError`, and `StoreError`.
     """
-    state = request.state
+    state: HostState = request.scope["state"]
     if route.audience != "callers":
         token = plugin_token(state["headers"])
         if token is not None:

@@ -34,7 +34,8 @@ _NO_STATE: Mapping[str, Any] = {}
 class HostState(TypedDict):
     """`request.state` of a request to the host, read by key: `request.state["principal"]`.
 
-    Starlette offers the same as attributes, at 1.1 µs each instead of 0.1, which is a fifth of a tool call's time here.
+    Starlette offers the same as attributes, at 1.1 µs each instead of 0.1. What every tool call runs reads the mapping
+    itself, `request.scope["state"]`: Starlette's wrapper costs 0.6 µs a request and 0.2 µs a key.
 
     * `host`: the host that serves it.
     * `path`: the decoded path below the mount point; `template`: the path as declared, once a route is found.

@@ -26,7 +26,7 @@ from toolplug.execution.results import Reports
 from toolplug.http.errors import HttpProblem, invalid_request, session_refused, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.request_body import OrjsonResponse, absent, read_json
-from toolplug.http.requests import HostRequest, catalog_of, executor_of, has_version, query_fields
+from toolplug.http.requests import HostRequest, HostState, catalog_of, executor_of, has_version, query_fields
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, answers, route
 from toolplug.sessions.events import frame
 from toolplug.sessions.record import CODE_PATTERN
@@ -208,7 +208,7 @@ Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 @answers(CallAnswer, errors=(404, 409, 422), content_types=JSON_OR_EVENTS)
 async def call_tool(request: HostRequest) -> Response:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
-    state = request.state
+    state: HostState = request.scope["state"]
     key = idempotency_key(request)
     body = await read_json(request, CallBody)
     await state["host"].quotas.count_call(state["principal"])
@@ -238,7 +238,8 @@ async def call_response(
 
     Raises `HttpProblem` for a result that `problem` treats as an error of the request, and `ClientDisconnect`.
     """
-    if _EVENTS in request.state["headers"].get(b"accept", b""):
+    state: HostState = request.scope["state"]
+    if _EVENTS in state["headers"].get(b"accept", b""):
         return EventStreamResponse(partial(_stream_call, executor, call, context, problem))
     with ClientWatch(request.receive):
         result = await executor.execute(call, context)
@@ -284,7 +285,8 @@ def deadline(timeout_ms: int | None) -> float | None:
 
 def idempotency_key(request: HostRequest) -> str | None:
     """The key under which the call runs once. Raises `HttpProblem` for a header that is none."""
-    given = request.state["headers"].get(b"idempotency-key")
+    state: HostState = request.scope["state"]
+    given = state["headers"].get(b"idempotency-key")
     if given is None:
         return None
     key = given.decode("latin-1")
