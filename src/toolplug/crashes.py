@@ -55,6 +55,7 @@ class FramePlace(NamedTuple):
     file: str
     line: int
     function: str
+    module: str
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
@@ -121,6 +122,12 @@ def described(error: BaseException, package: str = "") -> str:
     return f"{text}; caused by {_named(causes, package)}" if causes else text
 
 
+def outlined(error: BaseException, package: str = "") -> str:
+    """`ValueError at acme.stocks:17`: the type and the blamed line, for readers who may not see paths or texts."""
+    place = blamed(error, package)
+    return type(error).__name__ if place is None else f"{type(error).__name__} at {place.module}:{place.line}"
+
+
 def blamed(error: BaseException, package: str = "") -> FramePlace | None:
     """The line that an exception came through whose author can act, as `blamed_place` finds it."""
     return blamed_place(walk_tb(error.__traceback__), package)
@@ -131,11 +138,11 @@ def blamed_place(frames: Iterable[tuple[FrameType, int]], package: str = "") -> 
 
     `frames` come with their lines, the innermost last. None where there are none.
     """
-    places = [(_module(frame), _place(frame, line)) for frame, line in frames]
-    own = [place for module, place in places if package and module == package]
-    foreign = [place for module, place in places if module not in (OURS, "importlib")]
+    places = [_place(frame, line) for frame, line in frames]
+    own = [place for place in places if package and _top(place) == package]
+    foreign = [place for place in places if _top(place) not in (OURS, "importlib")]
     written = [place for place in foreign if not place.file.startswith((*_LIBRARIES, "<"))]
-    found = own or written or foreign or [place for _, place in places]
+    found = own or written or foreign or places
     return found[-1] if found else None
 
 
@@ -169,10 +176,11 @@ def _innermost(trace: TracebackType | None) -> FramePlace | None:
     return _place(*frames[-1]) if frames else None
 
 
-def _module(frame: FrameType) -> str:
-    """The top-level name of the frame's module."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+def _top(place: FramePlace) -> str:
+    """The top-level name of its module."""
+    return place.module.partition(".")[0]
 
 
 def _place(frame: FrameType, line: int) -> FramePlace:
-    return FramePlace(frame.f_code.co_filename, line, frame.f_code.co_qualname)
+    code = frame.f_code
+    return FramePlace(code.co_filename, line, code.co_qualname, str(frame.f_globals.get("__name__", "?")))

@@ -174,6 +174,7 @@ def test_the_log_has_what_the_command_line_asks_for(
     done = run("call", "talk", *options)
 
     assert {line.split()[1] for line in done.err.splitlines() if "talker: " in line} == levels
+    assert not logging.getLogger("aiosqlite").isEnabledFor(logging.DEBUG)  # it shows the values that it writes
 
 
 @pytest.mark.parametrize("words", [("-h",), ("call", "-h"), ("sessions", "-h"), ("sessions", "list", "-h")])

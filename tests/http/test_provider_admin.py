@@ -162,3 +162,21 @@ async def test_the_text_of_what_a_start_raised_is_for_admin_only(package: Packag
         readers = (await client.get("/v1/providers", headers=ALICE)).json()["providers"]
         assert any(record["reason"].endswith("start() raised RuntimeError at faulty_mod:14") for record in readers)
         assert "summary" not in readers[0]
+
+
+async def test_a_reader_sees_the_line_of_the_package_that_called_the_failing_library(package: Package) -> None:
+    code = """
+        import json
+        from toolplug import FunctionProvider
+        class P(FunctionProvider):
+            async def start(self, site):
+                json.loads("no")
+    """
+    points = {"unstartable": "calling_mod:P", "unimportable": "lacking_mod:P"}
+    package("toolplug-calling", points, calling_mod=code, lacking_mod="import json\n\njson.loads('no')")
+    providers: dict[str, object] = {name: {"enabled": True, "required": False} for name in points}
+    async with open_host(settings(providers=providers), environ={}) as host, client_of(create_app(host)) as client:
+        shown = (await client.get("/v1/providers", headers=ALICE)).json()["providers"]
+        reasons = {record["key"]: record["reason"] for record in shown}
+        assert reasons["unstartable"].endswith("start() raised JSONDecodeError at calling_mod:6")
+        assert reasons["unimportable"].endswith("importing lacking_mod raised JSONDecodeError at lacking_mod:3")

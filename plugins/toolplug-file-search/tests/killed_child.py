@@ -17,6 +17,9 @@ from pathlib import Path
 from toolplug_file_search.database import Database
 from toolplug_file_search.ingest import Cutting
 from toolplug_file_search.library import Library, Quotas
+from toolplug_file_search.records import Caller
+
+CALLER = Caller(tenant="one", subject="one", own_only=False)
 
 
 def deadly(moment: int) -> Callable[[], float]:
@@ -33,7 +36,7 @@ def deadly(moment: int) -> Callable[[], float]:
 def main(index: str, first: str, second: str, moment: str) -> None:
     database = Database(Path(index))
     cutting, quotas = Cutting(size=1500, overlap=200), Quotas(files=10, stores=10)
-    Library(database, "one", cutting, quotas, deadly(int(moment))).create_store("late", {}, [first, second])
+    Library(database, CALLER, cutting, quotas, deadly(int(moment))).create_store("late", {}, [first, second])
     database.close()
 
 

@@ -22,8 +22,8 @@ from toolplug.crashes import Crash
 
 AUDIT = "toolplug.audit"
 CRASHES = "toolplug.crashes"
-QUIETED = ("client", "httpcore2", "httpx2", "mcp", "openai", "uvicorn", "watchfiles")
-"""Libraries whose own reports only matter when something is wrong."""
+QUIETED = ("aiosqlite", "client", "httpcore2", "httpx2", "mcp", "openai", "python_multipart", "uvicorn", "watchfiles")
+"""Libraries whose own reports only matter when something is wrong; at DEBUG some show what they send or store."""
 Level = Literal["debug", "info", "warning", "error"]
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from toolplug.crashes import log_crash
+from toolplug.crashes import log_crash, outlined
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry, ProviderState
 
@@ -66,14 +66,5 @@ def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderE
         f"{entry.owner}: {what} raised {said}",
         state=ProviderState.START_FAILED,
         fix=f"mend what it says{without}",
-        summary=f"{entry.owner}: {what} raised {type_and_place(error)}",
+        summary=f"{entry.owner}: {what} raised {outlined(error, entry.owner.package)}",
     )
-
-
-def type_and_place(error: BaseException) -> str:
-    """`ValueError at acme.stocks:17`: what an exception is, and the innermost module and line that it came through."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name = type(error).__name__
-    return name if trace is None else f"{name} at {trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"

@@ -12,13 +12,12 @@ from itertools import compress
 
 from pydantic import BaseModel
 
-from toolplug.crashes import blamed
+from toolplug.crashes import blamed, outlined
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.authoring import check_declared, declared_routes
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.hooks import hook_problems
-from toolplug.providers.lifecycle import type_and_place
 from toolplug.providers.provider import FunctionProvider, built, config_model
 from toolplug.signatures.annotations import unread_signature
 
@@ -101,7 +100,9 @@ def _named(found: InstalledProvider) -> object:
         module = import_module(point.module)
     except BaseException as error:
         raised = f"importing {point.module} raised"
-        raise _failed(found, f"{raised} {_said(error, found.module)}", f"{raised} {type_and_place(error)}") from error
+        raise _failed(
+            found, f"{raised} {_said(error, found.module)}", f"{raised} {outlined(error, found.module)}"
+        ) from error
     try:
         return reduce(getattr, (part for part in point.attr.split(".") if part), module)
     except BaseException as error:

@@ -17,7 +17,7 @@ from toolplug_file_search.paging import UnknownCursor
 from toolplug_file_search.records import Listed, Order, Page, Record
 
 OpenLibrary = Callable[[Request], Library]
-"""The library of the tenant that a request comes from."""
+"""The library of the caller that a request comes from."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 Model = TypeVar("Model", bound=BaseModel)

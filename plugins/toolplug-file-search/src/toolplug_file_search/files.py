@@ -19,7 +19,7 @@ PURPOSES = ("assistants", "user_data")
 
 
 class FileRoutes:
-    """The handlers; each opens the library of the request's tenant and works in a thread."""
+    """The handlers; each opens the library of the request's caller and works in a thread."""
 
     def __init__(self, library: OpenLibrary, *, max_file_bytes: int, ingested: Callable[[int], None]) -> None:
         self._library = library

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from toolplug import CallContext, FunctionProvider, ProviderContext, ToolError, ToolResult, tool
+from toolplug import CallContext, FunctionProvider, Principal, ProviderContext, ToolError, ToolResult, tool
 from toolplug_file_search.database import Database, IndexUnavailable
 from toolplug_file_search.files import FileRoutes
 from toolplug_file_search.ingest import Cutting
@@ -19,6 +19,7 @@ from toolplug_file_search.library import Library, NotThere, Quotas
 from toolplug_file_search.local_files import pattern
 from toolplug_file_search.metrics import Contents, Measures
 from toolplug_file_search.mirror import Mirror
+from toolplug_file_search.records import Caller
 from toolplug_file_search.results import ITEM, list_result, search_result
 from toolplug_file_search.search import search, searchable_files
 from toolplug_file_search.settings import Settings
@@ -96,7 +97,7 @@ class FileSearch(FunctionProvider):
                 self._mirror.refresh()
                 passages = search(
                     self._database,
-                    context.principal.tenant,
+                    _caller(context.principal),
                     query,
                     stores=asked.stores,
                     limit=asked.limit,
@@ -124,7 +125,7 @@ class FileSearch(FunctionProvider):
         """
         try:
             self._mirror.refresh()
-            files, total = searchable_files(self._database, context.principal.tenant, after=after, limit=limit)
+            files, total = searchable_files(self._database, _caller(context.principal), after=after, limit=limit)
         except NotThere as error:
             raise ToolError(str(error)) from None
         except IndexUnavailable as error:
@@ -138,7 +139,12 @@ class FileSearch(FunctionProvider):
             self.log.warning("the local files are not indexed yet: %s; the next search tries again", error)
 
     def _library(self, request: Request) -> Library:
-        return Library(self._database, request.state.tenant, self._cutting, self._quotas)
+        return Library(self._database, _caller(request.state.principal), self._cutting, self._quotas)
+
+
+def _caller(principal: Principal) -> Caller:
+    """A credential that names agents sees the files of its own subject only."""
+    return Caller(tenant=principal.tenant, subject=principal.subject, own_only=principal.agents is not None)
 
 
 def _try_again(error: IndexUnavailable) -> ToolError:

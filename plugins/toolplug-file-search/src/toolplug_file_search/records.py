@@ -12,6 +12,23 @@ Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks: what a subject uploads and makes is its own, and the tenant's.
+
+    `own_only`: it sees its own vector stores and files alone, besides the operator's files.
+    """
+
+    tenant: str
+    subject: str
+    own_only: bool
+
+    @property
+    def only(self) -> str | None:
+        """The one owner whose things it sees; None: every owner's."""
+        return self.subject if self.own_only else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VectorStore:
     """A named set of files. `bytes` is the size of its files together."""
 

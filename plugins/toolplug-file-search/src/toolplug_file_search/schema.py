@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-VERSION = 1
+VERSION = 2
 
 _TABLES = """
 CREATE TABLE corpora (
@@ -21,7 +21,8 @@ CREATE TABLE stores (
     corpus INTEGER NOT NULL REFERENCES corpora,
     name TEXT NOT NULL,
     metadata TEXT NOT NULL,     -- JSON
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    owner TEXT                  -- the subject that made it; NULL: made before version 2
 );
 CREATE TABLE files (
     place INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -34,7 +35,8 @@ CREATE TABLE files (
     fingerprint TEXT NOT NULL,  -- SHA-256 of the content
     modified_ns INTEGER,        -- of the operator's file
     created_at INTEGER NOT NULL,
-    chunks INTEGER NOT NULL DEFAULT 0           -- in the index, 0 where it is not searchable
+    chunks INTEGER NOT NULL DEFAULT 0,          -- in the index, 0 where it is not searchable
+    owner TEXT                  -- the subject that uploaded it; NULL: the operator's, or uploaded before version 2
 );
 CREATE INDEX files_of_corpus ON files (corpus, name);
 CREATE TABLE members (
@@ -58,17 +60,24 @@ CREATE INDEX chunks_of_file ON chunks (file_id);
 """
 
 
+_FROM_VERSION_1 = ("ALTER TABLE stores ADD COLUMN owner TEXT", "ALTER TABLE files ADD COLUMN owner TEXT")
+
+
 class WrongVersion(Exception):
     """The file was written by a newer version of this package, or is none of its files."""
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Make the tables in an empty file. Raises `WrongVersion`, and leaves the file as it is, where it has others."""
+    """Make the tables in an empty file, and bring those of version 1 up to date, whole or not at all.
+
+    Raises `WrongVersion`, and leaves the file as it is, where it has others.
+    """
     if _version(connection) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
-    if _version(connection) == 0:
-        for statement in _TABLES.split(";\n"):
+    version = _version(connection)
+    if version < VERSION:
+        for statement in _TABLES.split(";\n") if version == 0 else _FROM_VERSION_1:
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
@@ -78,8 +87,8 @@ def _version(connection: sqlite3.Connection) -> int:
     """0: nothing is in the file yet."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if version != VERSION and (version or tables):
-        raise WrongVersion(f"its tables have version {version}, this package knows version {VERSION}")
+    if not 0 <= version <= VERSION or (version == 0 and tables):
+        raise WrongVersion(f"its tables have version {version}, this package knows versions up to {VERSION}")
     return version
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from toolplug_file_search.database import Database
 from toolplug_file_search.library import NotThere
 from toolplug_file_search.ranking import Hit, hits
+from toolplug_file_search.records import Caller
 from toolplug_file_search.schema import corpus_number, passages
 from toolplug_file_search.terms import terms
 
@@ -39,28 +40,30 @@ class ListedFile:
 
 
 def search(
-    database: Database, tenant: str, query: str, *, stores: Sequence[str] | None, limit: int, at_least: float = 0.0
+    database: Database, caller: Caller, query: str, *, stores: Sequence[str] | None, limit: int, at_least: float = 0.0
 ) -> list[Passage]:
     """The best passages, best first.
 
-    `stores`: only what is in these vector stores of the tenant; None: all its files and the operator's. Blocks. Raises
-    `NotThere` for a store that the tenant does not have, and `IndexUnavailable`.
+    `stores`: only what is in these vector stores; None: all files that the caller sees, and the operator's. Blocks.
+    Raises `NotThere` for a store that the caller does not see, and `IndexUnavailable`.
     """
     asked = terms(query)
     with database.reading() as connection:
-        corpora = _corpora(connection, tenant, stores)
+        corpora = _corpora(connection, caller, stores)
         if not asked or not corpora:
             return []
         found = hits(connection, asked, corpora, limit)
         return [_passage(connection, hit) for hit in found if hit.score >= at_least]
 
 
-def searchable_files(database: Database, tenant: str, *, after: str = "", limit: int) -> tuple[list[ListedFile], int]:
-    """The files that the tenant can search, by name and id, after this id; and how many there are in all. Blocks."""
+def searchable_files(
+    database: Database, caller: Caller, *, after: str = "", limit: int
+) -> tuple[list[ListedFile], int]:
+    """The files that the caller can search, by name and id, after this id; and how many there are in all. Blocks."""
     with database.reading() as connection:
-        visible = _visible(connection, tenant)
-        marks = ", ".join("?" * len(visible))
-        scope = f"FROM files WHERE corpus IN ({marks}) AND chunks > 0"
+        own, operators = corpus_number(connection, caller.tenant), corpus_number(connection, None)
+        scope = "FROM files WHERE (corpus = ? OR corpus = ? AND owner IS coalesce(?, owner)) AND chunks > 0"
+        visible = (operators, own, caller.only)
         total: int = connection.execute(f"SELECT count(*) {scope}", visible).fetchone()[0]
         bound = ""
         values: list[object] = [*visible]
@@ -81,26 +84,34 @@ def searchable_files(database: Database, tenant: str, *, after: str = "", limit:
         ], total
 
 
-def _visible(connection: sqlite3.Connection, tenant: str) -> list[int]:
-    """The tenant's corpus and the operator's, as far as there is anything in them."""
-    numbers = (corpus_number(connection, tenant), corpus_number(connection, None))
-    return [number for number in numbers if number is not None]
-
-
 def _corpora(
-    connection: sqlite3.Connection, tenant: str, stores: Sequence[str] | None
+    connection: sqlite3.Connection, caller: Caller, stores: Sequence[str] | None
 ) -> Mapping[int, Sequence[str] | None]:
+    """The corpora to look through, as far as there is anything in them, and of the tenant's the files where not all."""
+    own, operators = corpus_number(connection, caller.tenant), corpus_number(connection, None)
     if stores is None:
-        return dict.fromkeys(_visible(connection, tenant))
-    own = corpus_number(connection, tenant)
+        files = _files(connection, own, caller, "chunks > 0", ()) if caller.own_only else None
+        return {number: which for number, which in ((own, files), (operators, None)) if number is not None}
+    seen = "SELECT 1 FROM stores WHERE corpus IS ? AND owner IS coalesce(?, owner) AND id = ?"
     for store in stores:
-        if not connection.execute("SELECT 1 FROM stores WHERE corpus IS ? AND id = ?", (own, store)).fetchone():
+        if not connection.execute(seen, (own, caller.only, store)).fetchone():
             raise NotThere("vector store", store)
     if own is None or not stores:
         return {}
     marks = ", ".join("?" * len(stores))
-    rows = connection.execute(f"SELECT DISTINCT file_id FROM members WHERE store_id IN ({marks})", [*stores])
-    return {own: [row[0] for row in rows]}
+    held = f"id IN (SELECT file_id FROM members WHERE store_id IN ({marks}))"
+    return {own: _files(connection, own, caller, held, stores)}
+
+
+def _files(
+    connection: sqlite3.Connection, corpus: int | None, caller: Caller, condition: str, values: Sequence[str]
+) -> list[str]:
+    """The ids of the files that the caller sees and that the condition holds for."""
+    rows = connection.execute(
+        f"SELECT id FROM files WHERE corpus IS ? AND owner IS coalesce(?, owner) AND {condition}",
+        (corpus, caller.only, *values),
+    )
+    return [row[0] for row in rows]
 
 
 def _passage(connection: sqlite3.Connection, hit: Hit) -> Passage:

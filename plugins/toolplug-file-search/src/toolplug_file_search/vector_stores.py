@@ -48,7 +48,7 @@ class NewMember(BaseModel):
 
 
 class VectorStoreRoutes:
-    """The handlers; each opens the library of the request's tenant and works in a thread."""
+    """The handlers; each opens the library of the request's caller and works in a thread."""
 
     def __init__(self, library: OpenLibrary) -> None:
         self._library = library
