@@ -24,7 +24,7 @@ async def listed(discovery: Discovery, server: Server) -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.requirement("C-8-triggers", "DISC-on-session", "DISC-background")
+@pytest.mark.requirement("C-8-triggers", "DISC-background")
 async def test_a_list_that_may_have_changed_is_asked_for_in_the_background(discovery: Discovery) -> None:
     server = Server(takes_s=0)
     now = await listed(discovery, server)

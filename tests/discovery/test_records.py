@@ -44,7 +44,7 @@ async def test_whoever_asks_waits_for_the_end_or_as_long_as_he_likes(discovery: 
     assert len(server.began) == 2
 
 
-@pytest.mark.requirement("C-8-record", "DISC-record", "DISC-api-fast", "DISC-no-start")
+@pytest.mark.requirement("C-8-record", "DISC-record", "DISC-no-start")
 async def test_a_record_outlives_the_process_and_its_server_is_not_asked_again(store: FaultyStore) -> None:
     server = Server(CLOCK, raw("now", a=1), "no tool")
     async with service(store) as discovery:

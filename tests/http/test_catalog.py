@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ async def test_every_tool_is_listed_with_its_source_and_whether_it_can_be_called
     assert not any(name.startswith(("docs/", "dead")) for name in found)
 
 
-@pytest.mark.requirement("C-8-catalog", "DISC-api-fast")
+@pytest.mark.requirement("C-8-catalog")
 async def test_a_client_that_has_the_page_is_told_so_until_it_changes(client: AsyncClient) -> None:
     first = await client.get("/api/catalog", headers=ALICE)
     etag = first.headers["etag"]
@@ -132,6 +133,37 @@ async def test_a_client_that_has_the_page_is_told_so_until_it_changes(client: As
     await client.patch("/api/mcp-servers/docs", json=change, headers=ROOT)
     after = await client.get("/api/catalog", headers={**ALICE, "If-None-Match": etag})
     assert (after.status_code, after.headers["etag"] != etag) == (200, True)
+
+
+LISTED_AGAIN_S = 0.6
+"""Twice as long as a list that may have changed waits before it is asked for."""
+
+
+@pytest.mark.requirement("DISC-api-fast")
+async def test_the_pages_of_the_configuration_start_no_process_and_open_no_connection(tmp_path: Path) -> None:
+    connections: list[asyncio.StreamWriter] = []
+
+    def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        writer.close()
+
+    plain = PlainServer(tmp_path / "plain", "read")
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
+        remote = {"url": f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"}
+        servers = {"files": plain.entry, "remote": remote}
+        async with (
+            open_host(settings(providers=None, mcp_servers=servers), environ={}) as host,
+            client_of(create_app(host)) as client,
+        ):
+            for name in servers:
+                await client.post(f"/api/mcp-servers/{name}/discover?wait=true", headers=ROOT)
+            plain.lists("read", "grown")
+            before = (list(plain.starts), len(connections))
+            for path in ("/api/catalog", "/api/mcp-servers", "/api/mcp-servers/files", "/api/mcp-servers/remote"):
+                assert (await client.get(path, headers=ROOT)).status_code == 200
+            await asyncio.sleep(LISTED_AGAIN_S)
+            assert (list(plain.starts), len(connections)) == before
+            assert list(await infos(client, headers=ROOT)) == ["files/read"]
 
 
 @pytest.mark.requirement("C-8-catalog", "DISC-session-live", "DISC-api-unknown")

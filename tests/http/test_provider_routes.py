@@ -45,6 +45,19 @@ async def test_parameters_are_what_their_type_says(client: AsyncClient) -> None:
     assert (await client.delete("/v1/samples/41%0A", headers=ROOT)).status_code == 405
 
 
+@pytest.mark.requirement("FR-015")
+async def test_a_provider_that_is_not_enabled_has_no_route(sample_package: None) -> None:
+    async with (
+        open_host(settings(providers={"sample": {"enabled": False}}), environ={}) as host,
+        client_of(create_app(host)) as client,
+    ):
+        answer = await client.get("/v1/samples", headers=ALICE)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "route_not_found")
+        assert not any(
+            "/samples" in path for path in (await client.get("/openapi.json", headers=ALICE)).json()["paths"]
+        )
+
+
 @pytest.mark.requirement("C-5-metric-api-401", "C-5-metric-api-path", "C-5-route-not-found")
 async def test_no_spelling_of_a_path_comes_around_auth_or_past_the_metrics(host: Host) -> None:
     app = create_app(host)

@@ -72,7 +72,9 @@ async def test_registering_again_replaces_the_whole_set_with_one_event_for_the_d
         assert (after.data["revision"], after.data["reason"]) == (3, "told")
 
 
-@pytest.mark.requirement("C-6-register-partial", "DYN-AC-8", "C-6-capability-level", "C-6-no-shadow", "DYN-OQ-1")
+@pytest.mark.requirement(
+    "C-6-register", "C-6-register-partial", "DYN-AC-8", "C-6-capability-level", "C-6-no-shadow", "DYN-OQ-1"
+)
 async def test_a_bad_definition_is_left_out_and_told_by_name(sample_package: None) -> None:
     async with sessions_host(providers={"sample": {"enabled": True}}) as (_, _, client):
         plugin = await new_plugin(client)

@@ -209,7 +209,7 @@ async def test_replacing_a_toolset_closes_what_sessions_had_opened_of_it(harness
     assert (old.closed, new.closed) == ([1], [0])
 
 
-@pytest.mark.requirement("C-7-shared-not-closed", "ROUTE-test-ref", "ROUTE-session-ref")
+@pytest.mark.requirement("C-7-shared-not-closed", "ROUTE-goal-scope", "ROUTE-test-ref", "ROUTE-session-ref")
 async def test_a_shared_executor_outlives_every_session(harness: Harness) -> None:
     files = Files()
     harness.share("fs", await harness.registry(files=files))
