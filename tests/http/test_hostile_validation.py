@@ -34,6 +34,7 @@ TABLE: dict[str, tuple[Json, Json]] = {
 }
 
 
+@pytest.mark.judge
 @pytest.mark.requirement("C-3-validation-bounded")
 @pytest.mark.parametrize("name", TABLE)
 async def test_a_hostile_call_holds_up_nobody(name: str) -> None:

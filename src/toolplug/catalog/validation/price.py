@@ -19,7 +19,7 @@ from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.schema_walk import Node
 from toolplug.catalog.validation.priced_schema import PricedSchema
 
-MAX_VALIDITY_NS = 15_000_000
+MAX_VALIDITY_NS = 12_000_000
 MAX_EXPLANATION_NS = 10_000_000
 _MAX_EFFORT_NS = 10_000_000
 _MAX_EXPLANATION_EFFORT_NS = 4_000_000
