@@ -440,3 +440,21 @@ async def test_so_many_sessions_are_open_and_no_more(store: Store) -> None:
         assert len(sessions.live) == 3
         await sessions.end(sessions.live[0], T1)
         await sessions.create(T2)
+
+
+async def test_others_have_their_turn_while_definitions_that_take_long_are_read(session: Session) -> None:
+    heavy = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(900)}}
+    tools = [{**definition(f"t{number}"), "inputSchema": {**heavy, "title": f"t{number}"}} for number in range(40)]
+    turn = 0
+
+    async def neighbour() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(neighbour())
+    before = turn
+    await session.register(Registration(tools=tools))
+    beside.cancel()
+    assert turn - before >= 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, cast
@@ -28,8 +28,8 @@ from toolplug.sessions.session_tool import (
 from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, SessionServices
 from toolplug.signatures.values import encoded
 
-_AT_ONCE = 50
-"""Definitions that are read in one turn of the loop."""
+_SLICE_S = 0.005
+"""Definitions are read for so long in one turn of the loop: how long one takes is for its schema to say."""
 
 _LEVELS_AROUND = 16
 """In how many objects and lists an environment may stand where it is kept or shown: JSON may be only so deep."""
@@ -109,9 +109,7 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     failed: list[FailedTool] = []
     names: dict[str, str] = {}
     cleaned_tools: list[CleanedTool] = []
-    for index, raw in enumerate(asked.tools):
-        if index % _AT_ONCE == _AT_ONCE - 1:
-            await asyncio.sleep(0)
+    async for _, raw in _in_turns(asked.tools):
         removed = RemovedParts()
         outcome = _candidate(raw, removed, capabilities, names, tenant, shared)
         if isinstance(outcome, FailedTool):
@@ -163,6 +161,17 @@ def changed(state: SessionState, changes: Changes, shared: SessionServices) -> S
     return replace(state, tools=tools, revision=state.revision + 1)
 
 
+async def _in_turns(given: Sequence[object]) -> AsyncIterator[tuple[int, object]]:
+    """Each definition with its position; after each few milliseconds other tasks have a turn."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    for index, raw in enumerate(given):
+        if clock() - began > _SLICE_S:
+            await asyncio.sleep(0)
+            began = clock()
+        yield index, raw
+
+
 def _candidate(
     raw: object,
     removed: RemovedParts,
@@ -205,9 +214,7 @@ async def _definitions(
     given: Sequence[object], at: str, pool: DefinitionCache, cleaned_tools: list[CleanedTool]
 ) -> tuple[SessionTool, ...]:
     tools: list[SessionTool] = []
-    for index, raw in enumerate(given):
-        if index % _AT_ONCE == _AT_ONCE - 1:
-            await asyncio.sleep(0)
+    async for index, raw in _in_turns(given):
         removed = RemovedParts()
         tools.append(_definition(raw, f"{at}[{index}]", pool, removed))
         if lines := removed.lines():
