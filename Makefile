@@ -10,6 +10,7 @@ EXTRAS := server,auth,client,mcp,responses
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator)
 BRANCH_FLOOR := 90
 WORKERS := 4
+JUDGES := 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -62,7 +63,7 @@ imports:
 	nice $(BIN)/lint-imports
 
 judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix
-	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200
+	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200
 
 clients: $(READY)  ## Make the environments of the client matrix
 	$(BIN)/python -m tests.clients.environments

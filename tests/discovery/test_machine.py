@@ -18,4 +18,4 @@ class TestDiscovery(DiscoveryMachine.TestCase):
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement(*WHAT)
 class TestDiscoveryAtLength(DiscoveryMachine.TestCase):
-    settings = playing(3_000, 50)
+    settings = playing(600, 50)

@@ -22,9 +22,9 @@ def test_a_package_that_hangs_or_exits_costs_only_its_own_answer(
     types = provides(hangs="hangs_mod:X", exits="exits_mod:X")
     install(tmp_path, "toolplug-faulty", types, modules=modules)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = settings_schemas(["hangs", "exits", "hello"], within_s=20)
+    found = settings_schemas(["hangs", "exits", "hello"], within_s=8)
     assert {name: (answer.open, answer.error) for name, answer in found.items()} == {
-        "hangs": (True, "no answer within 20 s"),
+        "hangs": (True, "no answer within 8 s"),
         "exits": (True, "no answer; the process ended with 7"),
         "hello": (False, ""),
     }

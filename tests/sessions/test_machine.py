@@ -18,4 +18,4 @@ class TestSessions(SessionsMachine.TestCase):
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement(*WHAT)
 class TestSessionsAtLength(SessionsMachine.TestCase):
-    settings = playing(5_000, 60)
+    settings = playing(1_000, 60)

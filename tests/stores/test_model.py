@@ -177,5 +177,5 @@ class TestTwoStores(TwoStores.TestCase):
 @pytest.mark.requirement("I2-2a-laws")
 class TestTwoStoresAtLength(TwoStores.TestCase):
     settings = settings(
-        max_examples=600, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

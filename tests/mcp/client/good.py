@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
-from typing import Annotated, cast
+from typing import Annotated, TextIO, cast
 
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
@@ -89,18 +90,19 @@ class HandshakeOnly:
         await send({"type": "http.response.body", "body": body})
 
 
-async def unprobed() -> AsyncIterator[str]:
+async def unprobed(answers: TextIO) -> AsyncIterator[str]:
     async for line in anyio.wrap_file(sys.stdin):
         message = json.loads(line)
         if message.get("method") == PROBE:
-            print(refusal(message["id"]), flush=True)
+            print(refusal(message["id"]), file=answers, flush=True)
         else:
             yield line
 
 
 async def handshake_only(server: MCPServer) -> None:
     lowlevel = server._lowlevel_server
-    async with stdio_server(stdin=unprobed()) as (read, write):  # pyright: ignore[reportArgumentType]
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")  # the SDK sends what is printed to the standard error stream
+    async with stdio_server(stdin=unprobed(answers)) as (read, write):  # pyright: ignore[reportArgumentType]
         await lowlevel.run(read, write, lowlevel.create_initialization_options())
 
 
