@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import leaks, markers, not_run, read_once
+from tests import figures, leaks, markers, not_run, read_once
 from tests.leaks import leak_guard, loop_guard, task_guard
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(markers, "tests.markers")
+    config.pluginmanager.register(figures, "tests.figures")
     config.pluginmanager.register(not_run, "tests.not_run")
     config.pluginmanager.register(read_once, "tests.read_once")
     leaks.pytest_configure(config)

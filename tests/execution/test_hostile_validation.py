@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from math import inf
-from pathlib import Path
 from time import thread_time
 from typing import TypeVar
 
 import pytest
 from tests.execution.harness import Harness
+from tests.figures import FIGURE
 from tests.hostile_corpus import FAMILIES, Pair, honest_pairs, hostile_pairs
 
 from toolplug import CallContext, ToolCall, ToolStatus
@@ -27,8 +27,6 @@ T = TypeVar("T")
 
 HELD_MS = 50
 PAIRS = 10_000
-SESSIONS = 100
-GROWTH = 1.2
 
 TOO_LARGE = "/: too large to validate"
 
@@ -102,13 +100,15 @@ async def test_every_family_of_hostile_pairs_at_the_limits_is_answered(harness: 
 
 @pytest.mark.judge
 @pytest.mark.timeout(600)
-async def test_10000_hostile_pairs_never_hold_the_loop(harness: Harness, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_10000_hostile_pairs_never_hold_the_loop(
+    harness: Harness, record_property: Callable[[str, object], None]
+) -> None:
+    before_mib = _peak_mib()
     longest = Longest()
     ended = await outcomes(harness, hostile_pairs(PAIRS), longest)
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    with capsys.disabled():
-        print(f"\n{PAIRS} pairs: {dict(ended)}")
-        print(f"longest loop callback {longest.ms:.1f} ms of CPU ({longest.family}), peak memory {peak_mib} MiB")
+    record_property(FIGURE, f"{PAIRS} hostile pairs: {dict(ended)}")
+    record_property(FIGURE, f"longest loop callback {longest.ms:.1f} ms of CPU ({longest.family})")
+    record_property(FIGURE, f"peak memory {_peak_mib()} MiB, {before_mib} MiB of them before")
     assert longest.ms <= HELD_MS
 
 
@@ -119,28 +119,5 @@ async def test_arguments_of_a_mebibyte_that_real_tools_take_are_validated(harnes
     assert (result.status, result.output) == (ToolStatus.SUCCESS, "valid")
 
 
-@pytest.mark.judge
-@pytest.mark.timeout(600)
-async def test_memory_is_back_when_sessions_with_hostile_schemas_have_gone(
-    harness: Harness, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def session(number: int) -> None:
-        """One that comes, has a tool called for each family, and goes."""
-        await outcomes(harness, hostile_pairs(len(FAMILIES), seed=number), Longest())
-
-    for number in range(5):
-        await session(number)
-    gc.collect()
-    before = _resident_mib()
-    for number in range(5, 5 + SESSIONS):
-        await session(number)
-    gc.collect()
-    after = _resident_mib()
-    with capsys.disabled():
-        print(f"\nmemory after {SESSIONS} hostile sessions {after:.0f} MiB, before {before:.0f}: {after / before:.2f}")
-    assert after <= before * GROWTH
-
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 2**20
+def _peak_mib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
