@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -101,6 +102,34 @@ def test_it_ends_with_its_client_and_writes_nothing_but_the_protocol(config: Pat
         [TOOLPLUG, "serve", "--stdio", "-c", str(config)], input=b"", capture_output=True, timeout=WAIT_S, check=False
     )
     assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.requirement("C-3-duplicate-keys")
+def test_a_line_that_is_no_exact_json_is_a_parse_error_and_the_next_is_answered(config: Path) -> None:
+    sent = [
+        b'{"jsonrpc": "2.0", "id": 1, "id": 2, "method": "ping"}',
+        b"no JSON",
+        b"",
+        b'{"jsonrpc": "2.0", "id": 3, "method": "ping"}',
+    ]
+    with subprocess.Popen(
+        [TOOLPLUG, "serve", "--stdio", "-c", str(config)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\n".join(sent) + b"\n")
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.stdin.close()
+        assert process.wait(WAIT_S) == 0
+    answered = {answer["id"]: answer for answer in answers if answer["id"] is not None}
+    errors = [answer["error"] for answer in answers if answer["id"] is None]
+    assert answered == {3: {"jsonrpc": "2.0", "id": 3, "result": {}}}
+    assert [error["code"] for error in errors] == [-32700, -32700]
+    assert "duplicate" in errors[0]["message"].lower()
 
 
 def test_a_signal_ends_it_though_its_client_is_there(config: Path) -> None:

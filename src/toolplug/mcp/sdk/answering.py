@@ -10,8 +10,9 @@ SDK 25 ms.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, cast
@@ -37,6 +38,7 @@ from mcp.shared.inbound import (
     validate_mcp_param_headers,
 )
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
+from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
@@ -169,8 +171,11 @@ class SdkSpeaker:
                 telling.add(beside.create_task(_tell(ctx)))
 
             server.add_notification_handler(_INITIALIZED, types.NotificationParams, begin_to_tell)
-            async with stdio_server() as (read, write):
-                await server.run(read, write, self._options)
+            with _own_stdin() as stdin:
+                lines = _ExactLines(stdin)
+                async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (read, write):
+                    lines.answer = write.send
+                    await server.run(read, write, self._options)
             for task in telling:
                 task.cancel()
 
@@ -183,6 +188,46 @@ class SdkSpeaker:
         except (MCPError, ValidationError) as error:
             return _failed(handler_exception_to_error_data(error), message.id), False
         return Reply(_OK, _encoded({"jsonrpc": "2.0", "id": message.id, "result": result})), True
+
+
+@contextmanager
+def _own_stdin() -> Generator[anyio.AsyncFile[str]]:
+    """Standard input for the protocol alone; providers and their children find it empty until the block ends."""
+    descriptor, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        # Left open: the thread that waits for a line cannot be interrupted, and would read from what is opened next.
+        yield anyio.wrap_file(open(descriptor, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
+    finally:
+        os.dup2(descriptor, 0)
+
+
+async def _nowhere(_: SessionMessage) -> None:
+    pass
+
+
+class _ExactLines:
+    """The lines of standard input that are JSON; any other is answered with a parse error.
+
+    The SDK does not answer them, and takes the last of two equal keys.
+    """
+
+    def __init__(self, lines: anyio.AsyncFile[str]) -> None:
+        self._lines = lines
+        self.answer: Callable[[SessionMessage], Awaitable[None]] = _nowhere
+        """Sends a message to the client; set before the first line is read."""
+
+    async def __aiter__(self) -> AsyncGenerator[str]:
+        async for line in self._lines:
+            try:
+                load_json(line.encode())
+            except InvalidJson as error:
+                if line.strip():
+                    told = types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {error}")
+                    await self.answer(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=told)))
+                continue
+            yield line
 
 
 class _Channel:
