@@ -131,6 +131,11 @@ async def endless_garbage(server: HostileHttp, request: Request, message: Messag
     return events(rest=for_ever(b"data: [1]\n\n" * 500))
 
 
+async def unreadable_answer(server: HostileHttp, request: Request, message: Message) -> Response:
+    """An answer that is cut short, on a stream that stays open."""
+    return events(b'data: {"jsonrpc": "2.0", "id": 1, "result": {\n\n', rest=for_ever(b": still here\n\n"))
+
+
 async def some_garbage(server: HostileHttp, request: Request, message: Message) -> Response:
     foreign = event(result({"id": 987}, text("whose?"))).replace(b"event: message", b"event: surprise")
     return events(
@@ -204,6 +209,7 @@ AT_CALL: dict[str, Odd] = {
     "endless json": endless_json,
     "an endless event": endless_event,
     "endless garbage": endless_garbage,
+    "an unreadable answer": unreadable_answer,
     "some garbage": some_garbage,
     "breaks off": breaks_off,
     "another id": other_id,

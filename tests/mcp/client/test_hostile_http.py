@@ -44,6 +44,7 @@ async def url(server: HostileHttp) -> AsyncIterator[str]:
         ("more-than-a-frame", "the answer is larger than 4,194,304 bytes"),
         ("an-endless-event", "it sent an event of more than 4,194,304 bytes"),
         ("endless-garbage", "it sent more than 1,000 events in a row that are no messages"),
+        ("an-unreadable-answer", "its answer cannot be read"),
         ("another-id", "it sent something that is no answer to the request"),
         ("no-answer", "it sent something that is no answer to the request"),
         ("no-json", "it sent something that is no answer to the request"),

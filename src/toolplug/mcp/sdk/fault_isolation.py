@@ -32,7 +32,7 @@ from pydantic import ValidationError
 from toolplug.catalog.text import counted
 from toolplug.mcp.child_output import RateLimitedLog
 from toolplug.mcp.connection_strategies import Restarts
-from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_wanted
+from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, UNREADABLE, is_meant_as_answer, is_wanted
 from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES, AnswerRefused
 
 AFTERWARDS_S = 5.0
@@ -78,7 +78,8 @@ _RETRY_MS = (1_000, 30_000)
 class MessageEvents(httpx2.AsyncByteStream):
     """An event stream with messages only, none over 4 MiB; one that goes too far ends with an error as its last event.
 
-    So does one that a request was answered with and that ends without the answer, where it cannot be taken up again.
+    So does one that a request was answered with, at an answer that cannot be read, and where it ends without the answer
+    and cannot be taken up again.
     The time that a server asks us to wait before we come again is held between one and thirty seconds.
     """
 
@@ -113,6 +114,9 @@ class MessageEvents(httpx2.AsyncByteStream):
                 garbage += 1
                 size = counted(len(event.data), "byte")
                 self._log.write(logging.WARNING, "a server sent an event that is no message", size)
+                if not settled and event.event == "message" and is_meant_as_answer(event.data.encode()):
+                    yield _last(BAD_ANSWER, UNREADABLE)
+                    return
                 if garbage > MAX_GARBAGE:
                     yield _last(BAD_ANSWER, f"it sent more than {MAX_GARBAGE:,} events in a row that are no messages")
                     return

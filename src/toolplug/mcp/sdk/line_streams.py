@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from toolplug.catalog.text import counted
 from toolplug.mcp.child_output import LineTooLong
 from toolplug.mcp.child_process import MAX_LINE_BYTES, Child
-from toolplug.mcp.sdk.messages import BAD_ANSWER, is_meant_as_answer, is_wanted
+from toolplug.mcp.sdk.messages import BAD_ANSWER, UNREADABLE, is_meant_as_answer, is_wanted
 
 MAX_GARBAGE = 1_000
 """Lines in a row that are no messages, after which a server is given up."""
@@ -42,8 +42,6 @@ _IDS = re.compile(rb'"id"\s*:\s*"?([^",}\s]{1,100})')
 _TOO_DEEP = "its answer is nested too deeply"
 _CANCELLED = "notifications/cancelled"
 
-
-_UNREADABLE = "its answer cannot be read"
 
 Waiting = dict[str, RequestId]
 """The requests that a child has not answered yet, by the text of their ids: an answer may have `"3"` for 3."""
@@ -119,7 +117,7 @@ class MessagesIn:
             return
         named = [text for found in _IDS.finditer(line) if (text := found[1].decode(errors="replace")) in self._waiting]
         for text in dict.fromkeys(named[:1] or self._waiting):
-            error = ErrorData(code=BAD_ANSWER, message=_UNREADABLE)
+            error = ErrorData(code=BAD_ANSWER, message=UNREADABLE)
             self._errors.append(JSONRPCError(jsonrpc="2.0", id=self._waiting.pop(text), error=error))
 
     def _count_garbage(self, line: bytes) -> None:

@@ -14,6 +14,8 @@ from mcp_types import CONNECTION_CLOSED, JSONRPCMessage, JSONRPCNotification
 BAD_ANSWER: Final = -32090
 FAILED: Final = -32091
 
+UNREADABLE: Final = "its answer cannot be read"
+
 _CLOSED = "Connection closed"
 
 
