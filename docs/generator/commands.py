@@ -12,7 +12,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from toolplug.cli.main import COMMANDS
 
 _HEAD = """
-Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 good, 1 a problem found (a wrong
+Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 success, 1 a problem found (a wrong
 configuration too), 2 a wrong command line. A group of commands that is told nothing lists: `toolplug sessions` is
 `toolplug sessions list`. With `--json` a refusal is
 `{"problems": [{file, line, column, path, code, message, hint}]}`. `toolplug --version` tells which version it is;

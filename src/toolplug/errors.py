@@ -67,7 +67,7 @@ RefusalCode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong, with the place where it stands and how to mend it.
+    """One thing that is wrong, with its place and how to fix it.
 
     `line` and `column` count from 1; 0 means that the place has no position (an environment variable, a whole file).
     """

@@ -167,7 +167,7 @@ def test_a_name_that_nobody_lists_is_told_its_nearest_and_where_it_lives(run: Ru
 
 
 @pytest.mark.requirement("C-10-doctor")
-def test_the_doctor_tells_what_is_wrong_and_what_is_doubtful(run: Run, write: Write, pair: None) -> None:
+def test_the_doctor_tells_every_error_and_warning(run: Run, write: Write, pair: None) -> None:
     write("providers: {one: {enabled: true}, two: {enabled: true}, broken: {enabled: true}, hello: {enabld: true}}")
     done = run("doctor", "--json")
     assert done.code == 1
@@ -178,11 +178,11 @@ def test_the_doctor_tells_what_is_wrong_and_what_is_doubtful(run: Run, write: Wr
     write("providers: {one: {enabled: true, wrong: 1}}")
     assert run("doctor", "--json").codes == ["unknown_key"]
     write("providers: {one: {enabled: true}}")
-    doubtful = run("doctor")
-    assert doubtful.code == 0
-    assert "1025 characters" in doubtful.out
-    assert "the tool 'own' has no description" in doubtful.out
-    assert doubtful.out.endswith("0 problems, 2 doubts\n")
+    warned = run("doctor")
+    assert warned.code == 0
+    assert "1025 characters" in warned.out
+    assert "the tool 'own' has no description" in warned.out
+    assert warned.out.endswith("0 errors, 2 warnings\n")
 
 
 def test_the_doctor_tells_of_packages_that_clash_and_of_a_store_that_cannot_be_opened(

@@ -124,7 +124,7 @@ def test_a_hostile_file_is_a_problem_with_its_place(tmp_path: Path, run: Run, te
 
 def test_a_right_file_says_what_is_on(run: Run, write: Callable[..., Path]) -> None:
     write("providers: {hello: {enabled: true}, file_search: {}}")
-    assert run("check") == (0, "providers.yaml is right: 1 provider on, 1 off\n", "")
+    assert run("check") == (0, "providers.yaml is valid: 1 provider enabled, 1 disabled\n", "")
     assert run("check", "--json").json == {"problems": []}
 
 
@@ -138,7 +138,7 @@ def test_the_file_is_the_one_named_else_the_one_here_else_that_of_the_environmen
     monkeypatch.setenv("TOOLPLUG_CONFIG", str(elsewhere))
     assert str(elsewhere) in run("check").out
     write("providers: {}")
-    assert run("check").out.startswith("providers.yaml is right")
+    assert run("check").out.startswith("providers.yaml is valid")
     named = write("providers: {}", "named.yaml")
     for option in ("-c", "--config"):
         assert str(named) in run("check", option, str(named)).out
@@ -261,7 +261,7 @@ def test_what_only_a_start_can_tell_is_listed_and_a_start_tells_it(run: Run, wri
     write("providers: {alerts: {enabled: true}, moody: {enabled: true}, quiet: {enabled: true, tools: {laugh: deny}}}")
     done = run("check")
     listed = "not checked: tools of moody\nnot checked: tools of quiet\nnot checked: routes of quiet\n"
-    assert done == (0, f"providers.yaml is right: 3 providers on, 0 off\n{listed}", "")
+    assert done == (0, f"providers.yaml is valid: 3 providers enabled, 0 disabled\n{listed}", "")
     assert run("check", "--json").json == {
         "problems": [],
         "not_checked": ["tools of moody", "tools of quiet", "routes of quiet"],
@@ -273,7 +273,7 @@ def test_what_only_a_start_can_tell_is_listed_and_a_start_tells_it(run: Run, wri
     places = [(problem["line"], problem["column"], problem["path"]) for problem in started.json["problems"]]
     assert places == [(1, 38, "providers.moody"), (1, 93, "providers.quiet.tools.laugh")]
     write("providers: {alerts: {enabled: true}, quiet: {enabled: true}}")
-    assert run("check", "--start") == (0, "providers.yaml is right: 2 providers on, 0 off\n", "")
+    assert run("check", "--start") == (0, "providers.yaml is valid: 2 providers enabled, 0 disabled\n", "")
 
 
 @pytest.mark.usefixtures("alerts")

@@ -170,11 +170,11 @@ def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(
         assert service.call("hello").json()["output"] == "Hello, world!"
         write("providers: {hello: {enabled: true, greeting: Hi}}")
         service.send(signal.SIGHUP)
-        service.wait_for("configuration read again: started hello")
+        service.wait_for("configuration reloaded: hello started")
         assert service.call("hello").json()["output"] == "Hi, world!"
         write("providers: {hello: {enabled: true, greting: Hey}}")
         service.send(signal.SIGHUP)
-        line = service.wait_for("was not read again")
+        line = service.wait_for("configuration not reloaded")
         assert "providers.yaml:1:" in line
         assert "unknown key 'greting'" in line
         assert service.call("hello").json()["output"] == "Hi, world!"
@@ -225,7 +225,7 @@ def test_a_reload_in_which_a_package_fails_ends_nothing(tmp_path: Path, write: C
     with serving(folder=tmp_path, site=odd) as service:
         assert service.call("hello").json()["output"] == "Hello, world!"
         service.send(signal.SIGHUP)
-        assert "no two are the same" in service.wait_for("was not read again")
+        assert "no two are the same" in service.wait_for("configuration not reloaded")
         assert service.call("hello").json()["output"] == "Hello, world!"
         service.send(signal.SIGTERM)
         assert service.end() == 0
@@ -255,7 +255,7 @@ def test_sighup_under_load_loses_no_call(tmp_path: Path, write: Callable[..., Pa
         for number in range(1, 6):
             write(f"providers: {{hello: {{enabled: true, greeting: G{number}}}}}")
             service.send(signal.SIGHUP)
-            service.wait_for("configuration read again", times=number)
+            service.wait_for("configuration reloaded", times=number)
         enough.set()
         outputs = [output for load in loads for output in load.result()]
     assert {"G5, world!"} <= set(outputs) <= {"Hello, world!", *(f"G{number}, world!" for number in range(1, 6))}
@@ -267,7 +267,7 @@ def test_with_reload_a_changed_file_is_read_again(tmp_path: Path, write: Callabl
     with serving("--reload", folder=tmp_path) as service:
         service.wait_for("watching")
         write("providers: {hello: {enabled: true, greeting: Hi}}")
-        service.wait_for("configuration read again: started hello")
+        service.wait_for("configuration reloaded: hello started")
         assert service.call("hello").json()["output"] == "Hi, world!"
 
 

@@ -98,7 +98,7 @@ def test_twenty_control_characters_are_enough_for_one_report() -> None:
 @pytest.mark.requirement("H-configuration-duplicate-keys", "C-2-duplicate-key")
 def test_a_doubled_key_names_both_lines() -> None:
     assert refusal("providers:\n  web: {}\n  files: {}\n  web: {}\n") == [
-        "p.yaml:4:3: providers.web: the key 'web' stands twice: on line 2 and on line 4 (keep one of them)"
+        "p.yaml:4:3: providers.web: duplicate key 'web' (lines 2 and 4) (keep one of them)"
     ]
 
 
@@ -179,7 +179,7 @@ def test_aliases_that_lead_nowhere_are_refused() -> None:
 
 def test_all_problems_are_reported_at_once_in_file_order() -> None:
     assert refusal("a: 1\na: 2\n1: x\nb: !x y\nc: [\n") == [
-        "p.yaml:2:1: a: the key 'a' stands twice: on line 1 and on line 2 (keep one of them)",
+        "p.yaml:2:1: a: duplicate key 'a' (lines 1 and 2) (keep one of them)",
         "p.yaml:3:1: the key 1 is not text (write it in quotes)",
         "p.yaml:4:4: b: the tag '!x' is not allowed (remove the tag; plain values need none)",
         "p.yaml:6:1: not valid YAML: did not find expected node content while parsing a flow node",
@@ -234,9 +234,9 @@ def test_a_path_that_is_not_there_points_to_its_nearest_parents_key() -> None:
 
 def test_a_problem_carries_place_and_path() -> None:
     document = parsed("providers:\n  'my web':\n    urls: [a]\n")
-    problem = document.problem(("providers", "my web", "urls", 0), code="x", message="is wrong", hint="mend it")
+    problem = document.problem(("providers", "my web", "urls", 0), code="x", message="is wrong", hint="fix it")
 
-    assert str(problem) == 'p.yaml:3:12: providers."my web".urls[0]: is wrong (mend it)'
+    assert str(problem) == 'p.yaml:3:12: providers."my web".urls[0]: is wrong (fix it)'
 
 
 def test_a_file_is_read_from_disk(tmp_path: Path) -> None:

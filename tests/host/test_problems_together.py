@@ -60,7 +60,7 @@ def test_no_kind_of_problem_hides_another(config: Write) -> None:
     assert problems(path) == [
         "providers.yaml:2:26: providers.notes.limt: unknown key 'limt' (nearest: 'limit')",
         "providers.yaml:3:3: providers.nots: unknown provider type 'nots' (nearest: 'notes')",
-        "providers.yaml:4:3: providers.notes: the key 'notes' stands twice: on line 2 and on line 4 (keep one of them)",
+        "providers.yaml:4:3: providers.notes: duplicate key 'notes' (lines 2 and 4) (keep one of them)",
         "providers.yaml:5:18: http.max_body: should be a size such as 200KiB or 1MiB, or a whole number of bytes, not"
         " '5GB'",
         "providers.yaml:8:17: toolsets.two.prefix: the prefix 'web' is that of toolset 'web' in line 7; give another"

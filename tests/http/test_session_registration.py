@@ -99,7 +99,7 @@ async def test_a_bad_definition_is_left_out_and_told_by_name(sample_package: Non
             "no_schema": ("inputSchema must be a JSON Schema, an object", False),
             "whoami": ("the name belongs to provider 'sample'; a session's tools need names of their own", True),
             "needs": ("it requires 'storage' at level 'enterprise'; 'advanced' was declared", True),
-            "good": ("the name stands twice", True),
+            "good": ("duplicate name", True),
             "": ("a tool must be an object with name, description and inputSchema", False),
         }
 

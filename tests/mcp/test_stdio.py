@@ -155,7 +155,7 @@ def test_a_hang_up_signal_has_the_configuration_read_again(config: Path) -> None
         assert any("hello" in line for line in process.stderr)
         config.write_text(config.read_text().replace("enabled: true", "enabled: true, greeting: Ahoy"))
         process.send_signal(signal.SIGHUP)
-        assert any("configuration read again: started hello" in line for line in process.stderr)
+        assert any("configuration reloaded: hello started" in line for line in process.stderr)
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
     os.close(read)

@@ -199,7 +199,7 @@ async def test_a_provider_that_is_not_required_fails_alone(step: Step, said: str
         failed, fine = registry.records()
         assert (failed.state, fine.state) == (ProviderState.START_FAILED, ProviderState.ACTIVE)
         assert failed.reason == f"provider 'faulty': {said} ToolCrash: {step} went wrong"
-        assert failed.fix == "mend what it says"
+        assert failed.fix == "fix the cause"
         assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
     assert [provider.closed for provider in made] == [0 if step == "constructor" else 1]
 

@@ -146,7 +146,7 @@ async def test_what_is_good_is_taken_and_what_is_bad_is_named(session: Session) 
     assert registered.failed == (
         FailedTool("bad", WHY, False),
         FailedTool("", "a tool must be an object with name, description and inputSchema", False),
-        FailedTool("a", "the name stands twice", True),
+        FailedTool("a", "duplicate name", True),
     )
     assert names(session) == ["a", "b"]
 

@@ -37,7 +37,7 @@ async def list_agents(
         found = await lists.every()
     fields = {"agents": [_fields(agent, allowed) for agent, allowed in found.items()]}
     rows = [(agent, ", ".join(allowed.toolsets), allowed.origin) for agent, allowed in found.items()]
-    print_listing(as_json, fields, ["AGENT", "TOOLSETS", "SAID BY"], rows, "no agent is configured")
+    print_listing(as_json, fields, ["AGENT", "TOOLSETS", "SOURCE"], rows, "no agent is configured")
 
 
 @app.command()

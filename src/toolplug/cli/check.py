@@ -87,7 +87,7 @@ def _print_valid(
         print_json(fields)
         return
     on = sum(item.build is not None for item in entries.wanted.values())
-    typer.echo(f"{file} is right: {counted(on, 'provider')} on, {len(entries.wanted) - on} off")
+    typer.echo(f"{file} is valid: {counted(on, 'provider')} enabled, {len(entries.wanted) - on} disabled")
     for what in unchecked:
         typer.echo(f"not checked: {what}")
     print_problems(warnings, as_json=False)

@@ -1,4 +1,4 @@
-"""`toolplug doctor`: everything that is wrong or doubtful."""
+"""`toolplug doctor`: all errors and warnings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Look for everything that is wrong or doubtful, in the configuration and in the installed packages.
+    """Look for all errors and warnings, in the configuration and in the installed packages.
 
     Reads the whole configuration, starts the providers that are on, opens the store, asks for the key set of tokens.
     Warns of tools that a model cannot understand. Exits 1 when something is wrong.
@@ -56,17 +56,17 @@ async def doctor(
             async with entered(open_inspected(file or {"store": "memory://"}, problems, warnings=warnings)) as host:
                 costs = tool_costs(host)
                 if tools:
-                    found = Findings(wrong=tuple(problems), doubtful=tuple(tool_warnings(host)))
+                    found = Findings(errors=tuple(problems), warnings=tuple(tool_warnings(host)))
                 else:
                     found = await findings(host, installed(), problems)
-                    found = found._replace(doubtful=(*warnings, *found.doubtful, *await _key_set(host.settings.auth)))
+                    found = found._replace(warnings=(*warnings, *found.warnings, *await _key_set(host.settings.auth)))
                 records = host.records()
     except (ToolplugError, OSError) as error:
-        found = Findings(wrong=tuple(problems_in(error)), doubtful=installed().problems)
+        found = Findings(errors=tuple(problems_in(error)), warnings=installed().problems)
     if file is None:
-        found = found._replace(doubtful=(NO_CONFIGURATION, *found.doubtful))
+        found = found._replace(warnings=(NO_CONFIGURATION, *found.warnings))
     if as_json:
-        fields = {"problems": problem_fields(found.wrong), "warnings": problem_fields(found.doubtful)}
+        fields = {"problems": problem_fields(found.errors), "warnings": problem_fields(found.warnings)}
         listed = [{"name": name, "provider": key, "characters": length} for name, key, length in costs]
         rest = {"providers": [asdict(record) for record in records], "versions": _versions()}
         print_json({**fields, **({"tools": listed} if tools else rest)})
@@ -75,7 +75,7 @@ async def doctor(
         _print_findings(found)
     else:
         _print(found, records)
-    return 1 if found.wrong else 0
+    return 1 if found.errors else 0
 
 
 async def _key_set(auth: Auth | None) -> list[Problem]:
@@ -103,10 +103,10 @@ def _print(found: Findings, records: tuple[ProviderRecord, ...]) -> None:
 
 
 def _print_findings(found: Findings) -> None:
-    for title, problems in (("wrong", found.wrong), ("doubtful", found.doubtful)):
+    for title, problems in (("error", found.errors), ("warning", found.warnings)):
         for problem in problems:
             typer.echo(f"\n{title}: {problem}")
-    typer.echo(f"\n{counted(len(found.wrong), 'problem')}, {counted(len(found.doubtful), 'doubt')}")
+    typer.echo(f"\n{counted(len(found.errors), 'error')}, {counted(len(found.warnings), 'warning')}")
 
 
 def _versions() -> dict[str, str]:

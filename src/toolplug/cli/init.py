@@ -34,7 +34,7 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     except FileExistsError:
         message, hint = "is there already; it is left as it is", "give another name with -c"
         raise ConfigError([Problem(code="exists", message=message, file=str(file), hint=hint)]) from None
-    print_answer(as_json, {"file": str(file)}, f"{file} is written; next: toolplug providers, toolplug serve")
+    print_answer(as_json, {"file": str(file)}, f"Created {file}. Next steps: toolplug providers, toolplug serve")
 
 
 def _text(types: Iterable[str]) -> str:

@@ -51,8 +51,8 @@ def new_provider(
     folder = Path(f"toolplug-{key.replace('_', '-')}")
     written = _write(folder, key)
     text = (
-        f"{folder} is written; next:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n\n"
-        f"Then switch it on in {found_config(config) or DEFAULT_FILE}:\n\nproviders:\n  {key}:\n    enabled: true"
+        f"Created {folder}. Next steps:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n\n"
+        f"Then enable it in {found_config(config) or DEFAULT_FILE}:\n\nproviders:\n  {key}:\n    enabled: true"
     )
     warnings = [_taken(key, owner) for owner in installed().types.get(key, ())]
     fields: dict[str, object] = {"folder": str(folder), "files": [str(file) for file in written]}

@@ -277,7 +277,7 @@ class Composer:
             self._report(
                 "duplicate_key",
                 mark,
-                f"the key {name!r} stands twice: on line {first.line} and on line {mark.line}",
+                f"duplicate key {name!r} (lines {first.line} and {mark.line})",
                 "keep one of them",
             )
             return _Key(name=None, mark=mark)

@@ -55,22 +55,22 @@ _WRONG = frozenset(
 
 
 class Findings(NamedTuple):
-    """`wrong` keeps something from working; `doubtful` is worth a look."""
+    """`errors` keep something from working; `warnings` are worth a look."""
 
-    wrong: tuple[Problem, ...] = ()
-    doubtful: tuple[Problem, ...] = ()
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 async def findings(host: Host, installed: Installed, problems: Sequence[Problem]) -> Findings:
     """Look through an entered host; `problems` of its configuration are those that would keep one from starting."""
     said = {item.path.partition("[")[0] for item in problems}
-    wrong = [
+    errors = [
         *problems,
         *host.wrong_servers,
         *(failure for key, failure in failures(host) if not _is_said(key, said)),
         *(Problem(code="not_ready", message=f"{part}: {reason}") for part, reason in await host.ready()),
     ]
-    doubtful = [
+    warnings = [
         *installed.problems,
         *_doubled(installed),
         *(_failure(record) for record in host.records() if record.state is ProviderState.SHADOWED),
@@ -81,7 +81,7 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *_failed_servers(host),
         *await long_notes(host.store),
     ]
-    return Findings(tuple(wrong), tuple(doubtful))
+    return Findings(tuple(errors), tuple(warnings))
 
 
 def failures(host: Host) -> Iterator[tuple[str, Problem]]:

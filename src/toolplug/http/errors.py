@@ -65,7 +65,7 @@ class Error(BaseModel):
 
 
 class ProblemAnswer(BaseModel):
-    """One thing that is wrong with the configuration, and how to mend it."""
+    """One thing that is wrong with the configuration, and how to fix it."""
 
     file: str
     line: int

@@ -102,7 +102,7 @@ def check_headers(
         names = [name for name, _ in raw]
         for name in SINGLE:
             if names.count(name) > 1:
-                raise invalid_request(f"the header {name.decode()} stands twice; send it once", name.decode())
+                raise invalid_request(f"duplicate header {name.decode()}; send it once", name.decode())
 
 
 def _too_large(found: str) -> HttpProblem:

@@ -67,7 +67,7 @@ async def opened(
     problems = hook_problems(type(provider))
     if problems:
         said = f"{entry.owner}: {'; '.join(problems)}"
-        raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="mend the signatures in the package")
+        raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="fix the signatures in the package")
     try:
         check_config(provider)
     except InvalidDefinition as error:

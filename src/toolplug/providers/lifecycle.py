@@ -65,6 +65,6 @@ def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderE
     return ProviderError(
         f"{entry.owner}: {what} raised {said}",
         state=ProviderState.START_FAILED,
-        fix=f"mend what it says{without}",
+        fix=f"fix the cause{without}",
         summary=f"{entry.owner}: {what} raised {outlined(error, entry.owner.package)}",
     )

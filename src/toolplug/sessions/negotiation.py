@@ -202,7 +202,7 @@ def _clash(
     met = tool.name if tool.name in names else wire
     other = names.get(met)
     if other is not None:
-        return "the name stands twice" if other == tool.name else f"{met!r} stands for {other!r} in a model's calls"
+        return "duplicate name" if other == tool.name else f"{met!r} stands for {other!r} in a model's calls"
     owner = shared.neighbours.taken(tenant, tool.name) or shared.neighbours.taken(tenant, wire)
     if owner is not None:
         return f"the name belongs to {owner}; a session's tools need names of their own"
@@ -234,7 +234,7 @@ def _check_each_once(changes: Changes) -> None:
     named = [*(tool.name for tool in changes.added), *changes.removed, *(tool.name for tool in changes.modified)]
     if len(set(named)) < len(named):
         twice = next(name for name in named if named.count(name) > 1)
-        raise SessionRefused("invalid_tool", f"{twice!r} stands twice in this update", param="toolUpdates")
+        raise SessionRefused("invalid_tool", f"{twice!r} appears twice in this update", param="toolUpdates")
 
 
 def _check_existence(state: SessionState, changes: Changes) -> None:

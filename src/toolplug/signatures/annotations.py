@@ -64,7 +64,7 @@ Names = Mapping[str, object]
 
 _MAKING_CLASSES = frozenset({"__init_subclass__", "__new__"})
 _FALLBACK: Names = {"CallContext": CallContext}
-"""Authors import it for the type checker alone; there is no doubt about what they mean."""
+"""Authors import it for the type checker alone; their meaning is certain."""
 
 
 class Unresolved(Exception):

@@ -20,6 +20,7 @@ from toolplug.cli.options import operator
 from toolplug.cli.output import problems_in
 from toolplug.errors import ToolplugError
 from toolplug.host.host import Host
+from toolplug.host.reload import Reloaded
 from toolplug.providers.registry import FunctionRegistry
 
 _LOG = logging.getLogger("toolplug.cli.serve")
@@ -150,12 +151,14 @@ class Reloading:
                 done = await self._host.reload(by=operator())
             except (ToolplugError, OSError) as error:
                 for problem in problems_in(error):
-                    _LOG.error("the configuration was not read again: %s", problem)
+                    _LOG.error("configuration not reloaded: %s", problem)
             except Exception:  # noqa: BLE001  a named boundary: what a package's own code raises ends nothing that runs
-                _LOG.exception("the configuration was not read again")
+                _LOG.exception("configuration not reloaded")
             else:
-                _LOG.info("configuration read again: started %s, kept %s, stopped %s", *map(_names, done))
+                _LOG.info("configuration reloaded: %s", _difference(done))
 
 
-def _names(keys: tuple[str, ...]) -> str:
-    return ", ".join(keys) or "nothing"
+def _difference(done: Reloaded) -> str:
+    """The providers by what happened to them: `added started; stocks, tools unchanged`."""
+    parts = ((done.started, "started"), (done.stopped, "stopped"), (done.kept, "unchanged"))
+    return "; ".join(f"{', '.join(keys)} {what}" for keys, what in parts if keys) or "no providers"

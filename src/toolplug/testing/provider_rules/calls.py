@@ -132,7 +132,7 @@ async def _unknown(run: Started) -> list[BrokenRule]:
 def _result(definition: ToolDefinition, result: ToolResult) -> list[BrokenRule]:
     where = f"example of tool {definition.name!r}"
     if result.is_error:
-        fix = "mend the tool or the example; its log says where it failed"
+        fix = "fix the tool or the example; its log says where it failed"
         return [BrokenRule("calls", where, f"ends with {result.status}: {result.output}", fix)]
     declared = definition.output_schema
     lines = declared.refusals(result.structured) if declared is not None and result.structured is not None else ()

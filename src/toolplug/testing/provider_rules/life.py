@@ -143,7 +143,7 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
         fix = "let the constructor only keep values; give metrics registry=None, so that two instances have their own"
         return [BrokenRule("starts", "constructor", str(error), fix)]
     hooks = [
-        BrokenRule("hooks", f"class {type(provider).__qualname__}", problem, "mend the signature")
+        BrokenRule("hooks", f"class {type(provider).__qualname__}", problem, "fix the signature")
         for problem in hook_problems(type(provider))
     ]
     if hooks:
@@ -162,7 +162,7 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
             await awaited(entry, "start()", lambda: provider.start(site), START_S)
             listed = called(entry, "tools()", lambda: tuple(provider.tools()))
         except ProviderError as error:
-            broken.append(BrokenRule("starts", "start() and tools()", str(error), "mend what it says"))
+            broken.append(BrokenRule("starts", "start() and tools()", str(error), "fix the cause"))
         else:
             broken += await _closed(entry, provider, "after start()")
     return [*broken, *listing_rules(listed)]
@@ -189,7 +189,7 @@ async def life_rules(subject: Subject) -> list[BrokenRule]:
                 await run.quiet()
                 listings.append(tuple(run.registry.catalog.render(dialect) for dialect in _DIALECTS))
         except ConfigError as error:
-            return [BrokenRule("starts", "in a registry", str(error), "mend what it says")]
+            return [BrokenRule("starts", "in a registry", str(error), "fix the cause")]
     broken: list[BrokenRule] = []
     if len(set(listings)) > 1:
         fix = "list the same tools, in the same words and order: model prompt caches depend on it"

@@ -89,7 +89,7 @@ def check_saved(name: str, tools: Sequence[str]) -> None:
         raise SavedToolsetRefused("too_many_tools", message, "tools")
     if len(set(tools)) < len(tools):
         twice = next(tool for tool in tools if tools.count(tool) > 1)
-        raise SavedToolsetRefused("duplicate_tool", f"the tool {twice!r} stands twice in the toolset", "tools")
+        raise SavedToolsetRefused("duplicate_tool", f"duplicate tool {twice!r} in the toolset", "tools")
 
 
 class ToolReference(NamedTuple):
@@ -119,8 +119,8 @@ def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] =
     found = _found(reference, catalog)
     if found is None:
         if any(reference.name == name or reference.ref_id == ref_id(name) for name in away):
-            mend = "act as the agent that does, or wait until it is back"
-            message = f"the tool {reference} is in the toolset, but this caller does not see it now; {mend}"
+            fix = "act as the agent that does, or wait until it is back"
+            message = f"the tool {reference} is in the toolset, but this caller does not see it now; {fix}"
             raise SavedToolsetRefused("tool_not_found", message, "toolRef")
         hint = name_hint(reference.name, catalog) if reference.name is not None else ""
         raise SavedToolsetRefused(
