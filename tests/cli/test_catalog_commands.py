@@ -225,7 +225,7 @@ def test_diff_tells_what_a_reload_would_do_and_starts_nothing(run: Run, write: W
     }
     plain = run("diff", "other.yaml").out
     assert "a reload is refused" in plain
-    assert "tells its tools only once it runs" in plain
+    assert "lists its tools only when it runs" in plain
     same = run("diff", "providers.yaml", "--json").json
     assert same["providers"]["kept"] == ["hello", "one", "broken"]
     assert (same["tools"]["added"], same["sections"]["changed"]) == ([], [])

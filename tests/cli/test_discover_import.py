@@ -78,7 +78,7 @@ def test_servers_are_added_to_the_text_as_it_stands(run: Run, tmp_path: Path, be
     again = run("discover", "--import", "mcp.json")
     assert (again.code, again.out) == (
         0,
-        "providers.yaml: 0 servers added\ntime: stands there already, and stays as it is\n",
+        "providers.yaml: 0 servers added\ntime: exists already and is unchanged\n",
     )
     assert config.read_bytes().decode() == after
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

@@ -85,7 +85,7 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
         call(url, "fail")
         seen.wait_for(r"fail \(shop\) \x1b\[31mpanic\x1b\[0m \d+ ms")
         call(url, "nothing")
-        seen.wait_for(r"a tool that nobody has \x1b\[33munknown_tool\x1b\[0m")
+        seen.wait_for(r"an unknown tool \x1b\[33munknown_tool\x1b\[0m")
         shown = seen.shown
     for place in ("/mcp", "/metrics", "/openapi.json", "/v1/tools"):
         assert f"{url}{place}\r\n" in shown

@@ -83,7 +83,7 @@ def test_notes_are_added_replaced_listed_and_removed(kept: Path, run: Run) -> No
     added = run("notes", "add", "greeting", "hello", "whom=First names only.", "tone=Warm = kind.")
     assert added == (0, "hello: added whom, tone\n", "")
     again = run("notes", "add", "greeting", "hello", "whom=Everybody.")
-    assert again == (0, "hello: added nothing\n", "the note 'whom' is there already and was left as it is\n")
+    assert again == (0, "hello: added nothing\n", "the note 'whom' exists already and is unchanged\n")
     assert run("notes", "add", "greeting", "hello", "whom=Everybody.", "--replace", "--json").json["addedNotes"] == [
         "whom"
     ]

@@ -172,7 +172,7 @@ def test_only_mappings_can_be_merged(value: str) -> None:
 def test_aliases_that_lead_nowhere_are_refused() -> None:
     assert refusal("a: *b\nb: &b 1\nc: &c [*c]\nd: &b 2\n") == [
         "p.yaml:1:4: a: alias '*b' has no anchor '&b' before it",
-        "p.yaml:3:8: c[0]: alias '*c' stands inside what it stands for",
+        "p.yaml:3:8: c[0]: alias '*c' refers to a node that contains it",
         "p.yaml:4:4: d: anchor '&b' is set already on line 2",
     ]
 

@@ -101,8 +101,7 @@ def test_what_only_looks_like_a_reference_is_refused(text: str) -> None:
     [problem] = refusal(f"a: '{text}'\n", X="1")
 
     assert problem == (
-        "p.yaml:1:4: a: '${' does not begin a reference "
-        "(write ${NAME} or ${NAME:-default}; '$${' stands for '${' itself)"
+        "p.yaml:1:4: a: '${' does not begin a reference (write ${NAME} or ${NAME:-default}; '$${' is a literal '${')"
     )
 
 

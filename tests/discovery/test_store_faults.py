@@ -16,7 +16,7 @@ from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
-NOT_SAVED = "what servers list is not saved, or not told to other processes"
+NOT_SAVED = "discovery results are not saved, or not announced to other processes"
 WRITES = ("commit", "extend")
 
 

@@ -126,7 +126,7 @@ async def test_a_call_that_must_be_approved_is_denied_with_what_a_person_can_dec
 async def test_an_approved_call_runs_once_when_it_is_repeated(approvals_harness: ApprovalHarness) -> None:
     ticket = await approvals_harness.asked(ALICE, {"amount": 5})
     waiting = await approvals_harness.call(ALICE, {"amount": 5}, ticket)
-    assert waiting.output == 'tool "pay" is not allowed: approval: nobody has decided yet; try again later'
+    assert waiting.output == 'tool "pay" is not allowed: approval: no decision yet; try again later'
     decided = await approvals_harness.approvals.decide(ticket, "approve", BOB)
     assert (decided.state, decided.decided_by) == ("approved", "bob")
     assert (await approvals_harness.call(ALICE, {"amount": 5}, ticket)).output == "paid"

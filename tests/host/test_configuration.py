@@ -212,8 +212,8 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
         "providers.yaml:7:3: providers.nots: unknown provider type 'nots' (nearest: 'notes')",
         "providers.yaml:8:19: providers.made.enabled: should be true or false (without quotes), not 'false'",
         "providers.yaml:9:3: providers.web_search: unknown provider type 'web_search' (nearest: 'file_search')",
-        "providers.yaml:10:44: providers.open_notes.settings: settings and the keys 'colour' beside it mean the same;"
-        " keep one of both",
+        "providers.yaml:10:44: providers.open_notes.settings: settings and the keys 'colour' next to it mean the same;"
+        " keep one of them",
         "providers.yaml:11:3: providers.Bad-Key: 'Bad-Key' is no provider key; a lower-case letter, then up to 63 of"
         " a-z 0-9 _ are allowed",
         "providers.yaml:12:8: store: unknown store 'redis'; known: memory://, sqlite:///./state.db,"
@@ -405,11 +405,10 @@ async def test_a_limit_that_could_not_act_where_it_stands_is_refused(config: Wri
         """
     )
     assert await problems(path) == [
-        "providers.yaml:1:9: limits: queue needs max_concurrency beside it, whose places are waited for",
+        "providers.yaml:1:9: limits: queue needs max_concurrency, whose places calls wait for",
         "providers.yaml:5:19: providers.notes.tools.read: limits.drain is for all tools together; set it"
         " under the limits of the whole entry",
-        "providers.yaml:5:49: providers.notes.tools.write: queue needs max_concurrency beside it, whose places are"
-        " waited for",
+        "providers.yaml:5:49: providers.notes.tools.write: queue needs max_concurrency, whose places calls wait for",
     ]
 
 
@@ -431,7 +430,7 @@ async def test_hosts_and_origins_that_no_browser_sends_are_refused(config: Write
         """
     )
     origin = "should be an origin as browsers send it, such as https://app.example.org, without path and wildcards"
-    host = "should be a host name as it stands in the Host header, such as tools.example.org, without wildcards"
+    host = "should be a host name as in the Host header, such as tools.example.org, without wildcards"
     assert await problems(path) == [
         f"providers.yaml:2:83: http.allowed_hosts[4]: {host}, not '*.example.org'",
         f"providers.yaml:2:100: http.allowed_hosts[5]: {host}, not 'http://tools'",

@@ -207,8 +207,8 @@ async def test_a_schema_is_cleaned_like_a_servers_and_the_removals_are_reported(
         (report,) = answer.json()["cleanedTools"]
         assert report["toolName"] == "add"
         assert report["removed"][:2] == [
-            "/inputSchema/title: characters that nobody can see",
-            "/inputSchema/properties/rows/description: characters that nobody can see",
+            "/inputSchema/title: invisible characters",
+            "/inputSchema/properties/rows/description: invisible characters",
         ]
         assert "/inputSchema/nullable: no keyword of JSON Schema" in report["removed"]
         listed = await client.get("/v1/tools", headers=ALICE, params={"session": plugin.code, "format": "mcp"})

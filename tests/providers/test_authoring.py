@@ -289,7 +289,7 @@ def test_stub_options_without_a_stub_are_refused() -> None:
 
 
 def test_the_decorator_stands_above_methods_only() -> None:
-    with pytest.raises(InvalidDefinition, match="above a method"):
+    with pytest.raises(InvalidDefinition, match="decorates a method"):
         tool(int)
 
 

@@ -96,7 +96,7 @@ async def test_a_note_that_is_there_is_skipped_and_the_rest_are_added(served: An
     await noted(ann)
     again = await noted(ann, {"name": "whom", "note": "Everybody."}, {"name": "tone", "note": "Warm."})
     assert (again["addedNotes"], again["skippedNotes"]) == (["tone"], ["whom"])
-    assert again["warnings"] == ["the note 'whom' is there already and was left as it is"]
+    assert again["warnings"] == ["the note 'whom' exists already and is unchanged"]
     assert (await listed(ann))["hello"] == f"{NOTED}\n• **tone**: Warm."
 
 

@@ -306,7 +306,7 @@ class _Walk:
             self._check_visible(value, at)
             kept[keyword] = value
         elif self._hidden_in(value) is not None:
-            self._cuts.add(at, "characters that nobody can see")
+            self._cuts.add(at, "invisible characters")
         else:
             kept[keyword] = value
             self.has_references = self.has_references or keyword in REFERENCES
@@ -328,7 +328,7 @@ class _Walk:
     def _text(self, value: object, at: Path) -> object:
         if self._hidden_in(value) is None:
             return value
-        self._cuts.add(at, "characters that nobody can see")
+        self._cuts.add(at, "invisible characters")
         return cleaned_json(value)
 
     def _check_visible(self, value: object, at: Path) -> None:

@@ -58,6 +58,6 @@ def _print(found: Difference, providers: Mapping[str, Sequence[str]], tools: Map
     if found.tools.reordered:
         typer.echo("\nthe order of the tools changes")
     for key in found.unknown:
-        typer.echo(f"\nprovider {key!r} tells its tools only once it runs")
+        typer.echo(f"\nprovider {key!r} lists its tools only when it runs")
     for name in found.restart:
         typer.echo(f"\nsection {name!r} cannot change while a host runs: a reload is refused, restart instead")

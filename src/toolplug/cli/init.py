@@ -32,7 +32,7 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(_text(name for name, packages in installed().types.items() if len(packages) == 1))
     except FileExistsError:
-        message, hint = "is there already; it is left as it is", "give another name with -c"
+        message, hint = "exists already and is unchanged", "give another name with -c"
         raise ConfigError([Problem(code="exists", message=message, file=str(file), hint=hint)]) from None
     print_answer(as_json, {"file": str(file)}, f"Created {file}. Next steps: toolplug providers, toolplug serve")
 

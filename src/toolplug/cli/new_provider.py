@@ -70,7 +70,7 @@ def _write(folder: Path, key: str) -> list[Path]:
     try:
         folder.mkdir()
     except FileExistsError:
-        message, hint = "is there already; it is left as it is", "take another name, or move it away"
+        message, hint = "exists already and is unchanged", "take another name, or move it away"
         raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)]) from None
     words = {
         "name": key,

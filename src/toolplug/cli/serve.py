@@ -27,7 +27,7 @@ def serve(
         bool, typer.Option("--reload", help="Watch the configuration and the code of its providers.")
     ] = False,
     insecure_no_auth: Annotated[
-        bool, typer.Option("--insecure-no-auth", help="Listen beyond loopback without `auth`: everybody may call.")
+        bool, typer.Option("--insecure-no-auth", help="Listen beyond loopback without `auth`: anyone may call.")
     ] = False,
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Serve one MCP client on standard input and output, and nothing over HTTP.")

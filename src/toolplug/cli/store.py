@@ -41,7 +41,7 @@ def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
     configuration = read_beside_host(config, os.environ, installed())
     url, folder = configuration.settings.store, configuration.folder
     if store_folder(url, folder=folder) is None:
-        message = f"its {what} live in the memory of the process that serves them, and nobody else can see them"
+        message = f"its {what} live in the memory of the process that serves them; no other process can see them"
         hint = f"ask that process: {instead}; or keep them in a file with store: sqlite:///./.toolplug/state.db"
         problem = Problem(code="store_in_memory", message=message, file=str(config), path="store", hint=hint)
         raise ConfigError([problem])

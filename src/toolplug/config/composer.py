@@ -136,7 +136,7 @@ class Composer:
         else:
             node = self._anchors[event.anchor]
             if node is None:
-                self._report("recursive_alias", mark, f"alias '*{event.anchor}' stands inside what it stands for")
+                self._report("recursive_alias", mark, f"alias '*{event.anchor}' refers to a node that contains it")
         self._add(node or ScalarNode(value=None, plain=True, mark=mark, weight=1), mark)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:

@@ -85,7 +85,7 @@ class _Expansion:
                 path,
                 "bad_reference",
                 "'${' does not begin a reference",
-                "write ${NAME} or ${NAME:-default}; '$${' stands for '${' itself",
+                "write ${NAME} or ${NAME:-default}; '$${' is a literal '${'",
             )
         name, default = body["name"], body["default"]
         value = self.environ.get(name)

@@ -228,7 +228,7 @@ class Records:
 
     def _make_up_later(self, error: StoreError) -> None:
         if not self._closed and (self._saver is None or self._saver.done()):
-            _LOG.warning("what servers list is not saved, or not told to other processes: %s", error)
+            _LOG.warning("discovery results are not saved, or not announced to other processes: %s", error)
             self._saver = asyncio.create_task(self._make_up(), name="toolplug-discovery-saver")
 
     async def _make_up(self) -> None:

@@ -109,10 +109,10 @@ def _description(raw: object, cuts: RemovedParts) -> str:
     readable = looked_at.encode(errors="ignore").decode()
     seen = cleaned(readable)
     if seen != looked_at:
-        cuts.add(at, "characters that nobody can see")
+        cuts.add(at, "invisible characters")
     text = cleaned_description(seen)
     if text != seen:
-        cuts.add(at, "a heading that stands before a user's own notes")
+        cuts.add(at, "a heading of a user's notes")
     kept = text.encode()[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
     if kept != text or looked_at != raw:
         cuts.add(at, f"what is over {MAX_DESCRIPTION_BYTES} bytes")

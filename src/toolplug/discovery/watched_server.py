@@ -382,7 +382,7 @@ class Watched:
             return
         kept = records.kept(name)
         if not kept.config_hash:
-            _LOG.info("the list of server %r is dropped: its record was deleted meanwhile", name.id)
+            _LOG.info("the list of server %r is dropped: its record was deleted in the meantime", name.id)
             self._owed = True
             self._rest(SPACING_S)
         elif kept.config_hash != self.server.config_hash:

@@ -203,7 +203,7 @@ class Approvals:
             match kept["state"]:
                 case "waiting":
                     shown = _shown(ticket_id, kept)
-                    return denied(call, _GATE, "nobody has decided yet; try again later", approval=shown)
+                    return denied(call, _GATE, "no decision yet; try again later", approval=shown)
                 case "denied":
                     return denied(call, _GATE, f"it was denied by {kept['decided_by']}")
                 case "used" if context.idempotency_key is None or context.idempotency_key != kept["key"]:

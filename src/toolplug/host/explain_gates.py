@@ -77,14 +77,14 @@ def where_a_server_has_it(servers: McpServers, tenant: str, name: str) -> Iterat
 
 
 def _quarantined(view: ServerView, tool: str) -> GateVerdict:
-    detail = f"MCP server {view.id!r} has changed its tool {tool!r}, and nobody has accepted that yet"
+    detail = f"MCP server {view.id!r} has changed its tool {tool!r}, and this is not accepted yet"
     return verdict("quarantine", detail, _DISCOVERY.format(id=view.id), "")
 
 
 def _refusal(record: DiscoveryRecord, tool: Tool) -> str | None:
     name = tool.definition.ref.name
     if any(found.quarantined and found.name == name for found in record.tools):
-        return "its definition has changed, and nobody has accepted that yet"
+        return "its definition has changed, and this is not accepted yet"
     return None
 
 

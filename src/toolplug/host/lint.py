@@ -108,7 +108,7 @@ def configuration_warnings(configuration: Configuration) -> Iterator[Problem]:
             continue
         if isinstance(node, ScalarNode) and isinstance(node.value, str) and not has_reference(node.value):
             hint = f"write ${{NAME}}, or {path[-1]}_file: with the path of a file"
-            yield document.problem(path, code="plain_secret", message="stands in the file in plain text", hint=hint)
+            yield document.problem(path, code="plain_secret", message="is plain text in the file", hint=hint)
     for name, server in configuration.servers.servers.items():
         command = server.transport
         if server.enabled and isinstance(command, Command) and not _is_there(command, configuration.folder):

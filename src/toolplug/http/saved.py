@@ -42,7 +42,7 @@ class AddNotesBody(CamelBody):
     tool_ref: ToolRefPart
     notes: Annotated[list[NotePart], Field(min_length=1, max_length=MAX_NOTES)]
     if_exists: Literal["skip", "replace"] = Field(
-        "skip", description="what becomes of a note whose name is there already"
+        "skip", description="what happens to a note whose name exists already"
     )
 
 

@@ -104,7 +104,7 @@ class FoundToolAnswer(CamelAnswer):
     output_schema: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
     policy: Policy
     cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
-    quarantined: Annotated[bool, Field(description="it is new or has changed, and nobody has accepted it yet")]
+    quarantined: Annotated[bool, Field(description="it is new or has changed, and is not accepted yet")]
 
 
 class ServerAnswer(CamelAnswer):
@@ -325,7 +325,7 @@ async def remove_server(request: HostRequest) -> Response:
     return Response(status_code=204)
 
 
-@route("POST", f"{_ONE}/discover", ADMIN, "List the tools of an MCP server anew", parameters=(_WAIT,))
+@route("POST", f"{_ONE}/discover", ADMIN, "Discover the tools of an MCP server", parameters=(_WAIT,))
 @answers(ServerAnswer, status=202, others={200: ServerAnswer}, errors=(400, 404, 409))
 async def discover_server(request: HostRequest) -> Response:
     """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""

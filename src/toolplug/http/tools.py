@@ -49,7 +49,9 @@ class CallBody(BaseModel, extra="forbid", strict=True, frozen=True):
     toolsets: list[str] | None = Field(
         None, max_length=MAX_TOOLSETS, description="among the agent's; all of them when absent or empty"
     )
-    options: dict[str, object] | None = Field(None, description="options of the built-in stub that stands for the tool")
+    options: dict[str, object] | None = Field(
+        None, description="options of the expanded built-in tool type"
+    )
     approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
     timeoutMs: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS, description="only shortens the tool's own time")  # noqa: N815  the contract's own name
 

@@ -121,7 +121,7 @@ class Planner:
         server, services, name = self._server, self._services, definition.ref.name
         rule, policy = server.rule(name), ToolPolicy(server.policy_of(name), server.origin_of(name, "policy"))
         if policy.word == "ask" and services.approvals is None:
-            raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is nobody to ask")
+            raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is no one to ask")
         own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))
         abandoned = services.accounting.abandoned(*self._level)
         plan = self._builder.build(
@@ -182,7 +182,7 @@ def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
 
 
 async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
-    raise SourceAway("it is new or has changed, and waits for somebody to accept it", code="quarantined")
+    raise SourceAway("it is new or has changed, and is not accepted yet", code="quarantined")
 
 
 def _level(name: ServerName) -> LevelKey:

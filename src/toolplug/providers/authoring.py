@@ -121,7 +121,7 @@ def with_mark(method: Method, mark: object, decorator: str) -> Method:
     """The same method, with the mark on it. It may be several routes, but one tool: what stands above wins."""
     own = class_function(method)
     if own is None:
-        raise InvalidDefinition(f"{decorator} stands above a method, not above {method!r}")
+        raise InvalidDefinition(f"{decorator} decorates a method, not {method!r}")
     kept = (other for other in _marks(own) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark))
     setattr(own.function, MARKS, (*kept, mark))
     return method

@@ -23,7 +23,7 @@ class Services(Protocol):
 
 def no_services(kind: type[S], /) -> S:
     """A registry without a host offers nothing."""
-    raise LookupError(f"this provider needs a host that offers {kind.__name__}; a registry that stands alone has none")
+    raise LookupError(f"this provider needs a host that offers {kind.__name__}; a registry without a host has none")
 
 
 class ProviderStore(Protocol):

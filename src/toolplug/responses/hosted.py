@@ -19,7 +19,7 @@ PARTS: Final = "parts"
 
 _MCP_CALL: Final = "mcp_call"
 _UNKNOWN = "_unknown"
-"""The server of a call of a tool that nobody has; also its provider in the metrics."""
+"""The server of a call of an unknown tool; also its provider in the metrics."""
 
 
 ItemStyle = Literal["mcp_call", "extension"]
@@ -27,7 +27,7 @@ ItemStyle = Literal["mcp_call", "extension"]
 
 
 def shape_of(tool: ToolDefinition | None, style: ItemStyle) -> HostedItem:
-    """How calls of a tool are shown; None for a tool that nobody has.
+    """How calls of a tool are shown; None for an unknown tool.
 
     A type that its provider declares is shown where clients know it: a type with a slug is one of `extension`.
     """

@@ -190,7 +190,7 @@ class Relay:
         if finish == "answered":
             raise SessionRefused("already_answered", "this request has been answered; a request takes one answer")
         if finish == "late":
-            message = "nobody waits for this request any more: its deadline has passed or its caller has gone"
+            message = "the request is no longer pending: its deadline has passed, or its caller has gone"
             raise SessionRefused("too_late", message)
         message = "no request of this session has that id; answer with the id of the tool-request event"
         raise SessionRefused("request_not_found", message, param="id")

@@ -207,7 +207,7 @@ def _read_tool(given: Mapping[str, object], removed: RemovedParts) -> SessionToo
     except InvalidDefinition as error:
         raise InvalidDefinition(str(error), at="description") from None
     if description is not None and definition.description != description:
-        removed.add(("description",), "characters that nobody can see, or a heading of a user's own notes")
+        removed.add(("description",), "invisible characters, or a heading of a user's own notes")
     wire = _wire({**given, "annotations": annotations}, definition)
     return SessionTool(definition=definition.owned_by(KIND, SOURCE), wire=wire, requires=requires)
 
@@ -251,7 +251,7 @@ def _hints(raw: object) -> ToolHints:
 def _cleaned_annotations(raw: object, removed: RemovedParts) -> object:
     value = cleaned_json(raw)
     if value != raw:
-        removed.add(("annotations",), "characters that nobody can see")
+        removed.add(("annotations",), "invisible characters")
     return value
 
 

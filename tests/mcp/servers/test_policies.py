@@ -57,7 +57,7 @@ async def test_a_server_that_asks_is_not_run_where_nobody_can_be_asked(harness: 
     tools = ServerTools(
         ruled("ask"), services, harness.script.connect, on_change=lambda: None, first=lambda listed: None
     )
-    with pytest.raises(ValueError, match="there is nobody to ask"):
+    with pytest.raises(ValueError, match="there is no one to ask"):
         tools.show(await record(tool()))
     await tools.aclose()
 

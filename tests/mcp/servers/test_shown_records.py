@@ -64,7 +64,7 @@ async def test_a_quarantined_tool_is_not_listed_and_its_calls_reach_no_server(ha
         assert list(executor.catalog) == ["then"]
         result = await run(executor)
         assert (result.status, result.metadata) == ("unavailable", {"code": "quarantined"})
-        assert "waits for somebody to accept it" in result.output
+        assert "is not accepted yet" in result.output
     assert harness.script.tried == 0
     await session.aclose()
 

@@ -55,9 +55,7 @@ def test_a_name_that_is_there_is_skipped_with_a_warning_and_the_rest_are_added()
     before = added(KEPT, ("units", "Metric.")).toolset
     after = added(before, ("units", "Imperial."), ("cost", "Ask."), ("cost", "Twice."))
     assert (after.added, after.skipped) == (("cost",), ("units", "cost"))
-    assert after.warnings == tuple(
-        f"the note {name!r} is there already and was left as it is" for name in after.skipped
-    )
+    assert after.warnings == tuple(f"the note {name!r} exists already and is unchanged" for name in after.skipped)
     assert texts(after.toolset) == [("units", "Metric."), ("cost", "Ask.")]
     assert added(before, ("units", "Imperial.")).toolset is before
 

@@ -129,7 +129,7 @@ def import_fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:
 def _lines(plan: ImportPlan, done: str) -> Iterator[str]:
     names = f": {', '.join(plan.entries)}" if plan.entries else ""
     yield f"{plan.config}: {counted(len(plan.entries), 'server')} {done}{names}"
-    yield from (f"{name}: stands there already, and stays as it is" for name in plan.kept)
+    yield from (f"{name}: exists already and is unchanged" for name in plan.kept)
     yield from (f"{name}: no prefix, which {line.partition('  # ')[2]}" for name, line in plan.comments.items())
     yield from (f"{name}: {note}" for name, notes in plan.notes.items() for note in notes)
     for name, use in plan.variables.items():

@@ -120,7 +120,7 @@ def _problem(document: Document) -> Problem:
     return document.problem(
         (SECTION,),
         code="cannot_add",
-        message="nothing can be added here without changing what stands here",
+        message="nothing can be added here without changing what is here",
         hint="--dry-run prints the lines to add by hand",
         at_key=True,
     )

@@ -27,7 +27,7 @@ _COLOURS = MappingProxyType(
 
 def log_call(provider: str, tool_name: str, status: str, seconds: float) -> None:
     """Log one call that has been answered: its tool, its provider, how it ended, and how long it took."""
-    whose = "a tool that nobody has" if provider == UNKNOWN else f"{tool_name} ({provider})"
+    whose = "an unknown tool" if provider == UNKNOWN else f"{tool_name} ({provider})"
     _LOG.info("%s %s %.0f ms", whose, _coloured(status), seconds * 1000)
 
 

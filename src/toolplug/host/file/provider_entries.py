@@ -301,7 +301,7 @@ def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Sectio
         return replace(section, value=reserved, problems=mine), replace(section, value=flat, problems=theirs)
     path = (*section.path, "settings")
     if flat:
-        message = f"settings and the keys {', '.join(map(repr, flat))} beside it mean the same; keep one of both"
+        message = f"settings and the keys {', '.join(map(repr, flat))} next to it mean the same; keep one of them"
         problems.append(section.problem(path, code="settings_twice", message=message, at_key=True))
     own = value["settings"]
     mine = tuple(item for item in mine if _top(item, section) != "settings")

@@ -114,7 +114,7 @@ def rule(value: object) -> object:
 def acting(limits: Limits) -> Limits:
     """Refuse a queue for places that this level does not limit: it would hold nobody."""
     if limits.queue is not None and limits.max_concurrency is None:
-        raise PydanticCustomError("queue_alone", "queue needs max_concurrency beside it, whose places are waited for")
+        raise PydanticCustomError("queue_alone", "queue needs max_concurrency, whose places calls wait for")
     return limits
 
 
@@ -206,7 +206,7 @@ _PUBLIC_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]
 
 def _host_name(text: str) -> str:
     if not _HOST.fullmatch(text):
-        raise shape_error("a host name as it stands in the Host header, such as tools.example.org, without wildcards")
+        raise shape_error("a host name as in the Host header, such as tools.example.org, without wildcards")
     return text
 
 

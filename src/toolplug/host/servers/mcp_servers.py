@@ -390,5 +390,5 @@ def _with_change(server: Server, record: ServerRecord | None) -> Server:
 
 
 def _in_file(server: Server, fix: str) -> McpServerRefused:
-    message = f"MCP server {server.name.id!r} stands in the file ({server.origin()}); {fix}"
+    message = f"MCP server {server.name.id!r} is defined in the file ({server.origin()}); {fix}"
     return McpServerRefused("in_file", message, param="id")

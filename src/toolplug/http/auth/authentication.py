@@ -196,7 +196,7 @@ def configured_authenticator(auth: Auth | None, given: Sequence[AuthFunction]) -
         if auth.jwt is not None:  # PyJWT is an extra, so its module is looked up by name
             tokens = (cast("Callable[[Jwt], AuthFunction]", import_module(_TOKENS).Tokens)(auth.jwt),)
     except ValueError as error:
-        _LOG.error("%s; nobody is let in", error)
+        _LOG.error("%s; all requests are refused", error)
         return DenyAll()
     return Chain(ApiKeys(auth.api_keys), (*tokens, *given))
 

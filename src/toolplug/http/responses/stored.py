@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_STORE = {"cache-control": "no-store"}
 
 _ONE = "/v1/responses/{id}"
-_INCLUDE = Parameter("include", "what is left out otherwise, such as a search's results; may stand several times")
+_INCLUDE = Parameter("include", "what is left out otherwise, such as a search's results; may be repeated")
 _STREAM = Parameter("stream", "its events instead; of a response with background and stream", ("true", "false"))
 _STARTING_AFTER = Parameter("starting_after", "with stream: only the events after that sequence_number")
 _ORDER = Parameter("order", "desc when absent: the newest first", ("asc", "desc"))

@@ -75,7 +75,7 @@ async def call_in_session(request: HostRequest) -> Response:
     return OrjsonResponse({"id": taken, "status": "queued"}, 202)
 
 
-@route("GET", f"{ONE}/tool-calls/{{id}}", READ, "How far a call is that nobody waited for")
+@route("GET", f"{ONE}/tool-calls/{{id}}", READ, "The state of a queued call")
 @answers(models.CallState)
 async def session_call(request: HostRequest) -> Response:
     """Answer how far a call is that nobody waited for, and its result when it is done. Raises `SessionRefused`."""

@@ -94,7 +94,7 @@ class FailedToolAnswer(CamelAnswer):
 
 
 class CleanedToolAnswer(CamelAnswer):
-    """A tool that was taken without characters that nobody can see, and without what is no JSON Schema."""
+    """A tool that was taken without invisible characters, and without what is no JSON Schema."""
 
     tool_name: str
     removed: Annotated[list[str], Field(description="each as `/path: why`")]
@@ -199,7 +199,7 @@ class SessionCallBody(CamelBody):
     arguments: JsonObject | str = Field(
         "{}", validation_alias=AliasChoices("arguments", "args"), description="an object, or its JSON text"
     )
-    agent: Annotated[str | None, Field(description="whose tools beside the session's: an agent's")] = None
+    agent: Annotated[str | None, Field(description="the agent whose tools are listed with those of the session")] = None
     approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
     timeout_ms: int | None = Field(
         None, ge=1, le=MAX_TIMEOUT_MS, description="30,000 for a session's own tool when absent"
@@ -256,7 +256,7 @@ class ResultBody(CamelBody):
             message = "'{kind}' must not be null; a request that gives nothing has a result, which may be"
             raise PydanticCustomError("no_null", message, {"kind": kind})
         if kind != "progress" and self.model_fields_set & {"total", "message"}:
-            raise PydanticCustomError("progress_only", "'total' and 'message' stand beside 'progress' only")
+            raise PydanticCustomError("progress_only", "'total' and 'message' need 'progress'")
         return self
 
 

@@ -84,7 +84,7 @@ async def _decidable(ctx: ServerRequestContext[Caller, Any], result: ToolResult,
     try:
         return await ctx.lifespan_context.approvals.decidable(ticket_id, context.principal)
     except StoreError as error:
-        _LOG.error("nobody is asked to approve a call, as the store of approvals fails: %s", error)
+        _LOG.error("approval of a call is not requested, as the store of approvals fails: %s", error)
         return None
 
 

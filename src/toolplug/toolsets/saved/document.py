@@ -127,7 +127,7 @@ def imported(document: Document, catalog: Catalog) -> SavedToolset:
     notes = tuple(_notes(item, tools, catalog) for item in document.tool_notes)
     twice = [item.tool for item in notes if [other.tool for other in notes].count(item.tool) > 1]
     if twice:
-        message = f"the notes of {twice[0]!r} stand in two places; put them together"
+        message = f"the notes of {twice[0]!r} appear twice; merge them"
         raise SavedToolsetRefused("duplicate_tool", message, "toolNotes")
     return SavedToolset(
         name=document.name,

@@ -78,7 +78,7 @@ def with_notes(
         there = name in kept
         if there and (not replace or name in added):
             skipped.append(name)
-            warnings.append(f"the note {name!r} is there already and was left as it is")
+            warnings.append(f"the note {name!r} exists already and is unchanged")
             continue
         if there:
             warnings.append(f"the note {name!r} was replaced")
