@@ -76,6 +76,7 @@ test-llm: $(READY)  ## A real small model must pick the right tool of three (fet
 	$(BIN)/python -m pytest -s tests/llm/small_model_check.py
 
 bench: $(BENCH)/.ready  ## Print the table of numbers, peers included
+	$(BENCH)/bin/python -m compileall -q src plugins  # as pip did for the peers
 	$(BENCH)/bin/python -m benchmarks
 
 $(BENCH)/.ready: pyproject.toml benchmarks/requirements.txt | python-version

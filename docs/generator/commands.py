@@ -9,7 +9,7 @@ import typer
 from docs.generator.markdown import code, page, sentence, sentences, table
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from toolplug.cli.main import COMMANDS
+from toolplug.cli.command_line import COMMANDS
 
 _HEAD = """
 Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 success, 1 a problem found (a wrong

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from docs.generator.commands import every_command
 from tests.cli.conftest import Run
+from tests.cli.process import toolplug
 
-from toolplug.cli.main import COMMANDS, LISTING
+from toolplug.cli.command_line import COMMANDS, LISTING
 
 LINES = [name.removeprefix("toolplug ") for name, _ in every_command()]
 
@@ -81,5 +82,43 @@ def test_the_bare_command_shows_the_help_and_exits_2(run: Run) -> None:
 @pytest.mark.process
 def test_a_command_loads_no_server() -> None:
     code = "import sys; from toolplug.cli.main import main; main(['call', '--help']); print('uvicorn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_the_extra_one_line_names_it(tmp_path: Path, package: str) -> None:
+    missing(package, tmp_path)
+    for line in (["--version"], ["check", "--json"], []):
+        done = toolplug(*line, folder=tmp_path, site=tmp_path)
+        said = f"toolplug: the command line needs the package '{package}'; pip install 'toolplug[cli]'\n"
+        assert (done.code, done.out, done.err) == (1, "", said)
+
+
+@pytest.mark.process
+def test_without_aiosqlite_the_line_of_the_store_names_the_extra(tmp_path: Path) -> None:
+    missing("aiosqlite", tmp_path)
+    said = "store: a sqlite store needs the extra: pip install 'toolplug[sqlite]'; or write store: memory://, which"
+    (tmp_path / "providers.yaml").write_text("providers: {}\nstore: sqlite:///./state.db\n")
+    for line in (["check"], ["tools"]):
+        done = toolplug(*line, folder=tmp_path, site=tmp_path)
+        assert done.code == 1
+        assert f"providers.yaml:2:8: {said}" in done.out + done.err
+    (tmp_path / "providers.yaml").write_text("providers: {}\n")
+    done = toolplug("check", folder=tmp_path, site=tmp_path)
+    assert (done.code, said in done.out + done.err) == (1, True)
+    (tmp_path / "providers.yaml").write_text("providers: {}\nstore: memory://\n")
+    assert toolplug("tools", folder=tmp_path, site=tmp_path).code == 0
+
+
+def missing(package: str, site: Path) -> None:
+    """Make the package one that is not installed, for processes that look into `site` first."""
+    (site / f"{package}.py").write_text(f"raise ModuleNotFoundError('No module named {package}', name='{package}')\n")
+
+
+@pytest.mark.process
+def test_the_version_needs_no_host() -> None:
+    code = "import sys; from toolplug.cli.main import main; main(['--version']); print('toolplug.host' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150)
     assert done.stdout.splitlines()[-1] == "False"

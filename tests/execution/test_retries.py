@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -89,6 +90,22 @@ async def test_a_timeout_is_never_tried_again(harness: Harness) -> None:
 
     assert (result.status, began) == (ToolStatus.TIMEOUT, [1])
     await at_rest(harness)
+
+
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL], ids=["virtual"])
+async def test_the_pause_after_a_crash_doubles_up_to_five_seconds(harness: Harness) -> None:
+    began: list[float] = []
+
+    async def tool(call: object, context: object) -> None:
+        began.append(asyncio.get_running_loop().time())
+        raise ValueError
+
+    await harness.call(tool, retry=Retry(9), timeout_s=100.0)
+
+    pauses = [later - earlier for earlier, later in pairwise(began)]
+    expected = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert len(pauses) == len(expected)
+    assert all(low - 1e-9 <= pause <= min(low + 0.05, 5.0) + 1e-9 for pause, low in zip(pauses, expected, strict=True))
 
 
 async def test_a_pause_that_the_deadline_does_not_leave_is_not_waited_for(harness: Harness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,8 +12,25 @@ from importlib.metadata import version
 import pytest
 from tests.requirement_table import ROOT
 
-OPTIONAL = {"fastapi", "httptools", "httpx2", "jwt", "mcp", "openai", "ray", "redis", "rich", "typer", "uvicorn"}
+OPTIONAL = {
+    *("aiosqlite", "fastapi", "httptools", "httpx2", "jwt", "mcp", "openai", "ray", "redis", "rich", "tenacity"),
+    *("typer", "uvicorn"),
+}
 """Packages of the extras and of the command line."""
+
+MANDATORY = {
+    "docstring-parser",
+    "jiter",
+    "jsonschema-rs",
+    "orjson",
+    "packaging",
+    "pluggy",
+    "prometheus-client",
+    "pydantic",
+    "pyyaml",
+    "starlette",
+}
+"""What every install brings; one more is a decision (DESIGN.md, *Small core*)."""
 
 WATCHED_IMPORT = """
 import json, os, sys
@@ -49,6 +67,26 @@ def test_importing_toolplug_reads_no_file_and_no_environment_and_imports_no_opti
     own_files = [name for name in seen["opened"] if "site-packages" not in name and "/lib/python" not in name]
     assert "toolplug" in packages
     assert (own_files, seen["asked"], packages & OPTIONAL) == ([], [], set())
+
+
+@pytest.mark.process
+def test_a_provider_without_routes_and_metrics_imports_no_library_for_them() -> None:
+    code = """
+import sys
+from toolplug import FunctionProvider, tool
+class Notes(FunctionProvider):
+    @tool
+    def add(self, text: str) -> str:
+        return text
+print({"packaging", "prometheus_client", "starlette", "tenacity", "yaml"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_the_mandatory_dependencies_are_those_that_authors_and_registries_need() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {re.split("[^a-z-]", needed)[0] for needed in project["dependencies"]} == MANDATORY
 
 
 @pytest.mark.requirement("C-1-distribution")

@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse
 from toolplug.catalog.call import CallContext, ToolCall, current_tenant
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import InvalidArguments, InvalidDefinition, ToolError
-from toolplug.providers.authoring import bound_routes, bound_tools, route, tool
+from toolplug.providers.authoring import bound_tools, route, tool
 from toolplug.providers.provider import FunctionProvider, built, config_model
+from toolplug.providers.routes import bound_routes
 
 
 class Notes(FunctionProvider):

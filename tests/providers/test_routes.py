@@ -14,8 +14,9 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Message, Scope
 
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.authoring import BoundRoute, bound_routes, route
+from toolplug.providers.authoring import route
 from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.routes import BoundRoute, bound_routes
 
 
 async def answer(bound: BoundRoute, path: str) -> tuple[int, str, str]:

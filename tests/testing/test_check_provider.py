@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from toolplug import CallContext, FunctionProvider, ToolCall, ToolDefinition, ToolError, route, tool
 from toolplug.catalog.definition import Hosted
-from toolplug.providers.authoring import BoundRoute
+from toolplug.providers.routes import BoundRoute
 from toolplug.providers.site import ProviderContext
 from toolplug.testing import ContractBroken, check_provider
 from toolplug.testing.provider_rules.routes import TOKEN, answered_rules

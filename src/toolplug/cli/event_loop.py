@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
-import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
@@ -17,13 +14,12 @@ import typer
 
 from toolplug.cli.crashes import left_running
 from toolplug.cli.logs import log_warnings
+from toolplug.cli.process_exit import GRACE_S, leave_now
 from toolplug.crashes import log_crash
 from toolplug.host.host import Host
 
 Parameters = ParamSpec("Parameters")
 
-GRACE_S = 1.0
-"""How long tasks that are left may take to end once they are cancelled; then how long threads of `to_thread` may."""
 LEAVE_S = 6.0
 """Providers get 5 s to close; a tool that was answered at its deadline and still runs gets no more than they do."""
 
@@ -65,13 +61,6 @@ def run_to_end(
             leave_now(code)
 
 
-def leave_now(code: int) -> None:
-    """End the process without waiting for anything but what has been written."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 def _run_through_exits(runner: asyncio.Runner, main: Coroutine[Any, Any, int | None]) -> int:
     task = runner.get_loop().create_task(main)
     while not task.done():
@@ -109,29 +98,6 @@ async def _end_in_time(tasks: set[asyncio.Task[Any]]) -> bool:
 
 async def _join_threads() -> None:
     await asyncio.get_running_loop().shutdown_default_executor()
-
-
-def bound_exit(before: Collection[threading.Thread], code: int) -> None:
-    """End the process with that code after `GRACE_S`, if it does not end by itself.
-
-    At its exit Python joins every thread that is not a daemon, those of a `ThreadPoolExecutor` included: an idle one
-    ends, one that hangs would keep the process alive forever. Does nothing where every such thread was there `before`.
-    """
-    left = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
-    if not left:
-        return
-    guard = threading.Timer(GRACE_S, _give_up, (left, code))
-    guard.daemon = True
-    try:
-        guard.start()
-    except RuntimeError:  # the process can have no more threads
-        _give_up(left, code)
-
-
-def _give_up(left: Collection[threading.Thread], code: int) -> None:
-    names = ", ".join(thread.name for thread in left if thread.is_alive())
-    _LOG.warning("threads that a provider left do not end (%s); leaving them", names)
-    leave_now(code)
 
 
 @asynccontextmanager

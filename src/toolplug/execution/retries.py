@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import random
 from collections.abc import Callable
 from secrets import token_urlsafe
 from time import perf_counter
-from typing import cast
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, wait_exponential_jitter
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Limiter, Plan, Retry
@@ -113,8 +111,7 @@ class StartedCall:
 
 FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 5.0
-
-_backoff = wait_exponential_jitter(multiplier=FIRST_PAUSE_S, max=LAST_PAUSE_S, jitter=FIRST_PAUSE_S)
+_MOST_DOUBLINGS = 10
 
 
 class PipelineCall:
@@ -232,15 +229,17 @@ async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
     if context.idempotency_key is None:
         context = context._replace(idempotency_key=token_urlsafe(16))
 
-    async def attempt() -> ToolResult:
-        return await it.attempt(it.inner._replace(arguments=copy.deepcopy(it.inner.arguments)), context)
-
-    def last(state: RetryCallState) -> bool:
-        late = it.late_in(state.upcoming_sleep)
-        return state.attempt_number > retry.attempts or late or not it.plan.switch.open
-
-    retrying = AsyncRetrying(retry=retry_if_result(_may_follow), wait=_pause, stop=last, retry_error_callback=_result)
-    return cast("ToolResult", await retrying(attempt))  # tenacity's callback may be of any type
+    attempt = 0
+    while True:
+        inner = it.inner._replace(arguments=copy.deepcopy(it.inner.arguments))
+        result = await it.attempt(inner, context)
+        if attempt >= retry.attempts or not _may_follow(result):
+            return result
+        pause = _backoff_s(attempt) if result.retry_after_s is None else result.retry_after_s
+        if it.late_in(pause) or not it.plan.switch.open:
+            return result
+        await asyncio.sleep(pause)
+        attempt += 1
 
 
 def _may_follow(result: ToolResult) -> bool:
@@ -248,12 +247,6 @@ def _may_follow(result: ToolResult) -> bool:
     return asked or result.status is ToolStatus.PANIC
 
 
-def _result(state: RetryCallState) -> ToolResult:
-    outcome = state.outcome
-    assert outcome is not None, "there is an outcome after an attempt"
-    return cast("ToolResult", outcome.result())  # tenacity does not carry the type
-
-
-def _pause(state: RetryCallState) -> float:
-    wished = _result(state).retry_after_s if state.outcome is not None and not state.outcome.failed else None
-    return _backoff(state) if wished is None else wished
+def _backoff_s(attempt: int) -> float:
+    """The pause after an attempt, counted from 0: doubled each time up to the longest, with jitter."""
+    return min(FIRST_PAUSE_S * (2 ** min(attempt, _MOST_DOUBLINGS) + random.random()), LAST_PAUSE_S)

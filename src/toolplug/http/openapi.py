@@ -20,7 +20,7 @@ from toolplug.http.errors import ErrorAnswer
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import CALL, EVENTS, Audience, HostRoute, Parameter, answers, route
-from toolplug.providers.route_table import MountedRoute
+from toolplug.providers.routes import MountedRoute
 from toolplug.sessions.record import CODE_PATTERN
 from toolplug.toolsets.saved.saved_toolset import TOOLSET_NAME
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, overload
 
 from pydantic import BaseModel
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, compile_path
-from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import Hosted, HostedItem, ToolDefinition, ToolHints, check_provider_tool_name
 from toolplug.catalog.plan import Target
@@ -36,45 +33,6 @@ from toolplug.signatures.annotations import (
 from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
 from toolplug.signatures.signature import Signature, read_signature
-from toolplug.signatures.values import encoded
-
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
-    """An endpoint for a method that returns a response or a JSON value; raises `TypeError` for anything else."""
-
-    async def endpoint(request: Request) -> Response:
-        value = await method(request)
-        if isinstance(value, Response):
-            return value
-        text = encoded(value)
-        if text is None:
-            raise TypeError(f"{request.method} {request.url.path} returned {type(value).__name__}, which is not JSON")
-        return Response(text, media_type="application/json")
-
-    return endpoint
-
-
-def delegating(app: ASGIApp) -> Endpoint:
-    """An endpoint for a Starlette route, whatever stands behind it: a function, a class, middleware."""
-
-    async def endpoint(request: Request) -> Response:
-        return _Delegated(app)
-
-    return endpoint
-
-
-class _Delegated(Response):
-    """The response that another application gives to the same request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        super().__init__()
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
-
 
 Method = TypeVar("Method", bound=Callable[..., object])
 Mark = TypeVar("Mark")
@@ -223,7 +181,7 @@ def route(method: str, path: str, *, public: bool = False, scope: str | None = N
     if not path.startswith("/"):
         raise InvalidDefinition(f"@route({method!r}, {path!r}): the path begins with /")
     try:
-        compile_path(path)
+        library_types.compile_path(path)
     except (AssertionError, ValueError) as error:
         raise InvalidDefinition(f"@route({method!r}, {path!r}): {error}") from None
     mark = RouteMark(method.upper(), path, public, scope)
@@ -244,41 +202,10 @@ class BoundTool(NamedTuple):
     copies: bool = True
 
 
-class BoundRoute(NamedTuple):
-    """A route of one instance. Without `scope` the host's default holds; `public` needs the operator's consent."""
-
-    method: str
-    path: str
-    endpoint: Endpoint
-    public: bool = False
-    scope: str | None = None
-
-
-class GivesRoutes(Protocol):
-    """The part of a provider that gives Starlette routes."""
-
-    def routes(self) -> Sequence[BaseRoute]: ...
-
-
 def bound_tools(provider: object) -> list[BoundTool]:
     """The `@tool` methods of one instance, in the order of definition, base classes first."""
     owner = type(provider)
     return [_bound(getattr(provider, item.attribute), *_read(owner, item)) for item in marked(owner, ToolMark)]
-
-
-def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
-    """The `@route` methods of one instance, in the order of definition, then what its `routes()` gives."""
-    bound = [
-        BoundRoute(mark.method, mark.path, answering(getattr(provider, attribute)), mark.public, mark.scope)
-        for attribute, _, mark in marked(type(provider), RouteMark)
-    ]
-    for item in provider.routes():
-        if not isinstance(item, Route):
-            raise InvalidDefinition(f"routes() of {type(provider).__qualname__} gives {item!r}, not a Starlette Route")
-        methods = item.methods or {"GET"}
-        automatic = {"HEAD"} if "GET" in methods else set[str]()
-        bound += [BoundRoute(method, item.path, delegating(item.app)) for method in sorted(methods - automatic)]
-    return bound
 
 
 def check_declared(owner: type) -> list[ToolDefinition]:

@@ -14,12 +14,12 @@ from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.threads import DaemonThreads
-from toolplug.providers.authoring import BoundRoute, bound_routes
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.provider import FunctionProvider, check_config, forget_start, is_started
+from toolplug.providers.routes import BoundRoute, MountedRoute, bound_routes
 from toolplug.providers.site import ProviderContext
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -99,3 +99,14 @@ async def _closed(entry: ProviderEntry, provider: FunctionProvider) -> None:
     except ProviderError as error:
         if error.__cause__ is None:  # what it raised is in the log already
             _LOG.error("%s", error)
+
+
+def mounted(generation: Generation) -> tuple[MountedRoute, ...]:
+    """The routes of one generation."""
+    entry = generation.entry
+    return tuple(
+        MountedRoute(
+            entry.key, route, entry.mount, route.public and entry.public_routes, generation.switch, entry.owner
+        )
+        for route in generation.routes
+    )

@@ -12,9 +12,8 @@ from difflib import SequenceMatcher
 from typing import NamedTuple, Protocol
 
 import pluggy
-from prometheus_client.registry import Collector
-from starlette.routing import Route
 
+from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.config.nearest import name_hint
@@ -51,12 +50,12 @@ class HookSpecs(Protocol):
         ...
 
     @hookspec
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[library_types.Route]:
         """HTTP routes beside those of `@route`; the host puts authentication (scope `tools:call`) around them."""
         ...
 
     @hookspec
-    def collectors(self) -> Sequence[Collector]:
+    def collectors(self) -> Sequence[library_types.Collector]:
         """Metrics of the provider's own; read once, after `start`, and scraped while it is active."""
         ...
 

@@ -12,10 +12,9 @@ from functools import cached_property, partial, wraps
 from itertools import chain, count
 from typing import Any, cast
 
-from prometheus_client.registry import Collector
 from pydantic import BaseModel, ValidationError
-from starlette.routing import Route
 
+from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target
@@ -163,12 +162,12 @@ class FunctionProvider:
         return await bound.target(call, context)
 
     @hookimpl
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[library_types.Route]:
         """Its Starlette routes beside those of `@route`: none."""
         return ()
 
     @hookimpl
-    def collectors(self) -> Sequence[Collector]:
+    def collectors(self) -> Sequence[library_types.Collector]:
         """Its own metrics: none."""
         return ()
 

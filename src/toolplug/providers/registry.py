@@ -32,10 +32,10 @@ from toolplug.providers.entry import (
     failed_record,
     recorded,
 )
-from toolplug.providers.generation import Generation, opened
+from toolplug.providers.generation import Generation, mounted, opened
 from toolplug.providers.hook_calls import observers, observes_calls
 from toolplug.providers.provider import FunctionProvider, ProviderLike, keyed, provider_of
-from toolplug.providers.route_table import DeclaredRoutes, MountedRoute, mounted, route_problems
+from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import ProviderContext, ProviderStore, Services, no_services
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record, Store

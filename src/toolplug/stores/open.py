@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from toolplug.errors import StoreMisused
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.sqlite import SqliteStore
-from toolplug.stores.sqlite_file import Synchronous
 from toolplug.stores.store import Store
 
 _HERE = Path()
+_SQLITE = "toolplug.stores.sqlite"
+MISSING = (
+    "a sqlite store needs the extra: pip install 'toolplug[sqlite]'; or write store: memory://, which keeps nothing"
+)
+"""aiosqlite is an extra, so the module that uses it is imported for such a store only."""
 
 
 def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = time.time) -> Store:
@@ -21,14 +25,20 @@ def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = t
 
     `memory://`, `sqlite:///./relative/to/the/folder.db` or `sqlite:////absolute.db`, the latter two with
     `?synchronous=normal|full`; `folder` is where relative paths start, by default the working directory.
-    Anything else raises `StoreMisused`, which never repeats the URL: it may hold a secret.
+    Anything else, and a sqlite store without aiosqlite, raises `StoreMisused`. It never repeats the URL, which may hold
+    a secret.
     """
     parts = urlsplit(url)
     if parts.scheme == "memory":
         _check_memory(parts)
         return MemoryStore(clock=clock)
     if parts.scheme == "sqlite":
-        return SqliteStore(folder / _path(parts), synchronous=_synchronous(parts), clock=clock)
+        path, synchronous = folder / _path(parts), _synchronous(parts)
+        try:
+            sqlite = import_module(_SQLITE)
+        except ModuleNotFoundError:
+            raise StoreMisused(MISSING) from None
+        return sqlite.SqliteStore(path, synchronous=synchronous, clock=clock)
     raise StoreMisused(
         f"unknown store {parts.scheme!r}; known: memory://, sqlite:///./state.db, sqlite:////var/lib/state.db"
     )
@@ -57,7 +67,7 @@ def _path(parts: SplitResult) -> Path:
     return Path(unquote(parts.path[1:]))
 
 
-def _synchronous(parts: SplitResult) -> Synchronous:
+def _synchronous(parts: SplitResult) -> str:
     match parse_qsl(parts.query, keep_blank_values=True):
         case [] | [("synchronous", "normal")]:
             return "normal"

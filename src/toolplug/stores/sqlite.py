@@ -21,7 +21,8 @@ from toolplug.stores.apply_changes import (
     checked_commit,
     checked_extension,
 )
-from toolplug.stores.sqlite_file import Connection, SqliteFile, Synchronous, told_as_store_errors
+from toolplug.stores.sqlite_connection import Connection
+from toolplug.stores.sqlite_file import SqliteFile, Synchronous, told_as_store_errors
 from toolplug.stores.sqlite_writer import Writer
 from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
 from toolplug.stores.waiting import Waiting

@@ -1,21 +1,18 @@
-"""The SQLite file: created, checked and opened on a thread of its own, and what its errors mean.
+"""The SQLite file: created, checked and opened, and what its errors mean.
 
 A file that this toolplug cannot keep is found through connections that cannot write, so that it stays as it is.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, TypeVar, cast
-
-import aiosqlite
+from typing import Literal
 
 from toolplug.errors import StoreError, StoreRefused, StoreUnavailable
 
@@ -55,70 +52,6 @@ def told_as_store_errors(path: Path) -> Generator[None]:
 def _primary_code(error: sqlite3.Error) -> int:
     # Errors of the Python module itself ("Cannot operate on a closed database") carry no code.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-# How long a thread may take to end that could not connect.
-_END_S = 2.0
-
-Value = str | bytes | int | float | None
-Result = TypeVar("Result")
-
-
-class Connection:
-    """Work for one SQLite connection, done in the order in which it was asked for.
-
-    Work whose caller is cancelled is still done. Every method raises `sqlite3.Error`.
-    """
-
-    def __init__(self, connection: _DaemonConnection) -> None:
-        self._connection = connection
-
-    @classmethod
-    async def open(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
-        """Call `connector` on the connection's thread; what it raises is raised here, once the thread has ended."""
-        connection = _DaemonConnection(connector, iter_chunk_size=64)
-        try:
-            await connection
-        except BaseException:
-            await asyncio.wait([connection.stopped], timeout=_END_S)
-            raise
-        return cls(connection)
-
-    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Call `work` on the connection's thread, once for all of its statements: a change of threads costs more."""
-        return await self._connection.run(work)
-
-    async def rows(self, sql: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[sqlite3.Row]:
-        """Run a statement and return all its rows, which are plain tuples."""
-        return await self.run(lambda connection: connection.execute(sql, parameters).fetchall())
-
-    def close(self) -> asyncio.Future[object]:
-        """Finish what was asked for, roll back what was not committed, and end the thread: then the future is done."""
-        self._connection.stop()
-        return self._connection.stopped
-
-
-class _DaemonConnection(aiosqlite.Connection):
-    """A disk that hangs hangs its thread, and an interpreter that ends joins every thread that is not a daemon.
-
-    `stopped` is done when the thread has ended, after `stop`; aiosqlite stops by itself where it cannot connect.
-    """
-
-    stopped: asyncio.Future[object]
-
-    def __init__(self, connector: Callable[[], sqlite3.Connection], iter_chunk_size: int) -> None:
-        super().__init__(connector, iter_chunk_size)
-        self._thread.daemon = True
-
-    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        return cast("Result", await self._execute(work, self._conn))  # pyright: ignore[reportUnknownMemberType] untyped there
-
-    def stop(self) -> asyncio.Future[object] | None:
-        stopped = cast("asyncio.Future[object] | None", super().stop())  # pyright: ignore[reportUnknownMemberType] untyped there
-        # Without an event loop, when it is thrown away unclosed, there is no future.
-        if stopped is not None:
-            self.stopped = stopped
-        return stopped
 
 
 Synchronous = Literal["normal", "full"]

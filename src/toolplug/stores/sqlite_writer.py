@@ -15,7 +15,8 @@ from time import monotonic
 
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
 from toolplug.stores.apply_changes import BatchResult, Change, Counters, Head, apply_changes
-from toolplug.stores.sqlite_file import Connection, is_busy, store_error
+from toolplug.stores.sqlite_connection import Connection
+from toolplug.stores.sqlite_file import is_busy, store_error
 
 QUIET_S = 60.0
 """A file that fails now and then, such as one on a disk that is nearly full, is told of no more often."""

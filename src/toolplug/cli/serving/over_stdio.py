@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from toolplug.catalog.call import CallContext
-from toolplug.cli.event_loop import LEAVE_S, entered, leave_now, run_to_end
+from toolplug.cli.event_loop import LEAVE_S, entered, run_to_end
 from toolplug.cli.options import missing_package, operator
+from toolplug.cli.process_exit import leave_now
 from toolplug.cli.serving.reload import Reloading
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.host.file.configuration import ConfigFiles

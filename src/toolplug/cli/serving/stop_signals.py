@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
-from toolplug.cli.event_loop import leave_now
+from toolplug.cli.process_exit import leave_now
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 BROKEN_OFF = 1

@@ -17,13 +17,14 @@ from toolplug.config.environment import expand
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import Value
-from toolplug.errors import ConfigError, Problem
+from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
 from toolplug.providers.entry_points import Installed
+from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
 """Below the user's home: MCP servers for every project of this user (CONTRACT.md section 2)."""
@@ -150,10 +151,21 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
     section = read_secret_files(section, HostSettings)
     problems.extend(section.problems)
     try:
-        return HostSettings.model_validate(section.value)
+        settings = HostSettings.model_validate(section.value)
+        if "store" not in settings.model_fields_set:
+            _check_default_store(settings, document, problems)
+        return settings
     except ValidationError as error:
         problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers", SERVERS]))
         return HostSettings.model_validate(without_faults(section.value, error, by_entry=_BY_ENTRY))
+
+
+def _check_default_store(settings: HostSettings, document: Document, problems: list[Problem]) -> None:
+    """Add the problem of a configuration without `store` where the default one needs a package that is missing."""
+    try:
+        open_store(settings.store)
+    except StoreMisused as error:
+        problems.append(Problem(code="store_url", message=str(error), file=document.file, path="store"))
 
 
 def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:

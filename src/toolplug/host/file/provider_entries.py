@@ -28,7 +28,7 @@ from toolplug.providers.entry import DesiredProvider, Place, ProviderEntry, Prov
 from toolplug.providers.entry_points import Installed, InstalledProvider
 from toolplug.providers.loading import ProviderType, load
 from toolplug.providers.planning import unknown_tools
-from toolplug.providers.route_table import DeclaredRoutes, route_problems
+from toolplug.providers.routes import DeclaredRoutes, route_problems
 
 SECTION = "providers"
 

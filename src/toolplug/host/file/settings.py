@@ -20,7 +20,7 @@ from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.providers.entry import OnFailure
-from toolplug.providers.route_table import reserved
+from toolplug.providers.routes import reserved
 from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S

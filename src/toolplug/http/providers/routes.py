@@ -39,7 +39,7 @@ from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.providers.route_table import MountedRoute
+from toolplug.providers.routes import MountedRoute
 
 _NOTHING: dict[str, object] = {}
 

@@ -1,0 +1,128 @@
+"""The command line: imports the command that is named, runs it, and converts errors to exit codes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from toolplug.cli.log_options import add_log_options, reset_log_options
+from toolplug.cli.output import print_problems, problems_in
+from toolplug.errors import Problem, ToolplugError
+
+COMMANDS = {
+    "init": "toolplug.cli.init",
+    "serve": "toolplug.cli.serve",
+    "providers": "toolplug.cli.providers",
+    "doctor": "toolplug.cli.doctor",
+    "check": "toolplug.cli.check",
+    "tools": "toolplug.cli.tools",
+    "call": "toolplug.cli.call",
+    "explain": "toolplug.cli.explain",
+    "why": "toolplug.cli.why",
+    "diff": "toolplug.cli.diff",
+    "schema": "toolplug.cli.schema",
+    "new-provider": "toolplug.cli.new_provider",
+    "discover": "toolplug.cli.discover",
+    "sessions": "toolplug.cli.sessions",
+    "toolsets": "toolplug.cli.toolsets",
+    "notes": "toolplug.cli.notes",
+    "agents": "toolplug.cli.agents",
+    "approvals": "toolplug.cli.approvals",
+    "keys": "toolplug.cli.keys",
+}
+"""The module of each command, in the order of the help. Each module has a Typer application named `app`."""
+
+LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals"))
+"""Groups of commands for which `list` is the default."""
+
+HELP = ("-h", "--help")
+VERSION = "--version"
+WRONG_COMMAND_LINE = 2
+
+_COMPLETION = "_TOOLPLUG_COMPLETE"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code."""
+    given = _with_list(arguments)
+    as_json = "--json" in given
+    reset_log_options()
+    try:
+        code: object = _command(given)(given, prog_name="toolplug", standalone_mode=False)
+    except typer.TyperException as error:
+        return _wrong_command_line(error, as_json)
+    except typer.Abort:
+        return 1
+    except (ToolplugError, OSError) as error:
+        print_problems(problems_in(error), as_json=as_json)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _with_list(given: Sequence[str]) -> Sequence[str]:
+    """Insert `list` after the name of a group for which it is the default."""
+    group, named = given[:1], given[1:2]
+    if LISTING.isdisjoint(group) or any(not word.startswith("-") or word in HELP for word in named):
+        return given
+    return [*group, "list", *given[1:]]
+
+
+def _command(given: Sequence[str]) -> Callable[..., object]:
+    """Import the command that is named, none for `--version`; all of them for the help, a wrong name and completion."""
+    application = typer.Typer(
+        help="Switch on tools that language models can call, and serve them.",
+        epilog="Begin with `toolplug init`, then `toolplug serve`. Every command has its own --help.",
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": list(HELP)},
+    )
+    application.callback()(_root)
+    named = given[0] if given and _COMPLETION not in os.environ else ""
+    wanted = [named] if named in COMMANDS else () if named == VERSION else COMMANDS
+    for name in wanted:
+        module = import_module(COMMANDS[name])
+        application.add_typer(module.app)
+    command = typer.main.get_command(application)
+    add_log_options(command)
+    _unwrap_help(command)
+    return command
+
+
+def _unwrap_help(command: object) -> None:
+    """Make one line of each paragraph of the help, so that it fits every width."""
+    if isinstance(command, TyperGroup):
+        for inner in command.commands.values():
+            _unwrap_help(inner)
+    elif isinstance(command, TyperCommand):
+        command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toolplug {version('toolplug')}")
+        raise typer.Exit
+
+
+_Version = Annotated[
+    bool, typer.Option(VERSION, callback=_print_version, is_eager=True, help="Show the version and exit.")
+]
+
+
+def _root(print_version: _Version = False) -> None:
+    """Make the application a group of commands, even with one command."""
+
+
+def _wrong_command_line(error: typer.TyperException, as_json: bool) -> int:
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if message:
+        command = context.command_path if context is not None else "toolplug"
+        problem = Problem(code="wrong_command_line", message=message, hint=f"see {command} --help")
+        print_problems([problem], as_json=as_json)
+    return WRONG_COMMAND_LINE

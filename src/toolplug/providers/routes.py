@@ -1,0 +1,157 @@
+"""HTTP routes of providers: of one instance, and of all active ones, no two of which share one or take the host's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolplug.crashes import CodeOwner
+from toolplug.errors import InvalidDefinition, Problem
+from toolplug.execution.limits import SourceSwitch
+from toolplug.providers.authoring import RouteMark, marked
+from toolplug.providers.entry import ProviderEntry
+from toolplug.signatures.values import encoded
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
+    """An endpoint for a method that returns a response or a JSON value; raises `TypeError` for anything else."""
+
+    async def endpoint(request: Request) -> Response:
+        value = await method(request)
+        if isinstance(value, Response):
+            return value
+        text = encoded(value)
+        if text is None:
+            raise TypeError(f"{request.method} {request.url.path} returned {type(value).__name__}, which is not JSON")
+        return Response(text, media_type="application/json")
+
+    return endpoint
+
+
+def delegating(app: ASGIApp) -> Endpoint:
+    """An endpoint for a Starlette route, whatever stands behind it: a function, a class, middleware."""
+
+    async def endpoint(request: Request) -> Response:
+        return _Delegated(app)
+
+    return endpoint
+
+
+class _Delegated(Response):
+    """The response that another application gives to the same request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__()
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+class BoundRoute(NamedTuple):
+    """A route of one instance. Without `scope` the host's default holds; `public` needs the operator's consent."""
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    public: bool = False
+    scope: str | None = None
+
+
+class GivesRoutes(Protocol):
+    """The part of a provider that gives Starlette routes."""
+
+    def routes(self) -> Sequence[BaseRoute]: ...
+
+
+def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
+    """The `@route` methods of one instance, in the order of definition, then what its `routes()` gives."""
+    bound = [
+        BoundRoute(mark.method, mark.path, answering(getattr(provider, attribute)), mark.public, mark.scope)
+        for attribute, _, mark in marked(type(provider), RouteMark)
+    ]
+    for item in provider.routes():
+        if not isinstance(item, Route):
+            raise InvalidDefinition(f"routes() of {type(provider).__qualname__} gives {item!r}, not a Starlette Route")
+        methods = item.methods or {"GET"}
+        automatic = {"HEAD"} if "GET" in methods else set[str]()
+        bound += [BoundRoute(method, item.path, delegating(item.app)) for method in sorted(methods - automatic)]
+    return bound
+
+
+RESERVED = frozenset({"/", "/healthz", "/readyz", "/metrics", "/mcp", "/openapi.json", "/toolplug.js"})
+RESERVED_TREES = (
+    "/api",
+    "/v1/approvals",
+    "/v1/explain",
+    "/v1/providers",
+    "/v1/reload",
+    "/v1/responses",
+    "/v1/tool-calls",
+    "/v1/tools",
+)
+
+_PARAMETER = re.compile(r"{[^}]*}")
+
+
+class MountedRoute(NamedTuple):
+    """One route of an active provider, below its `mount`. `public` only where author and operator both say so."""
+
+    key: str
+    route: BoundRoute
+    mount: str
+    public: bool
+    switch: SourceSwitch
+    owner: CodeOwner
+
+    @property
+    def path(self) -> str:
+        """The whole template; that of `route` is as its author declared it."""
+        return self.mount + self.route.path
+
+    @property
+    def shown(self) -> str:
+        """As records show it."""
+        return f"{self.route.method} {self.path}"
+
+
+class DeclaredRoutes(NamedTuple):
+    """What one provider declares: method and path of each route, without the mount of its entry."""
+
+    entry: ProviderEntry
+    routes: Sequence[tuple[str, str]]
+
+
+def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
+    """A problem for every mount and route that is taken, by an earlier provider or by the host; both are named."""
+    problems: list[Problem] = []
+    mounts: dict[str, ProviderEntry] = {}
+    taken: dict[tuple[str, str], ProviderEntry] = {}
+    for entry, routes in declared:
+        if entry.mount and (first := mounts.setdefault(entry.mount, entry)) is not entry:
+            message = f"{entry.owner}: the mount {entry.mount!r} is that of {first.owner}"
+            problems.append(entry.problem("mount_taken", message, "choose another path", ("mount",)))
+            continue
+        for method, declared_path in routes:
+            path = entry.mount + declared_path
+            shown = f"{entry.owner} declares {method} {path}, which is"
+            if reserved(path):
+                message, hint = f"{shown} a path of the host itself", "declare another path"
+                problems.append(entry.problem("route_taken", message, hint))
+            elif (first := taken.setdefault((method, _PARAMETER.sub("{}", path)), entry)) is not entry:
+                hint = f"set mount in one of them, such as mount: /{entry.key}, or enable one of them only"
+                problems.append(entry.problem("route_taken", f"{shown} a route of {first.owner}", hint))
+    return problems
+
+
+def reserved(path: str) -> bool:
+    """Does the path belong to the host."""
+    return path in RESERVED or any(path == tree or path.startswith(f"{tree}/") for tree in RESERVED_TREES)

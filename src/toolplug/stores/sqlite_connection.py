@@ -1,0 +1,73 @@
+"""One connection to SQLite, on a thread of its own. Needs aiosqlite, which comes with the extra `sqlite`."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self, TypeVar, cast
+
+import aiosqlite
+
+# How long a thread may take to end that could not connect.
+_END_S = 2.0
+
+Value = str | bytes | int | float | None
+Result = TypeVar("Result")
+
+
+class Connection:
+    """Work for one SQLite connection, done in the order in which it was asked for.
+
+    Work whose caller is cancelled is still done. Every method raises `sqlite3.Error`.
+    """
+
+    def __init__(self, connection: _DaemonConnection) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def open(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
+        """Call `connector` on the connection's thread; what it raises is raised here, once the thread has ended."""
+        connection = _DaemonConnection(connector, iter_chunk_size=64)
+        try:
+            await connection
+        except BaseException:
+            await asyncio.wait([connection.stopped], timeout=_END_S)
+            raise
+        return cls(connection)
+
+    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Call `work` on the connection's thread, once for all of its statements: a change of threads costs more."""
+        return await self._connection.run(work)
+
+    async def rows(self, sql: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[sqlite3.Row]:
+        """Run a statement and return all its rows, which are plain tuples."""
+        return await self.run(lambda connection: connection.execute(sql, parameters).fetchall())
+
+    def close(self) -> asyncio.Future[object]:
+        """Finish what was asked for, roll back what was not committed, and end the thread: then the future is done."""
+        self._connection.stop()
+        return self._connection.stopped
+
+
+class _DaemonConnection(aiosqlite.Connection):
+    """A disk that hangs hangs its thread, and an interpreter that ends joins every thread that is not a daemon.
+
+    `stopped` is done when the thread has ended, after `stop`; aiosqlite stops by itself where it cannot connect.
+    """
+
+    stopped: asyncio.Future[object]
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection], iter_chunk_size: int) -> None:
+        super().__init__(connector, iter_chunk_size)
+        self._thread.daemon = True
+
+    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        return cast("Result", await self._execute(work, self._conn))  # pyright: ignore[reportUnknownMemberType] untyped there
+
+    def stop(self) -> asyncio.Future[object] | None:
+        stopped = cast("asyncio.Future[object] | None", super().stop())  # pyright: ignore[reportUnknownMemberType] untyped there
+        # Without an event loop, when it is thrown away unclosed, there is no future.
+        if stopped is not None:
+            self.stopped = stopped
+        return stopped
