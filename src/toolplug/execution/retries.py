@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, wait_expone
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Limiter, Plan, Retry
 from toolplug.execution.results import failed, gone, limited, succeeded, timed_out
-from toolplug.execution.task_runner import RunningCall
+from toolplug.runtime.running_call import RunningCall
 
 _SUCCESS = ToolStatus.SUCCESS
 

@@ -22,7 +22,6 @@ from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderErr
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
-from toolplug.execution.task_runner import check_event_loop
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
 from toolplug.providers.entry import (
     DesiredProvider,
@@ -37,6 +36,7 @@ from toolplug.providers.hook_calls import observers, observes_calls
 from toolplug.providers.provider import FunctionProvider, ProviderLike, keyed, provider_of
 from toolplug.providers.route_table import DeclaredRoutes, MountedRoute, mounted, route_problems
 from toolplug.providers.site import ProviderContext, ProviderStore, Services, no_services
+from toolplug.runtime.running_call import check_event_loop
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record, Store
 
