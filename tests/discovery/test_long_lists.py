@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 
-from toolplug.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader, in_slices
+from toolplug.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader
 from toolplug.discovery.record import NOTHING
 from toolplug.discovery.service import Discovery
+from toolplug.runtime.tasks import in_slices
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +57,7 @@ async def test_everybody_has_a_turn_after_each_slice() -> None:
             yield item
 
     async with Neighbour() as neighbour:
-        assert await in_slices(items(neighbour), slice_s=-1) == [0, 1, 2, 3, 4]
+        assert [item async for item in in_slices(items(neighbour), slice_s=-1)] == [0, 1, 2, 3, 4]
     assert seen == sorted(set(seen)), "a turn between any two"
 
 

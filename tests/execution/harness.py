@@ -14,8 +14,7 @@ from toolplug.catalog.plan import Plan, Tool
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.run import run
-from toolplug.execution.task_runner import TaskRunner
-from toolplug.execution.threads import DaemonThreads
+from toolplug.execution.task_runner import TaskRunner, ThreadRunner
 
 TURNS = 50
 WORKER = "toolplug-call-worker"
@@ -33,13 +32,13 @@ Target = Callable[[ToolCall, CallContext], Any]
 class Harness:
     """A task runner, accounting and a switch, open inside `async with`; `threads` are made when first asked for."""
 
-    def __init__(self) -> None:
-        self.runner = TaskRunner()
+    def __init__(self, runner: TaskRunner | None = None) -> None:
+        self.runner = TaskRunner() if runner is None else runner
         self.accounting = CallAccounting()
         self.switch = SourceSwitch()
         self.counters = self.accounting.counters("plays", "tool")
         self.abandoned = self.accounting.abandoned("native", "plays")
-        self._threads: DaemonThreads | None = None
+        self._threads: ThreadRunner | None = None
 
     async def __aenter__(self) -> Harness:
         await self.runner.open()
@@ -51,9 +50,9 @@ class Harness:
         await self.runner.aclose()
 
     @property
-    def threads(self) -> DaemonThreads:
+    def threads(self) -> ThreadRunner:
         if self._threads is None:
-            self._threads = DaemonThreads("plays")
+            self._threads = ThreadRunner("plays")
         return self._threads
 
     def plan(
@@ -121,7 +120,7 @@ async def until(reached: Callable[[], bool]) -> None:
 
 
 async def at_rest(harness: Harness) -> None:
-    """Wait until nothing runs and one worker is parked."""
+    """Wait until nothing runs and at most one worker is parked."""
     await until(lambda: harness.idle() == (0, 0, 0))
     await until(lambda: workers_alive() <= 1)
 

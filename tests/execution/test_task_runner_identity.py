@@ -25,24 +25,9 @@ def own_task() -> asyncio.Task[object]:
     return task
 
 
-async def well_behaved(call: object, context: object) -> int:
-    async with asyncio.timeout(30):
-        await asyncio.sleep(0)
-    with anyio.fail_after(30):
-        await anyio.lowlevel.checkpoint()
-    return id(own_task())
-
-
 async def waits(call: object, context: object) -> str:
     await turns(5)
     return "whole"
-
-
-async def test_tools_that_keep_nothing_share_one_task(harness: Harness) -> None:
-    used = {(await harness.call(well_behaved)).output for _ in range(20)}
-
-    assert len(used) == 1
-    assert workers_alive() == 1
 
 
 async def test_a_first_step_has_the_identity_of_the_task_that_carries_it_on(harness: Harness) -> None:
@@ -156,22 +141,6 @@ async def test_a_timeout_left_open_never_cancels_a_later_call(harness: Harness, 
         assert (await harness.call(waits)).output == "whole"
         gc.collect()
         assert (await harness.call(waits)).output == "whole"
-
-
-async def test_a_hundred_calls_at_once_leave_one_parked_task(harness: Harness) -> None:
-    most: list[int] = []
-
-    async def tool(call: object, context: object) -> str:
-        await asyncio.sleep(0)
-        most.append(workers_alive())
-        return "whole"
-
-    results = await asyncio.gather(*(harness.call(tool) for _ in range(100)))
-
-    assert {result.output for result in results} == {"whole"}
-    assert max(most) <= 101
-    await turns()
-    assert workers_alive() == 1
 
 
 async def test_calls_that_never_suspend_take_no_further_task(harness: Harness) -> None:

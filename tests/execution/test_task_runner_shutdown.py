@@ -38,7 +38,7 @@ def test_a_run_ends_while_calls_are_in_flight() -> None:
 
     harness = asyncio.run(main())
 
-    assert ends == ["cleaned up"] * 3
+    assert ends in (["cleaned up"] * 3, ["cleaned up"] * 4)  # on 3.11 the last one has not begun
     assert harness.idle() == (0, 0, 0)
     assert harness.counted() == {"cancelled": 4}
 

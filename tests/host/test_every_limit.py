@@ -16,7 +16,7 @@ from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, limited
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
-from toolplug.execution.threads import DaemonThreads
+from toolplug.execution.task_runner import ThreadRunner
 from toolplug.mcp.connection_strategies import SwitchedConnection
 from toolplug.mcp.plans import Labels
 from toolplug.mcp.plans import Planner as ServerPlanner
@@ -75,7 +75,7 @@ def services(host: Limits = NO_LIMITS) -> CallServices:
 
 def of_provider(host: Limits = NO_LIMITS, source: Limits = NO_LIMITS, own: Limits = NO_LIMITS) -> Plan:
     entry = ProviderEntry(key="p", type="reads", host_limits=host, limits=source, tools={"read": ToolRule(limits=own)})
-    (planned,) = planned_tools(entry, Reads(), services(host), SourceSwitch(), DaemonThreads("p"))
+    (planned,) = planned_tools(entry, Reads(), services(host), SourceSwitch(), ThreadRunner("p"))
     return planned.plan
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from toolplug.catalog.definition import Note, ToolDefinition
 from toolplug.catalog.plan import Gate, Plan, Tool
 from toolplug.catalog.render import Dialect, listing
 from toolplug.errors import InvalidDefinition
+from toolplug.runtime.lru import LeastRecentlyUsed
 
 _PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -312,14 +312,11 @@ class CachedValue:
 
     def __init__(self, function: Callable[[Catalog], Catalog]) -> None:
         self._function = function
-        self._answers: OrderedDict[int, tuple[Catalog, Catalog]] = OrderedDict()
+        self._answers: LeastRecentlyUsed[int, tuple[Catalog, Catalog]] = LeastRecentlyUsed(_NEWEST)
 
     def __call__(self, catalog: Catalog) -> Catalog:
         kept = self._answers.get(id(catalog))
         if kept is None:
-            kept = self._answers[id(catalog)] = (catalog, self._function(catalog))
-            if len(self._answers) > _NEWEST:
-                self._answers.popitem(last=False)
-        else:
-            self._answers.move_to_end(id(catalog))
+            kept = (catalog, self._function(catalog))
+            self._answers.put(id(catalog), kept)
         return kept[1]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, NotRequired, TypedDict, TypeVar, cast
+from typing import NamedTuple, NotRequired, TypedDict, cast
 
 import orjson
 
@@ -15,27 +14,11 @@ from toolplug.catalog.sanitise import RemovedParts
 from toolplug.discovery.record import DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, Status, quarantining
 from toolplug.discovery.sanitise import KIND, sanitised
 from toolplug.errors import InvalidDefinition, StoreRefused
+from toolplug.runtime.tasks import in_slices
 
 # The stored form of a discovery record: one line of JSON about the server, then one line for each tool.
 #
 # Line by line, so that a long list is read in slices; and the lines of an unchanged list need not be read again.
-
-SLICE_S = 0.005
-
-T = TypeVar("T")
-
-
-async def in_slices(items: Iterable[T], *, slice_s: float = SLICE_S) -> list[T]:
-    """All that the iterable gives; after each few milliseconds everybody else has a turn."""
-    clock = asyncio.get_running_loop().time
-    done: list[T] = []
-    began = clock()
-    for item in items:
-        done.append(item)
-        if clock() - began > slice_s:
-            await asyncio.sleep(0)
-            began = clock()
-    return done
 
 
 class _Header(TypedDict):
@@ -123,7 +106,7 @@ async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, Serv
         name = ServerName(header["id"], header["tenant"])
         pins = MappingProxyType(header["pins"])
         same = body == last.body
-        tools = last.record.tools if same else tuple(await in_slices(_tools(name.id, body, last)))
+        tools = last.record.tools if same else tuple([tool async for tool in in_slices(_tools(name.id, body, last))])
         kept = ServerState(
             record=DiscoveryRecord(
                 status=header["status"],
@@ -205,7 +188,7 @@ class ListReader:
         """
         left_out = RemovedParts(at_most=MAX_LEFT_OUT)
         known = {tool.name: tool for tool in kept.record.tools}
-        each = await in_slices(self._each(raw, known, left_out))
+        each = [item async for item in in_slices(self._each(raw, known, left_out))]
         found = [read for read in each if read is not None]
         self._last = {read.sent: read for read in found if read.sent}
         return Listing(tuple(read.tool for read in found), body_of(read.line for read in found), left_out.lines())

@@ -12,7 +12,7 @@ from time import perf_counter
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Limiter, Plan, Retry
 from toolplug.execution.results import failed, gone, limited, succeeded, timed_out
-from toolplug.execution.task_runner import RunningCall
+from toolplug.runtime.running_call import RunningCall
 
 _SUCCESS = ToolStatus.SUCCESS
 

@@ -20,8 +20,6 @@ from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.accounting import OnCall, audit
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
-from toolplug.execution.task_runner import check_event_loop
-from toolplug.execution.threads import in_own_thread
 from toolplug.host.agent_reach import AgentReach, reach_of
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
@@ -40,6 +38,8 @@ from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.planning import KIND
 from toolplug.providers.registry import FunctionRegistry
+from toolplug.runtime.running_call import check_event_loop
+from toolplug.runtime.threads import in_own_thread
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session

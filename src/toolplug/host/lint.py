@@ -18,12 +18,12 @@ from toolplug.catalog.render import described
 from toolplug.config.environment import has_reference
 from toolplug.config.yaml_tree import KeyPath, ListNode, ScalarNode
 from toolplug.errors import Problem
-from toolplug.execution.threads import in_own_thread
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.host import Host
 from toolplug.mcp.server_config import Command
 from toolplug.providers.authoring import selfless_tools
+from toolplug.runtime.threads import in_own_thread
 
 _TYPED = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from time import monotonic
@@ -10,6 +10,7 @@ from time import monotonic
 from toolplug.catalog.call import Principal
 from toolplug.config.quotas import RETRY_S, Owner, QuotaName, Quotas, quota_exceeded
 from toolplug.execution.limits import Rate
+from toolplug.runtime.lru import LeastRecentlyUsed
 
 _MINUTE_S = 60
 _MAX_OWNERS = 10_000
@@ -23,7 +24,7 @@ class QuotaUse:
 
     def __init__(self, quotas: Quotas, streams_per_key: int) -> None:
         self._streams: Counter[Owner] = Counter()
-        self._calls: OrderedDict[Owner, Rate] = OrderedDict()
+        self._calls: LeastRecentlyUsed[Owner, Rate] = LeastRecentlyUsed(_MAX_OWNERS)
         self.configure(quotas, streams_per_key)
 
     def configure(self, quotas: Quotas, streams_per_key: int) -> None:
@@ -73,9 +74,7 @@ class QuotaUse:
     def _rate(self, owner: Owner, limit: int) -> Rate:
         rate = self._calls.get(owner)
         if rate is None:
-            rate = self._calls[owner] = Rate(limit, _MINUTE_S, "", clock=monotonic)
+            rate = Rate(limit, _MINUTE_S, "", clock=monotonic)
+            self._calls.put(owner, rate)
         rate.resized(limit, _MINUTE_S)
-        self._calls.move_to_end(owner)
-        if len(self._calls) > _MAX_OWNERS:
-            self._calls.popitem(last=False)
         return rate

@@ -12,7 +12,7 @@ from toolplug.catalog.plan import Tool
 from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
-from toolplug.execution.threads import DaemonThreads
+from toolplug.execution.task_runner import ThreadRunner
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import HostSettings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
@@ -93,7 +93,7 @@ def _tools(wanted: DesiredProvider, services: CallServices) -> list[Tool]:
     if wanted.build is None:
         return []
     provider = called(entry, "its constructor", wanted.build)
-    return planned_tools(entry, provider, services, SourceSwitch(), DaemonThreads(entry.key))
+    return planned_tools(entry, provider, services, SourceSwitch(), ThreadRunner(entry.key))
 
 
 def _replanned(was: Catalog, will: Catalog, tools: CatalogDiff) -> Iterator[str]:

@@ -9,10 +9,10 @@ from functools import partial
 from importlib import import_module
 from typing import cast
 
-from toolplug.execution.threads import in_own_thread
 from toolplug.host.file.settings import BackendSettings, ResponsesSettings
 from toolplug.responses.backend import Backend
 from toolplug.responses.service import Responses
+from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import Store
 
 IDLE_S = 1800.0

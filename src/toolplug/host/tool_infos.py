@@ -7,7 +7,6 @@ What has not changed is not written again, so that ten thousand tools cost a loo
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.views import acting_agent
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
+from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.toolset import Toolset
@@ -61,8 +61,10 @@ class ToolInfos:
         self._registry = registry
         self._toolsets = toolsets
         self._servers = servers
-        self._written: OrderedDict[tuple[object, ...], tuple[_Section, bytes]] = OrderedDict()
-        self._pages: OrderedDict[tuple[int, ...], tuple[tuple[bytes, ...], CatalogPage]] = OrderedDict()
+        self._written: LeastRecentlyUsed[tuple[object, ...], tuple[_Section, bytes]] = LeastRecentlyUsed(_SECTIONS)
+        self._pages: LeastRecentlyUsed[tuple[int, ...], tuple[tuple[bytes, ...], CatalogPage]] = LeastRecentlyUsed(
+            _PAGES
+        )
 
     def page(self, principal: Principal, agent: str | None, session: Session | None) -> CatalogPage:
         """The tools of providers, of the session, of toolsets, of servers with a prefix, then of the other servers.
@@ -85,11 +87,8 @@ class ToolInfos:
         kept = self._pages.get(key)
         if kept is None:
             body = b'{"tools":[%s]}' % b",".join(parts)
-            kept = self._pages[key] = (parts, CatalogPage(body, hashlib.sha256(body).hexdigest()[:32]))
-            if len(self._pages) > _PAGES:
-                self._pages.popitem(last=False)
-        else:
-            self._pages.move_to_end(key)
+            kept = (parts, CatalogPage(body, hashlib.sha256(body).hexdigest()[:32]))
+            self._pages.put(key, kept)
         return kept[1]
 
     def _sections(self, principal: Principal, session: Session | None) -> Iterator[_Section]:
@@ -136,11 +135,8 @@ class ToolInfos:
         kept = self._written.get(key)
         if kept is None:
             text = orjson.dumps(list(_infos(section)))[1:-1]
-            kept = self._written[key] = (section, text)
-            if len(self._written) > _SECTIONS:
-                self._written.popitem(last=False)
-        else:
-            self._written.move_to_end(key)
+            kept = (section, text)
+            self._written.put(key, kept)
         return kept[1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
 from toolplug.execution.plans import CALL_SCOPE, UNKNOWN
 from toolplug.host.agent_reach import acts_as_nobody
 from toolplug.providers.registry import FunctionRegistry
+from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.first_use import LazyExecutor
@@ -60,7 +60,7 @@ class RecentViews:
 
     def __init__(self) -> None:
         self._views: WeakValueDictionary[Hashable, LiveCatalog] = WeakValueDictionary()
-        self._newest: OrderedDict[Hashable, LiveCatalog] = OrderedDict()
+        self._newest: LeastRecentlyUsed[Hashable, LiveCatalog] = LeastRecentlyUsed(_NEWEST)
         self._of_sessions: dict[str, set[Hashable]] = {}
 
     def view(self, key: Hashable, make: Callable[[], LiveCatalog], *, session: str | None = None) -> LiveCatalog:
@@ -70,16 +70,13 @@ class RecentViews:
             view = self._views[key] = make()
         if session is not None and key not in self._newest:
             self._of_sessions.setdefault(session, set()).add(key)
-        self._newest[key] = view
-        self._newest.move_to_end(key)
-        if len(self._newest) > _NEWEST:
-            self._newest.popitem(last=False)
+        self._newest.put(key, view)
         return view
 
     def end(self, session: str) -> None:
         """Drop the views of a session that is over."""
         for key in self._of_sessions.pop(session, ()):
-            self._newest.pop(key, None)
+            self._newest.drop(key)
 
 
 class WithReadResultLast:

@@ -13,10 +13,10 @@ from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
-from toolplug.execution.threads import in_own_thread
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, has_version
 from toolplug.http.routing import NOT_MODIFIED, answers, route
+from toolplug.runtime.threads import in_own_thread
 
 
 class Health(BaseModel):

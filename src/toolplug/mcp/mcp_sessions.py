@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable
 from secrets import token_urlsafe
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.threads import in_own_thread
 from toolplug.mcp.list_changed import ListChangedNotifier
 from toolplug.mcp.server_endpoint import Client, McpServerEndpoint, Questions, RequestId
+from toolplug.runtime.threads import in_own_thread
 
 IDLE_S = 1800.0
 """A session without a request and without an open stream for so long is over."""

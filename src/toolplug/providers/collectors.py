@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from toolplug.crashes import CodeOwner, log_crash
-from toolplug.execution.threads import begun_in_own_thread
+from toolplug.runtime.threads import begun_in_own_thread
 
 _LOG = logging.getLogger("toolplug.providers")
 

@@ -13,7 +13,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
-from toolplug.execution.threads import DaemonThreads
+from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
@@ -35,7 +35,7 @@ class Generation:
     routes: Sequence[BoundRoute]
     collectors: Sequence[Collector]
     switch: SourceSwitch
-    threads: DaemonThreads
+    threads: ThreadRunner
     drain_s: float
 
     def switch_off(self) -> None:
@@ -73,7 +73,7 @@ async def opened(
     except InvalidDefinition as error:
         example = f"{type(provider).__name__}({{…}}), or settings={{…}} in check_provider and running"
         raise ProviderError(f"{entry.owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=example) from error
-    switch, threads = SourceSwitch(), DaemonThreads(entry.key)
+    switch, threads = SourceSwitch(), ThreadRunner(entry.key)
     try:
         if not is_started(provider):
             await awaited(entry, "start()", lambda: provider.start(site_for(entry)), START_S)

@@ -19,10 +19,10 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.plan import CallRunner, Observer, Switch
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.results import readable
-from toolplug.execution.task_runner import RunningCall
 from toolplug.providers.entry import OnFailure
 from toolplug.providers.generation import Generation
 from toolplug.providers.hooks import PROJECT, HookSpecs
+from toolplug.runtime.running_call import RunningCall
 
 _LOG = logging.getLogger("toolplug.providers")
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib import import_module
@@ -19,6 +17,7 @@ from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.provider import FunctionProvider, built, config_model
+from toolplug.runtime.threads import begun_in_own_thread
 from toolplug.signatures.annotations import unread_signature
 
 IMPORT_S = 10.0
@@ -78,15 +77,7 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
 
 
 def _imported(found: InstalledProvider, within_s: float) -> object:
-    outcome: Future[object] = Future()
-
-    def work() -> None:
-        try:
-            outcome.set_result(_named(found))
-        except ProviderError as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=work, name=f"toolplug-import-{found.type}", daemon=True).start()
+    outcome = begun_in_own_thread(partial(_named, found), name=f"toolplug-import-{found.type}")
     try:
         return outcome.result(within_s)
     except TimeoutError:

@@ -19,10 +19,10 @@ from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.threads import in_own_thread
 from toolplug.providers.authoring import bound_tools, declare, is_tool
 from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.site import ProviderContext
+from toolplug.runtime.threads import in_own_thread
 from toolplug.signatures.annotations import names_around, unread_signature
 from toolplug.signatures.values import decoded
 

@@ -22,7 +22,6 @@ from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderErr
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
-from toolplug.execution.task_runner import check_event_loop
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
 from toolplug.providers.entry import (
     DesiredProvider,
@@ -37,6 +36,8 @@ from toolplug.providers.hook_calls import observers, observes_calls
 from toolplug.providers.provider import FunctionProvider, ProviderLike, keyed, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import ProviderContext, ProviderStore, Services, no_services
+from toolplug.runtime.running_call import check_event_loop
+from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record, Store
 
@@ -174,7 +175,7 @@ class FunctionRegistry(LiveCatalog):
         self._own: dict[str, Catalog] = {}
         self._parts: dict[str, LiveCatalog] = {}
         self._changing = asyncio.Lock()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = BackgroundTasks()
 
     async def __aenter__(self) -> Self:
         check_event_loop()
@@ -204,7 +205,7 @@ class FunctionRegistry(LiveCatalog):
     async def _end(self) -> None:
         """Retire every provider and wait until all are closed."""
         await self.apply(())
-        await asyncio.gather(*self._closing)
+        await self._closing.wait()
 
     @property
     def closed_because(self) -> str:
@@ -307,9 +308,7 @@ class FunctionRegistry(LiveCatalog):
     def _retire(self, generation: Generation, observed: Set[Generation]) -> None:
         generation.switch_off()
         closing = generation.close(observed if observes_calls(generation.provider) else ())
-        task = asyncio.create_task(closing, name=f"toolplug-drain-{generation.entry.key}")
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(closing, f"toolplug-drain-{generation.entry.key}")
 
     def _list(self) -> None:
         """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""

@@ -87,7 +87,7 @@ class SessionExecutors:
             )
             self._kept = ref(lent)
             lent.lend(self._catalog(state, reachable, EMPTY_CATALOG), registered=state.registered)
-        self._shared.executors.used(self._code, lent)
+        self._shared.executors.put(self._code, lent)
         return lent
 
     def publish(self, state: SessionState, *, reachable: bool, anew: bool = False) -> None:
@@ -103,7 +103,7 @@ class SessionExecutors:
         lent = self._lent()
         if lent is not None:
             lent.end()
-        self._shared.executors.forget(self._code)
+        self._shared.executors.drop(self._code)
 
     def _lent(self) -> LentTools | None:
         return None if self._kept is None else self._kept()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, cast
@@ -14,6 +13,7 @@ from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import FailedTool, InvalidDefinition, SessionRefused
+from toolplug.runtime.tasks import in_slices
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import (
     Capability,
@@ -27,9 +27,6 @@ from toolplug.sessions.session_tool import (
 )
 from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, SessionServices
 from toolplug.signatures.values import encoded
-
-_SLICE_S = 0.005
-"""Definitions are read for so long in one turn of the loop: how long one takes is for its schema to say."""
 
 _LEVELS_AROUND = 16
 """In how many objects and lists an environment may stand where it is kept or shown: JSON may be only so deep."""
@@ -109,7 +106,7 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     failed: list[FailedTool] = []
     names: dict[str, str] = {}
     cleaned_tools: list[CleanedTool] = []
-    async for _, raw in _in_turns(asked.tools):
+    async for raw in in_slices(asked.tools):
         removed = RemovedParts()
         outcome = _candidate(raw, removed, capabilities, names, tenant, shared)
         if isinstance(outcome, FailedTool):
@@ -161,17 +158,6 @@ def changed(state: SessionState, changes: Changes, shared: SessionServices) -> S
     return replace(state, tools=tools, revision=state.revision + 1)
 
 
-async def _in_turns(given: Sequence[object]) -> AsyncIterator[tuple[int, object]]:
-    """Each definition with its position; after each few milliseconds other tasks have a turn."""
-    clock = asyncio.get_running_loop().time
-    began = clock()
-    for index, raw in enumerate(given):
-        if clock() - began > _SLICE_S:
-            await asyncio.sleep(0)
-            began = clock()
-        yield index, raw
-
-
 def _candidate(
     raw: object,
     removed: RemovedParts,
@@ -214,7 +200,7 @@ async def _definitions(
     given: Sequence[object], at: str, pool: DefinitionCache, cleaned_tools: list[CleanedTool]
 ) -> tuple[SessionTool, ...]:
     tools: list[SessionTool] = []
-    async for index, raw in _in_turns(given):
+    async for index, raw in in_slices(enumerate(given)):
         removed = RemovedParts()
         tools.append(_definition(raw, f"{at}[{index}]", pool, removed))
         if lines := removed.lines():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -13,6 +13,7 @@ from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallCounters
 from toolplug.execution.live import LiveCatalog, ToolExecutor
+from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.events import LogEntry
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.session_tool import DefinitionCache, PluginStatus, StreamRole
@@ -189,6 +190,14 @@ class SessionCounters:
 
 _KEPT_EXECUTORS = 1_000
 
+RecentExecutors = LeastRecentlyUsed[str, LiveCatalog]
+"""The executors of the sessions that were used last, by code, so that those of idle ones cost nothing."""
+
+
+def recent_executors() -> RecentExecutors:
+    """None so far."""
+    return RecentExecutors(_KEPT_EXECUTORS)
+
 
 class ReservedNames(Protocol):
     """What a session sees of the rest of the host."""
@@ -200,24 +209,6 @@ class ReservedNames(Protocol):
     def default_tools(self, tenant: str) -> ToolExecutor | None:
         """The tools of a session whose plugin has registered nothing."""
         ...
-
-
-class RecentExecutors:
-    """Keeps the executors of the sessions that were used last, so that those of idle ones cost nothing."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, LiveCatalog] = OrderedDict()
-
-    def used(self, code: str, executor: LiveCatalog) -> None:
-        """This one was used now."""
-        self._kept[code] = executor
-        self._kept.move_to_end(code)
-        if len(self._kept) > _KEPT_EXECUTORS:
-            self._kept.popitem(last=False)
-
-    def forget(self, code: str) -> None:
-        """The session is over."""
-        self._kept.pop(code, None)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -235,4 +226,4 @@ class SessionServices:
     background: Background = field(default_factory=Background)
     counters: SessionCounters = field(default_factory=SessionCounters)
     pool: DefinitionCache = field(default_factory=DefinitionCache)
-    executors: RecentExecutors = field(default_factory=RecentExecutors)
+    executors: RecentExecutors = field(default_factory=recent_executors)

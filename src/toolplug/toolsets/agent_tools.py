@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.live import LiveCatalog, MergedExecutor, ToolExecutor
 from toolplug.execution.plans import CallServices, limited
+from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.toolsets.registered import Allowlists, Toolsets
 from toolplug.toolsets.session_toolset import LazyToolset, PerCallToolset, SessionToolset
 from toolplug.toolsets.toolset import OnDemand, PerSession, SharedSource, Toolset
@@ -53,7 +54,7 @@ class AgentTools:
         self._sessions: dict[Hashable, dict[Toolset, SessionToolset | LazyToolset]] = {}
         self._together: dict[tuple[LiveCatalog, ...], LiveCatalog] = {}
         self._live: dict[Hashable, WeakValueDictionary[Choice, MergedExecutor]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = BackgroundTasks()
         self.some_wait: bool = False
 
     @property
@@ -154,7 +155,7 @@ class AgentTools:
         """Close what was opened for any session, all at once."""
         for session in list(self._sessions):
             self.end(session)
-        await asyncio.gather(*self._closing)
+        await self._closing.wait()
 
     def _waiting(self, choice: Choice, session: Hashable, name: str) -> list[SessionToolset]:
         parts = self._sessions.get(session, {})
@@ -225,10 +226,7 @@ class AgentTools:
                 self._retired(parts.pop(toolset))
 
     def _retired(self, part: SessionToolset | LazyToolset) -> asyncio.Task[None]:
-        task = asyncio.create_task(part.aclose(), name="toolplug-toolset-close")
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-        return task
+        return self._closing.start(part.aclose(), "toolplug-toolset-close")
 
 
 def _list_of(choice: Choice, allowlists: Allowlists) -> tuple[str, ...]:

@@ -34,7 +34,6 @@ from pydantic import ValidationError
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.config.masking import masked
 from toolplug.execution.egress import Egress, Resolve, resolved
-from toolplug.execution.threads import in_own_thread
 from toolplug.mcp.child_output import RateLimitedLog
 from toolplug.mcp.child_process import Child, secrets_of
 from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
@@ -46,6 +45,7 @@ from toolplug.mcp.sdk.messages import FAILED, is_closed
 from toolplug.mcp.sdk.oauth import ServerToken
 from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, CheckedNetwork, PinnedTransport
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Transport
+from toolplug.runtime.threads import in_own_thread
 
 
 class Authorized(httpx2.AsyncBaseTransport):

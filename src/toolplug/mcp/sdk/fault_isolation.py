@@ -34,6 +34,7 @@ from toolplug.mcp.child_output import RateLimitedLog
 from toolplug.mcp.connection_strategies import Restarts
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, UNREADABLE, is_meant_as_answer, is_wanted
 from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES, AnswerRefused
+from toolplug.runtime.tasks import BackgroundTasks
 
 AFTERWARDS_S = 5.0
 
@@ -291,7 +292,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         self._gone = gone
         self._next_stream = 0.0
         self._asked: dict[RequestId, CancelGrace] = {}
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling = BackgroundTasks()
         self._news = NewsStream(self._streamed)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -317,10 +318,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Stop telling the server what it has not taken yet."""
-        for task in self._telling:
-            task.cancel()
-        if self._telling:
-            await asyncio.wait(self._telling)
+        await self._telling.cancel()
 
     async def _other(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "DELETE":
@@ -348,9 +346,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         if posted.first:
             await self._tell(request)
         elif len(self._telling) < _MAX_TELLING:
-            task = asyncio.create_task(self._tell(request), name="toolplug-mcp-telling")
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._telling.start(self._tell(request), "toolplug-mcp-telling")
         return httpx2.Response(202)
 
     async def _tell(self, request: httpx2.Request) -> None:

@@ -15,6 +15,7 @@ from toolplug.catalog.definition import Note
 from toolplug.catalog.text import cleaned
 from toolplug.errors import SavedToolsetRefused, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
+from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.document import Document, document_fields, imported
@@ -55,7 +56,7 @@ class SavedToolsets:
         self._equipment = equipment
         self._catalog_of = catalog_of
         self._changing = asyncio.Lock()
-        self._forgetting: set[asyncio.Task[None]] = set()
+        self._forgetting = BackgroundTasks()
         self._log = ChangeLog(store, CHANGES)
         self._following = Following(self._log, self._look_again, self._look_at_all)
 
@@ -67,7 +68,7 @@ class SavedToolsets:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._following.aclose()
-        await asyncio.gather(*self._forgetting)
+        await self._forgetting.wait()
 
     async def available(self, caller: Caller) -> Catalog:
         """What the caller can choose from."""
@@ -204,9 +205,7 @@ class SavedToolsets:
         for owner in self._equipment.owners:
             if owner.session == session:
                 self._equipment.put(owner, None)
-        task = asyncio.create_task(self._forget(session), name="toolplug-toolset-forget")
-        self._forgetting.add(task)
-        task.add_done_callback(self._forgetting.discard)
+        self._forgetting.start(self._forget(session), "toolplug-toolset-forget")
 
     async def _forget(self, session: str) -> None:
         try:

@@ -1,7 +1,8 @@
-"""Daemon threads for the synchronous tools of one provider.
+"""Daemon threads for work that blocks.
 
-Not an executor's pool: those are joined at exit, so one hung tool would hang the process. A thread that is idle for
-half a minute ends.
+Not an executor's pool: those are joined at exit, so one hung function would hang the process. Nor `asyncio.to_thread`:
+the loop's pool has a handful of threads and belongs to every provider too, so that a few calls that hang there would
+keep the host from answering a scrape, fetching a key or reading its configuration.
 """
 
 from __future__ import annotations
@@ -10,20 +11,10 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
-
-from toolplug.catalog.call import CallContext, ToolCall, enter_frame
-from toolplug.catalog.plan import Target
-from toolplug.execution.task_runner import RunningCall
-
-# A daemon thread for one piece of the host's own work that blocks.
-#
-# Not `asyncio.to_thread`: the loop's pool has a handful of threads and belongs to every provider too, so that a few
-# calls of theirs that hang there would keep the host from answering a scrape, fetching a key or reading its
-# configuration.
 
 T = TypeVar("T")
 
@@ -37,12 +28,15 @@ async def in_own_thread(function: Callable[[], T]) -> T:
     return await asyncio.wrap_future(begun_in_own_thread(function))
 
 
-def begun_in_own_thread(function: Callable[[], T]) -> Future[T]:
-    """The same for who waits without a loop: it runs, with the caller's context variables, and cannot be cancelled."""
+def begun_in_own_thread(function: Callable[[], T], *, name: str = "toolplug-work") -> Future[T]:
+    """The same for a caller that waits without a loop, or not at all.
+
+    The function runs with the caller's context variables and cannot be cancelled.
+    """
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()
     call = partial(copy_context().run, function)
-    threading.Thread(target=_work, args=(outcome, call), name="toolplug-work", daemon=True).start()
+    threading.Thread(target=_work, args=(outcome, call), name=name, daemon=True).start()
     return outcome
 
 
@@ -54,12 +48,16 @@ def _work(outcome: Future[T], call: Callable[[], T]) -> None:
 
 
 IDLE_S = 30.0
+"""A thread of `DaemonThreads` that has had nothing to do for so long ends."""
 
-_Work = tuple[RunningCall, Context, Callable[[], object], asyncio.AbstractEventLoop]
+Done = Callable[[object, BaseException | None], None]
+"""Is given the value of a function, or what it raised."""
+
+_Work = tuple[Callable[[], object], Done, asyncio.AbstractEventLoop]
 
 
 class DaemonThreads:
-    """Threads of one provider, made when needed; how many may work at once is the business of its limiter."""
+    """Threads that are made when needed and used again."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -69,17 +67,14 @@ class DaemonThreads:
         self._threads: set[threading.Thread] = set()
         self._closed = False
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> RunningCall:
-        """Run the target in a thread, in a copy of the current context, in which the tenant is the caller's.
+    def start(self, function: Callable[[], object], done: Done) -> None:
+        """Call the function in a thread; `done` is called on the running loop when it has ended.
 
-        Raises `RuntimeError` when the provider is closed, or when the process can have no more threads.
+        Raises `RuntimeError` when closed, or when the process can have no more threads.
         """
         if self._closed:
             raise RuntimeError("the provider is closed")
         loop = asyncio.get_running_loop()
-        own = copy_context()
-        own.run(enter_frame, context.principal.tenant)
-        running = RunningCall(loop, None)
         with self._lock:
             grows = self._idle == 0
             if not grows:
@@ -88,11 +83,10 @@ class DaemonThreads:
             thread = threading.Thread(target=self._main, name=f"toolplug-{self._name}", daemon=True)
             thread.start()
             self._threads.add(thread)
-        self._work.put((running, own, partial(target, call, context), loop))
-        return running
+        self._work.put((function, done, loop))
 
     def close(self) -> None:
-        """Let the threads end as soon as their work has; a hung tool keeps its own until the process ends."""
+        """Let the threads end as soon as their work has; one that hangs is left alone."""
         self._closed = True
         for _ in tuple(self._threads):
             self._work.put(None)
@@ -113,17 +107,15 @@ class DaemonThreads:
             del work
         self._threads.discard(threading.current_thread())
 
-    def _perform(
-        self, running: RunningCall, context: Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def _perform(self, function: Callable[[], object], done: Done, loop: asyncio.AbstractEventLoop) -> None:
         value, error = None, None
         try:
-            value = context.run(function)
-        except BaseException as raised:  # noqa: BLE001  the tool's own end: `run` decides what becomes of it
+            value = function()
+        except BaseException as raised:  # noqa: BLE001  given to `done`
             error = raised
         with self._lock:
             self._idle += 1  # before its caller hears of the end: whoever calls again at once needs no other thread
         try:
-            loop.call_soon_threadsafe(running.finish, value, error)
-        except RuntimeError:  # the loop was closed while the tool ran: nobody waits any more
+            loop.call_soon_threadsafe(done, value, error)
+        except RuntimeError:  # the loop was closed while the function ran: nobody waits any more
             return

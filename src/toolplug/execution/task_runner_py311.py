@@ -1,0 +1,312 @@
+"""Tasks that carry calls apart from their callers, for Python 3.11, where a task cannot start eagerly.
+
+It goes when 3.11 ends (October 2027): a task for every call would cost one that never suspends three times as much.
+
+A call takes its first step at once, in the caller's turn of the loop, but under the identity of a parked task and in a
+context of its own. If it ends there, it has cost no task and no turn. If it suspends, the parked task carries it on
+and the caller waits for a `RunningCall`. So the caller can be answered at the deadline whatever the tool does, and the
+tool's cancel scopes, timeouts and context variables (asyncio's and anyio's alike) never touch the caller.
+
+    caller's task ──start──▶ first step as `worker.task` ──ended──▶ value
+                                      │ suspended
+                                      ▼
+                             worker.task carries it on ──▶ RunningCall.finish ──▶ caller wakes
+
+A tool may keep a reference to its task beyond its end (a timer that will cancel it, a cancel scope that it never
+left). Such a worker is not used again: whatever holds a task's reference can only reach the call that it belonged to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from asyncio import current_task
+from asyncio.tasks import (
+    _enter_task,  # pyright: ignore[reportPrivateUsage]
+    _leave_task,  # pyright: ignore[reportPrivateUsage]
+)
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from sys import getrefcount
+from typing import Any, cast
+
+from toolplug.catalog.call import CallContext, ToolCall, current_frame
+from toolplug.catalog.plan import Target
+from toolplug.runtime.running_call import RunningCall
+
+Suspended = Coroutine[Any, Any, object] | Generator[Any, Any, object]
+
+ENDED = object()
+"""What `FirstSteps.take` gives for a coroutine that ended in its first step."""
+
+UNSTARTED = object()
+_CANCELLED = object()
+
+
+class FirstSteps:
+    """Takes the first steps of coroutines, one coroutine after another, inside one generator.
+
+    `take` gives what the coroutine yields, or `ENDED`, with its result in `value`: less than half the price of the
+    `StopIteration` that a coroutine ends with outside of another. One that raises ends the generator; one that suspends
+    takes it along as its `rest`. Either way the next coroutine needs new `FirstSteps`.
+    """
+
+    __slots__ = ("_generator", "kept", "take", "value")
+
+    def __init__(self) -> None:
+        self.value: object = None
+        self.kept: bool = False
+        self._generator = _generator(self)
+        self.take: Callable[[object], object] = self._generator.send
+        self.take(None)
+
+    def rest(self) -> Suspended:
+        """The coroutine that has suspended, to be driven on; it returns its result."""
+        self.kept = True
+        return self._generator
+
+
+def _one_after_another(steps: FirstSteps) -> Generator[Any, Any, object]:
+    coroutine: Coroutine[Any, Any, object] = yield
+    while True:
+        # anything else is awaited as `await` would: an iterable that is no awaitable must not pass for one
+        steps_of = coroutine if type(coroutine) is types.CoroutineType else coroutine.__await__()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        value: object = yield from steps_of  # pyright: ignore  what types.coroutine is for
+        if steps.kept:
+            return cast("object", value)
+        steps.value = value
+        del coroutine, steps_of, value
+        coroutine = yield ENDED
+
+
+_generator = cast("Callable[[FirstSteps], Generator[Any, Any, object]]", types.coroutine(_one_after_another))
+
+
+class DrivenCoroutine:
+    """An awaitable that drives a coroutine in the coroutine's own context, from what it yielded last."""
+
+    __slots__ = ("_context", "_coroutine", "_yielded", "closed")
+
+    def __init__(self, coroutine: Suspended, context: Context, yielded: object = UNSTARTED) -> None:
+        self._coroutine = coroutine
+        self._context = context
+        self._yielded = yielded
+        self.closed: bool = False
+
+    def cancelled(self) -> DrivenCoroutine:
+        """The same call, cancelled while its task had not yet taken it over."""
+        waits_for = self._yielded
+        if not (isinstance(waits_for, asyncio.Future) and waits_for.cancel()):
+            self._yielded = _CANCELLED
+        return self
+
+    def close(self) -> None:
+        """Give the call up without another step than its clean-up."""
+        self._context.run(self._coroutine.close)
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        run, coroutine, yielded = self._context.run, self._coroutine, self._yielded
+        try:
+            if yielded is UNSTARTED:
+                yielded = run(coroutine.send, None)
+            elif yielded is _CANCELLED:
+                yielded = run(coroutine.throw, asyncio.CancelledError())
+            while True:
+                try:
+                    sent = yield yielded
+                except GeneratorExit:  # the task itself is closed: its loop is gone
+                    self.closed = True
+                    run(coroutine.close)
+                    raise
+                except BaseException as thrown:  # noqa: BLE001  it is thrown on into the tool
+                    yielded = run(coroutine.throw, thrown)
+                else:
+                    yielded = run(coroutine.send, sent)
+        except StopIteration as end:
+            return end.value
+
+
+class TaskRunner:
+    """The parked tasks of one event loop; opened and closed with the executor that uses them, and used on that loop.
+
+    Never more are parked than calls run, or one: at rest there is exactly one.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._parked: list[_Worker] = []
+        self._carrying: set[_Worker] = set()
+        self._references = 0
+
+    async def open(self) -> None:
+        """Park the first task on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        worker = _Worker(self, self._loop)
+        await asyncio.sleep(0)
+        self._references = worker.references()
+
+    async def aclose(self) -> None:
+        """Let the parked tasks go. A call that still runs keeps its own until it ends."""
+        self._loop = None
+        parked, self._parked = self._parked, []
+        for worker in parked:
+            worker.leave()
+        await asyncio.gather(*(worker.task for worker in parked), return_exceptions=True)
+
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object:
+        """Take the first step: the target's value when it ended there, else its `RunningCall`. Its errors are raised.
+
+        The target runs in a copy of the current context, in which the tenant is the caller's.
+        """
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("the executor is closed")
+        own = copy_context()
+        own.run(_set_frame, (context.principal.tenant, _frame()[1] + 1))
+        parked = self._parked
+        worker = parked.pop() if parked else None
+        if worker is None or worker.park.done() or getrefcount(worker.task) > self._references:
+            worker = self._another(worker)
+            if worker is None:
+                return self._carried_by(_Worker(self, loop), DrivenCoroutine(_whole(target, call, context), own))
+        task, steps = worker.task, worker.steps
+        caller = current_task(loop)
+        if caller is not None:
+            _leave_task(loop, caller)
+        _enter_task(loop, task)
+        try:
+            yielded = own.run(steps.take, own.run(target, call, context))
+        except BaseException:
+            worker.steps = FirstSteps()
+            self._put_back(worker)
+            raise
+        finally:
+            _leave_task(loop, task)
+            if caller is not None:
+                _enter_task(loop, caller)
+        if yielded is ENDED:
+            self._put_back(worker)
+            value, steps.value = steps.value, None
+            return value
+        worker.steps = FirstSteps()
+        return self._carried_by(worker, DrivenCoroutine(steps.rest(), own, yielded))
+
+    def _another(self, worker: _Worker | None) -> _Worker | None:
+        """This worker, or the next parked one, whose task nobody else holds or has cancelled."""
+        while worker is not None and (worker.park.done() or getrefcount(worker.task) > self._references):
+            worker.leave()
+            worker = self._parked.pop() if self._parked else None
+        return worker
+
+    def _carried_by(self, worker: _Worker, call: DrivenCoroutine) -> RunningCall:
+        self._carrying.add(worker)
+        return worker.carry(call)
+
+    def gone(self, worker: _Worker) -> None:
+        """The worker takes no more calls."""
+        self._carrying.discard(worker)
+        if worker in self._parked:
+            self._parked.remove(worker)
+        self._trim()
+
+    def free(self, worker: _Worker) -> None:
+        """The worker carries nothing (any more): it is parked, or told to leave."""
+        self._carrying.discard(worker)
+        self._put_back(worker)
+        self._trim()
+
+    def _trim(self) -> None:
+        """Let the oldest go while more are parked than calls run, but for one."""
+        kept = max(len(self._carrying), 1)
+        while len(self._parked) > kept:
+            self._parked.pop(0).leave()
+
+    def _put_back(self, worker: _Worker) -> None:
+        if self._loop is None:
+            worker.leave()
+        else:
+            self._parked.append(worker)
+
+
+class _Worker:
+    """One task, and the call that it carries while it carries one."""
+
+    __slots__ = ("_call", "_loop", "_runner", "_running", "park", "steps", "task")
+
+    def __init__(self, runner: TaskRunner, loop: asyncio.AbstractEventLoop) -> None:
+        self._runner = runner
+        self._loop = loop
+        self.park: asyncio.Future[None] = loop.create_future()
+        self.steps: FirstSteps = FirstSteps()
+        self._call: DrivenCoroutine | None = None
+        self._running: RunningCall | None = None
+        self.task: asyncio.Task[None] = loop.create_task(self._main(), name="toolplug-call-worker", context=Context())
+        self.task.add_done_callback(self._gone)
+
+    def carry(self, call: DrivenCoroutine) -> RunningCall:
+        """Hand a call to this task."""
+        self._call = call
+        running = self._running = RunningCall(self._loop, self.task.cancel)
+        self.leave()
+        return running
+
+    def leave(self) -> None:
+        """End the parking: for the call that was handed over, else for good."""
+        if not self.park.done():
+            self.park.set_result(None)
+
+    def references(self) -> int:
+        """How many hold the task; the same number for every parked task that nobody else holds."""
+        return getrefcount(self.task)
+
+    async def _main(self) -> None:
+        while True:
+            if self._call is None:
+                self._runner.free(self)
+            cancelled = await self._called()
+            call, running = self._call, self._running
+            if call is None or running is None:
+                return
+            value, error = None, None
+            try:
+                value = await (call.cancelled() if cancelled else call)
+            except BaseException as raised:
+                if call.closed:
+                    raise
+                error = raised
+            self._call = self._running = None
+            if self.task.cancelling():
+                self._runner.gone(self)
+                running.finish(value, error)
+                return
+            self.park = self._loop.create_future()
+            running.finish(value, error)
+            del call, running, value, error
+
+    async def _called(self) -> bool:
+        """Wait for a call; True when the task was cancelled before it could take the call over."""
+        if self.park.done() and not self.park.cancelled():
+            return False
+        try:
+            await self.park
+        except asyncio.CancelledError:
+            return True
+        return False
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        """The task has ended; a call that it still holds was cancelled before its first step."""
+        call, running = self._call, self._running
+        self._call = self._running = None
+        self._runner.gone(self)
+        if call is not None and running is not None:
+            try:
+                call.close()
+            finally:
+                running.finish(None, asyncio.CancelledError())
+
+
+async def _whole(target: Target, call: ToolCall, context: CallContext) -> object:
+    return await target(call, context)
+
+
+_set_frame, _frame = current_frame.set, current_frame.get

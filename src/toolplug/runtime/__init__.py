@@ -1,0 +1,1 @@
+"""Tasks, threads and caches that every other layer may use; it knows nothing of tools."""

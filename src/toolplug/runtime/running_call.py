@@ -1,0 +1,84 @@
+"""The outcome of work that may outlive whoever waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+def check_event_loop() -> None:
+    """Raise `RuntimeError` where no asyncio loop runs, as under trio."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        message = "toolplug runs on asyncio only; start the application on an asyncio loop (anyio: backend='asyncio')"
+        raise RuntimeError(message) from None
+
+
+class RunningCall:
+    """A tool that had not ended when its first step was over.
+
+    It ends exactly once. Its caller may stop waiting earlier, at the deadline or when it is cancelled itself; then the
+    tool is asked to stop, through `cancel`, and goes on until it does.
+    """
+
+    __slots__ = ("_cancel", "_listener", "_loop", "_waiter", "done", "error", "value")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, cancel: Callable[[], object] | None) -> None:
+        self.done: bool = False
+        self.value: object = None
+        self.error: BaseException | None = None
+        self._loop = loop
+        self._cancel = cancel
+        self._waiter: asyncio.Future[bool] | None = None
+        self._listener: Callable[[], None] | None = None
+
+    def when_done(self, listener: Callable[[], None]) -> None:
+        """Call back once when the tool itself has ended; at once if it has."""
+        if self.done:
+            listener()
+        else:
+            self._listener = listener
+
+    def finish(self, value: object, error: BaseException | None) -> None:
+        """Record how the tool ended, tell the listener, wake the caller if it still waits. On the loop's thread."""
+        self.done = True
+        self.value = value
+        self.error = error
+        self._cancel = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener()
+
+    def cancel(self) -> None:
+        """Ask the tool to stop; it may decline, and a thread cannot be asked."""
+        if self._cancel is not None:
+            self._cancel()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the end, at most so long: True when it came. Only the caller's own cancellation escapes.
+
+        In both other cases the tool is asked to stop, after its caller has been answered.
+        """
+        if self.done:
+            return True
+        self._waiter = waiter = self._loop.create_future()
+        timer = self._loop.call_later(max(seconds, 0.0), _expire, waiter)
+        try:
+            ended = await waiter
+        except (asyncio.CancelledError, GeneratorExit):
+            if not self._loop.is_closed():
+                self.cancel()
+            raise
+        finally:
+            timer.cancel()
+        if not ended:
+            self._loop.call_soon(self.cancel)
+        return ended
+
+
+def _expire(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
