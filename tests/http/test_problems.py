@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 from httpx2 import AsyncClient
 from tests.http.conftest import ALICE, ROOT, as_holder
 
-from toolplug.http.errors import HttpProblem
+from toolplug.errors import ApiErrorCode
+from toolplug.http.errors import STATUS, HttpProblem
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +32,10 @@ def test_the_type_of_an_error_follows_from_its_status(type_: str, status: int) -
     assert body == {
         "error": {"type": type_, "code": "code", "message": "message", "param": "field", "request_id": "r-1"}
     }
+
+
+def test_every_code_of_an_api_error_has_a_status() -> None:
+    assert set(STATUS) == set(get_args(ApiErrorCode))
 
 
 @pytest.mark.requirement("C-5-error-shape", "C-5-error-types")

@@ -58,7 +58,7 @@ async def list_approvals(request: HostRequest) -> Response:
 @route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody)
 @answers(ApprovalAnswer, errors=(404, 409))
 async def decide_approval(request: HostRequest) -> Response:
-    """Approve or deny one call. Raises `HttpProblem` and `ApprovalRefused`."""
+    """Approve or deny one call. Raises `HttpProblem` and `ApiError`."""
     state = request.state
     body = await read_json(request, DecisionBody)
     ticket = await state["host"].approvals.decide(

@@ -8,7 +8,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from toolplug.catalog.exact_json import dump_json
-from toolplug.errors import ConfigError, SavedToolsetRefused
+from toolplug.errors import ApiError, ConfigError
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import JSON, CamelAnswer, CamelBody, OrjsonResponse, read_body, read_json, read_model
 from toolplug.http.requests import HostRequest, query_fields, requested_session
@@ -189,7 +189,7 @@ async def list_toolsets(request: HostRequest) -> Response:
 @route("POST", _ALL, CALL, "Save a new toolset", BuildBody, parameters=_WHO)
 @answers(ToolsetAnswer, status=201, errors=_WRITING)
 async def build_toolset(request: HostRequest) -> Response:
-    """Save a new toolset. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    """Save a new toolset. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, BuildBody)
     shown = await request.state["host"].saved_toolsets.build(
         await asking(request), body.name, [tool.reference for tool in body.tools], description=body.description or ""
@@ -200,10 +200,10 @@ async def build_toolset(request: HostRequest) -> Response:
 @route("GET", f"{_ALL}/active", READ, "The equipped toolset", parameters=_WHO)
 @answers(ToolsetAnswer, errors=_READING)
 async def active_toolset(request: HostRequest) -> Response:
-    """Answer the equipped toolset. Raises `SavedToolsetRefused` where there is none."""
+    """Answer the equipped toolset. Raises `ApiError` where there is none."""
     shown = await request.state["host"].saved_toolsets.active(await asking(request))
     if shown is None:
-        raise SavedToolsetRefused("no_toolset_equipped", "no toolset is equipped; every tool is listed", "name")
+        raise ApiError("no_toolset_equipped", "no toolset is equipped; every tool is listed", "name")
     return toolset_response(shown)
 
 
@@ -218,7 +218,7 @@ async def unequip_toolset(request: HostRequest) -> Response:
 @route("POST", f"{_ALL}/import", CALL, "Save a toolset from its document, in JSON or YAML", Document, parameters=_WHO)
 @answers(ToolsetAnswer, status=201, errors=_WRITING)
 async def import_toolset(request: HostRequest) -> Response:
-    """Save a new toolset from its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    """Save a new toolset from its document. Raises `HttpProblem` and `ApiError`."""
     document = await _document(request)
     shown = await request.state["host"].saved_toolsets.import_document(await asking(request), document)
     return toolset_response(shown, status=201)
@@ -227,7 +227,7 @@ async def import_toolset(request: HostRequest) -> Response:
 @route("GET", _ONE, READ, "One saved toolset", parameters=_WHO)
 @answers(ToolsetAnswer, errors=_READING)
 async def show_toolset(request: HostRequest) -> Response:
-    """Answer one toolset. Raises `SavedToolsetRefused`."""
+    """Answer one toolset. Raises `ApiError`."""
     caller = await asking(request)
     return toolset_response(await request.state["host"].saved_toolsets.show(caller, request.path_params["name"]))
 
@@ -235,7 +235,7 @@ async def show_toolset(request: HostRequest) -> Response:
 @route("DELETE", _ONE, CALL, "Delete a saved toolset", parameters=_WHO)
 @answers(status=204)
 async def delete_toolset(request: HostRequest) -> Response:
-    """Delete one toolset. Raises `SavedToolsetRefused`."""
+    """Delete one toolset. Raises `ApiError`."""
     await request.state["host"].saved_toolsets.delete(await asking(request), request.path_params["name"])
     return Response(status_code=204)
 
@@ -243,7 +243,7 @@ async def delete_toolset(request: HostRequest) -> Response:
 @route("POST", f"{_ONE}/equip", CALL, "Equip a toolset", parameters=_WHO)
 @answers(ToolsetAnswer, errors=_READING)
 async def equip_toolset(request: HostRequest) -> Response:
-    """Make one toolset the caller's choice. Raises `SavedToolsetRefused`."""
+    """Make one toolset the caller's choice. Raises `ApiError`."""
     caller = await asking(request)
     return toolset_response(await request.state["host"].saved_toolsets.equip(caller, request.path_params["name"]))
 
@@ -251,7 +251,7 @@ async def equip_toolset(request: HostRequest) -> Response:
 @route("GET", f"{_ONE}/export", READ, "The document of a saved toolset", parameters=(_FORM, *_WHO))
 @answers(Document, errors=_READING, content_types=_EXPORTED)
 async def export_toolset(request: HostRequest) -> Response:
-    """Answer one toolset as its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    """Answer one toolset as its document. Raises `HttpProblem` and `ApiError`."""
     form = query_fields(request).get("format", "json")
     if form not in FORMS:
         raise invalid_request(f"there is no format {form[:40]!r}; there are {', '.join(FORMS)}", "format")
@@ -264,7 +264,7 @@ async def export_toolset(request: HostRequest) -> Response:
 @route("POST", _NOTES, CALL, "Attach notes to a tool of a toolset", AddNotesBody, parameters=_WHO)
 @answers(NotesAnswer, errors=_WRITING)
 async def add_notes(request: HostRequest) -> Response:
-    """Attach notes to a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
+    """Attach notes to a tool. Raises `HttpProblem` and `ApiError`; then nothing has changed."""
     body = await read_json(request, AddNotesBody)
     added = await request.state["host"].saved_toolsets.add_notes(
         await asking(request),
@@ -279,7 +279,7 @@ async def add_notes(request: HostRequest) -> Response:
 @route("DELETE", _NOTES, CALL, "Take notes off a tool of a toolset", RemoveNotesBody, parameters=_WHO)
 @answers(NotesGone, errors=_WRITING)
 async def remove_notes(request: HostRequest) -> Response:
-    """Take notes off a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
+    """Take notes off a tool. Raises `HttpProblem` and `ApiError`; then nothing has changed."""
     body = await read_json(request, RemoveNotesBody)
     removed = await request.state["host"].saved_toolsets.remove_notes(
         await asking(request), request.path_params["name"], body.tool_ref.reference, body.names

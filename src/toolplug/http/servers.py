@@ -268,7 +268,7 @@ async def list_servers(request: HostRequest) -> Response:
 @route("POST", _ALL, ADMIN, "Add an MCP server by its URL", AddServerBody, parameters=(_WAIT,))
 @answers(ServerAnswer, status=202, errors=(409, 422))
 async def add_server(request: HostRequest) -> Response:
-    """Take a new server, and answer before its tools are known unless the client waits. Raises `McpServerRefused`."""
+    """Take a new server, and answer before its tools are known unless the client waits. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
     body = await read_server(request, AddServerBody)
     wanted = NewServer(
@@ -290,7 +290,7 @@ async def add_server(request: HostRequest) -> Response:
 @route("GET", _ONE, READ, "One MCP server")
 @answers(ServerAnswer, errors=(404,))
 async def show_server(request: HostRequest) -> Response:
-    """Answer one server. Raises `McpServerRefused`."""
+    """Answer one server. Raises `ApiError`."""
     state = request.state
     name, reach = request.path_params["id"], state["host"].reach(state["principal"])
     if reach is not None and name not in reach.servers:
@@ -302,7 +302,7 @@ async def show_server(request: HostRequest) -> Response:
 @route("PATCH", _ONE, ADMIN, "Change an MCP server", ChangeServerBody)
 @answers(ServerAnswer, errors=(404, 409, 422))
 async def change_server(request: HostRequest) -> Response:
-    """Change what the body names. Raises `McpServerRefused`; then nothing has changed."""
+    """Change what the body names. Raises `ApiError`; then nothing has changed."""
     body = await read_server(request, ChangeServerBody)
     given = body.model_fields_set
     change = ServerChange(
@@ -320,7 +320,7 @@ async def change_server(request: HostRequest) -> Response:
 @route("DELETE", _ONE, ADMIN, "Remove an MCP server")
 @answers(status=204, errors=(404, 409))
 async def remove_server(request: HostRequest) -> Response:
-    """Forget a server and what was found. Raises `McpServerRefused`."""
+    """Forget a server and what was found. Raises `ApiError`."""
     await request.state["host"].servers.remove(request.path_params["id"], **acting(request))
     return Response(status_code=204)
 
@@ -328,7 +328,7 @@ async def remove_server(request: HostRequest) -> Response:
 @route("POST", f"{_ONE}/discover", ADMIN, "List the tools of an MCP server anew", parameters=(_WAIT,))
 @answers(ServerAnswer, status=202, others={200: ServerAnswer}, errors=(400, 404, 409))
 async def discover_server(request: HostRequest) -> Response:
-    """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""
+    """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
     view = await request.state["host"].servers.discover(request.path_params["id"], wait_s=wait_s, **acting(request))
     return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
@@ -344,7 +344,7 @@ async def discover_server(request: HostRequest) -> Response:
 )
 @answers(ServerAnswer, errors=(404, 409))
 async def accept_tools(request: HostRequest) -> Response:
-    """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
+    """Take the new definitions of quarantined tools for good. Raises `ApiError`; then nothing has changed."""
     body = await read_json(request, AcceptBody, empty=b"{}")
     view = await request.state["host"].servers.accept(request.path_params["id"], body.tools, **acting(request))
     return _server_response(request, view)

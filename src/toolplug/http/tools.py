@@ -19,11 +19,11 @@ from starlette.responses import Response
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.render import Dialect
-from toolplug.errors import SessionRefused
+from toolplug.errors import ApiError
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.results import Reports
-from toolplug.http.errors import HttpProblem, invalid_request, session_refused, store_unavailable
+from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.request_body import OrjsonResponse, absent, read_json
 from toolplug.http.requests import HostRequest, HostState, catalog_of, executor_of, has_version, query_fields
@@ -192,7 +192,7 @@ def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | No
 def too_many_waiting(result: ToolResult, context: CallContext) -> HttpProblem | None:
     """The error of a request to a session of which as many calls wait as may."""
     if result.status is ToolStatus.LIMITED and result.metadata.get("code") == TOO_MANY_WAITING:
-        return session_refused(SessionRefused(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s))
+        return api_problem(ApiError(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s))
     return replay_problem(result, context)
 
 

@@ -72,7 +72,7 @@ async def show_allowlist(request: HostRequest) -> Response:
 @route("PUT", _ALLOWLIST, ADMIN, "Replace the toolsets that an agent may use", AllowlistBody)
 @answers(AllowlistAnswer, errors=(422,))
 async def put_allowlist(request: HostRequest) -> Response:
-    """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem` and `ToolsetRefused`."""
+    """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem` and `ApiError`."""
     agent = request.path_params["id"]
     body = await read_json(request, AllowlistBody)
     allowed = await request.state["host"].toolsets.allow(agent, tuple(body.toolsets), **acting(request))
@@ -82,7 +82,7 @@ async def put_allowlist(request: HostRequest) -> Response:
 @route("PUT", _BINDING, ADMIN, "Bind a toolset to a provider", BindingBody)
 @answers(BindingAnswer, errors=(409, 422))
 async def put_binding(request: HostRequest) -> Response:
-    """Bind a toolset for the caller's tenant. Raises `HttpProblem` and `ToolsetRefused`; then nothing has changed."""
+    """Bind a toolset for the caller's tenant. Raises `HttpProblem` and `ApiError`; then nothing has changed."""
     body = await read_json(request, BindingBody)
     binding = Binding(body.prefix, body.source, body.scope)
     try:

@@ -19,7 +19,7 @@ from toolplug import (
     ToolReference,
     tool,
 )
-from toolplug.errors import AccessError, SavedToolsetRefused, StoreError
+from toolplug.errors import AccessError, ApiError, StoreError
 from toolplug_toolsets.arguments import MAX_NOTES, MAX_TOOLS, NoteText, ToolRef, ToolsetName
 from toolplug_toolsets.tokens import ENCODING, context_tokens
 
@@ -156,7 +156,7 @@ def _told() -> Generator[None]:
     """Tell the model what the host refuses, with its code for programs."""
     try:
         yield
-    except SavedToolsetRefused as error:
+    except ApiError as error:
         raise ToolError(str(error), metadata={"code": error.code}) from None
     except AccessError as error:
         raise ToolError(str(error), metadata={"code": "no_access"}) from None

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
-from toolplug.errors import ApprovalRefused
+from toolplug.errors import ApiError
 from toolplug.host.parts import listed
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
@@ -158,7 +158,7 @@ class ResponseCaller:
         """Decide where the caller may; what was decided before stays."""
         principal = self._state["principal"]
         if principal.has_scope(APPROVALS):
-            with suppress(ApprovalRefused):
+            with suppress(ApiError):
                 decision = "approve" if approve else "deny"
                 request_id = self._state["request_id"]
                 await self._host.approvals.decide(

@@ -78,7 +78,7 @@ async def call_in_session(request: HostRequest) -> Response:
 @route("GET", f"{ONE}/tool-calls/{{id}}", READ, "How far a call is that nobody waited for")
 @answers(models.CallState)
 async def session_call(request: HostRequest) -> Response:
-    """Answer how far a call is that nobody waited for, and its result when it is done. Raises `SessionRefused`."""
+    """Answer how far a call is that nobody waited for, and its result when it is done. Raises `ApiError`."""
     session, state = await session_of(request), request.state
     found = await state["host"].queued.look(session, request.path_params["id"], state["principal"])
     answer: dict[str, object] = {"id": found.id, "call_id": found.call_id, "status": found.status}
@@ -97,7 +97,7 @@ async def session_call(request: HostRequest) -> Response:
 )
 @answers(models.ResultAnswer, errors=(409,))
 async def answer_request(request: HostRequest) -> Response:
-    """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `SessionRefused`."""
+    """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, models.ResultBody)
     session = await session_of(request)
     session.touch()

@@ -162,7 +162,7 @@ async def end_session(request: HostRequest) -> Response:
 )
 @answers(models.RegisterAnswer, status=201, others={422: models.RefusedRegistration}, errors=(429,))
 async def register_tools(request: HostRequest) -> Response:
-    """Take the plugin's tools in place of those before. Raises `HttpProblem` and `SessionRefused`."""
+    """Take the plugin's tools in place of those before. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, models.RegisterBody)
     session = await session_of(request)
     asked = Registration(
@@ -173,13 +173,10 @@ async def register_tools(request: HostRequest) -> Response:
         atomic=body.atomic,
     )
     registered = await session.register(asked, request_id=request.state["request_id"])
-    failed = [
-        {"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in registered.failed
-    ]
     answer = {
         "success": True,
         "registeredTools": registered.names,
-        "failedTools": failed,
+        "failedTools": [tool.fields() for tool in registered.failed],
         "sessionConfiguration": _configuration(session, request.state["host"].sessions.limits),
         "revision": registered.revision,
         **_cleaned(registered.cleaned),
@@ -199,7 +196,7 @@ async def register_tools(request: HostRequest) -> Response:
 )
 @answers(models.UpdateAnswer, errors=(409, 412, 422, 429))
 async def update_tools(request: HostRequest) -> Response:
-    """Change a part of the plugin's tools, all of it or nothing. Raises `HttpProblem` and `SessionRefused`."""
+    """Change a part of the plugin's tools, all of it or nothing. Raises `HttpProblem` and `ApiError`."""
     expected = _expected(request.headers.get("if-match"))
     body = await read_json(request, models.UpdateBody)
     session = await session_of(request)
