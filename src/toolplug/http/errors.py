@@ -12,6 +12,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.errors import (
     AccessError,
@@ -33,7 +34,10 @@ _NO_STORE = (b"cache-control", b"no-store")
 _OF_THE_CALLER = frozenset({401, 403, 404})
 """Statuses that depend on who asks: no cache may give them to somebody else."""
 
-_TYPES: Mapping[int, str] = {
+ErrorType = Literal[
+    "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
+]
+_TYPES: Mapping[int, ErrorType] = {
     403: "forbidden",
     404: "not_found",
     409: "conflict",
@@ -43,12 +47,8 @@ _TYPES: Mapping[int, str] = {
     502: "model_error",
 }
 
-ErrorType = Literal[
-    "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
-]
 
-
-class Error(BaseModel):
+class Error(TypedDict):
     """What went wrong."""
 
     type: ErrorType
@@ -115,7 +115,7 @@ class HttpProblem(Exception):
 
     def body(self, request_id: str) -> bytes:
         """The JSON of the response."""
-        error = {
+        error: Error = {
             "type": error_type(self.status),
             "code": self.code,
             "message": self.message,
@@ -125,7 +125,7 @@ class HttpProblem(Exception):
         return orjson.dumps({"error": error, **self.extra})
 
 
-def error_type(status: int) -> str:
+def error_type(status: int) -> ErrorType:
     """The `type` of an error with this status."""
     return _TYPES.get(status) or ("invalid_request" if status < 500 else "server_error")
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
+from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.catalog.wire_names import wire_name
@@ -57,6 +58,14 @@ class ToolChanges:
     modified: Sequence[object] = ()
 
 
+class FailedToolAnswer(Answer):
+    """A tool that was not taken. `recoverable`: the same definition may be taken another time."""
+
+    toolName: str
+    error: str
+    recoverable: bool
+
+
 class FailedTool(NamedTuple):
     """A tool that could not be registered. `recoverable`: the same definition may be taken another time."""
 
@@ -64,7 +73,7 @@ class FailedTool(NamedTuple):
     error: str
     recoverable: bool
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> FailedToolAnswer:
         """The tool as answers list it."""
         return {"toolName": self.name, "error": self.error, "recoverable": self.recoverable}
 

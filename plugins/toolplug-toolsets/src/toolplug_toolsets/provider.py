@@ -82,7 +82,7 @@ class Toolsets(FunctionProvider):
         with _told():
             references = [item.reference for item in tools]
             shown = await self._saved.build(Caller.of(context), name, references, description=description)
-        return shown.fields()
+        return {**shown.fields()}
 
     @tool(name="list-saved-toolsets", read_only=True)
     async def list_saved_toolsets(self, context: CallContext) -> dict[str, object]:
@@ -94,7 +94,7 @@ class Toolsets(FunctionProvider):
     async def equip_toolset(self, context: CallContext, name: ToolsetName) -> dict[str, object]:
         """Make the tools of a saved toolset the only ones that are listed, with its notes."""
         with _told():
-            return (await self._saved.equip(Caller.of(context), name)).fields()
+            return {**(await self._saved.equip(Caller.of(context), name)).fields()}
 
     @tool(name="unequip-toolset", idempotent=True)
     async def unequip_toolset(self, context: CallContext) -> dict[str, object]:
@@ -138,7 +138,7 @@ class Toolsets(FunctionProvider):
         """Add notes to a tool of the equipped toolset."""
         with _told():
             added = await self._saved.add_notes(Caller.of(context), tool_ref.reference, [note.value for note in notes])
-        return added.fields()
+        return {**added.fields()}
 
     @property
     def _saved(self) -> SavedToolsets:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
@@ -24,6 +25,7 @@ from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.builder import Event, Status
+from toolplug.responses.input_items import Item
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
@@ -51,7 +53,7 @@ class ResponseAnswer(BaseModel, extra="allow"):
     metadata: dict[str, str]
 
 
-class DeletedAnswer(BaseModel):
+class DeletedAnswer(TypedDict):
     """A response that is there no more."""
 
     id: str
@@ -59,11 +61,11 @@ class DeletedAnswer(BaseModel):
     deleted: Literal[True]
 
 
-class ItemList(BaseModel):
+class ItemList(TypedDict):
     """A page of items."""
 
     object: Literal["list"]
-    data: list[Json]
+    data: list[Item]
     first_id: str | None
     last_id: str | None
     has_more: bool

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.errors import ApiError
 from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes
@@ -19,6 +20,24 @@ MAX_NOTES_BYTES = 8 * 1024
 _NAME = re.compile(NOTE_NAME)
 
 
+class NotesAnswer(Answer):
+    """What became of the notes, by their names; those that were replaced are among the added."""
+
+    toolset: str
+    tool: str
+    addedNotes: list[str]
+    skippedNotes: list[str]
+    warnings: list[str]
+
+
+class NotesGone(Answer):
+    """The notes that are gone."""
+
+    toolset: str
+    tool: str
+    removedNotes: list[str]
+
+
 class NotesAdded(NamedTuple):
     """What became of the notes that were given. `skipped` are the names that were there and stayed as they were."""
 
@@ -28,7 +47,7 @@ class NotesAdded(NamedTuple):
     skipped: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> NotesAnswer:
         """As JSON."""
         return {
             "toolset": self.toolset.name,
@@ -46,7 +65,7 @@ class NotesRemoved(NamedTuple):
     tool: str
     removed: tuple[str, ...]
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> NotesGone:
         """As JSON."""
         return {"toolset": self.toolset.name, "tool": self.tool, "removedNotes": list(self.removed)}
 

@@ -6,10 +6,11 @@ import hashlib
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.exact_json import Answer
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ApiError
 
@@ -92,6 +93,13 @@ def check_saved(name: str, tools: Sequence[str]) -> None:
         raise ApiError("duplicate_tool", f"the tool {twice!r} stands twice in the toolset", "tools")
 
 
+class ToolRefAnswer(Answer):
+    """A tool by both of its names."""
+
+    namespacedName: str
+    refId: str
+
+
 class ToolReference(NamedTuple):
     """At least one of the two; where there are both, they are of one tool."""
 
@@ -103,9 +111,9 @@ class ToolReference(NamedTuple):
         """Both names of the tool of this canonical name."""
         return cls(name, ref_id(name))
 
-    def fields(self) -> dict[str, object]:
-        """As JSON."""
-        return {"namespacedName": self.name, "refId": self.ref_id}
+    def fields(self) -> ToolRefAnswer:
+        """As JSON, where there are both."""
+        return cast("ToolRefAnswer", {"namespacedName": self.name, "refId": self.ref_id})
 
     def __str__(self) -> str:
         return repr(self.ref_id if self.name is None else self.name)
