@@ -43,68 +43,6 @@ from types import MappingProxyType
 from typing import Literal
 
 GoneState = Literal["session_expired", "session_ended"]
-ApiErrorCode = Literal[
-    "address_refused",
-    "already_answered",
-    "approval_decided",
-    "approval_not_found",
-    "backend_broke_off",
-    "backend_error",
-    "backend_garbage",
-    "backend_refused",
-    "backend_timeout",
-    "backend_unreachable",
-    "duplicate_note",
-    "duplicate_tool",
-    "in_file",
-    "invalid_agent",
-    "invalid_capability",
-    "invalid_environment",
-    "invalid_header",
-    "invalid_name",
-    "invalid_note",
-    "invalid_request",
-    "invalid_server_id",
-    "invalid_tool",
-    "invalid_url",
-    "item_not_found",
-    "missing_tool_output",
-    "no_toolset_equipped",
-    "not_background",
-    "not_registered",
-    "note_not_found",
-    "prefix_taken",
-    "previous_response_not_found",
-    "provider_is_shared",
-    "rate_limit_exceeded",
-    "registration_failed",
-    "request_not_found",
-    "response_not_found",
-    "revision_mismatch",
-    "server_disabled",
-    "server_exists",
-    "server_not_found",
-    "too_late",
-    "too_many_notes",
-    "too_many_servers",
-    "too_many_sessions",
-    "too_many_tools",
-    "too_many_toolsets",
-    "too_many_updates",
-    "too_many_waiting_calls",
-    "tool_exists",
-    "tool_not_found",
-    "tool_not_in_toolset",
-    "tool_not_quarantined",
-    "tool_reference_mismatch",
-    "toolset_exists",
-    "toolset_not_found",
-    "unknown_call_id",
-    "unknown_provider",
-    "unknown_server",
-    "unknown_toolset",
-    "unmatched_stub",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +169,7 @@ class NoSuchProvider(ToolplugError):
 class ApiError(ToolplugError):
     """A request that cannot be done as asked; nothing has changed.
 
-    * `code` says why to programs, the text to people.
+    * `code` says why to programs, the text to people; `toolplug.http.errors` has the status of each.
     * `param` is the path of the part at fault.
     * `retry_after_s`: seconds after which the same request may work; None where it never will.
     * `details` are JSON values for programs, sent next to the error.
@@ -239,14 +177,14 @@ class ApiError(ToolplugError):
 
     def __init__(
         self,
-        code: ApiErrorCode,
+        code: str,
         message: str,
         param: str | None = None,
         *,
         retry_after_s: float | None = None,
         details: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        self.code: ApiErrorCode = code
+        self.code = code
         self.param = param
         self.retry_after_s = retry_after_s
         self.details = details
