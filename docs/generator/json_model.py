@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from docs.generator.markdown import code, sentences, table
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 Json = Mapping[str, Any]
 
 
-def model(title: str, shape: type[BaseModel]) -> str:
+def model(title: str, shape: type) -> str:
     """A section on the model, with its fields; a field whose type says nothing is any JSON value."""
     return f"## {title}\n\n{sentences(shape.__doc__)}\n\n" + table(("field", "type", ""), _fields(shape))
 
 
-def _fields(shape: type[BaseModel]) -> Iterable[tuple[str, str, str]]:
-    schema = shape.model_json_schema(mode="validation")
+def _fields(shape: type) -> Iterable[tuple[str, str, str]]:
+    schema = TypeAdapter(shape).json_schema(mode="validation")
     for name, field in schema["properties"].items():
         optional = "" if name in schema.get("required", ()) else ", may be left out"
         yield code(name), _type(field, schema.get("$defs", {})) + optional, str(field.get("description", ""))

@@ -11,23 +11,19 @@
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
     ├── NoSuchProvider         a provider key that the configuration does not have
-    ├── ToolsetRefused         a toolset or an allowlist that cannot be as asked
-    ├── SavedToolsetRefused    what an owner asked of saved toolsets and notes, and why it cannot be
-    ├── McpServerRefused       what was asked of the MCP servers, and why it cannot be
+    ├── ApiError               a request that cannot be done as asked; `param` is its part at fault
+    │   ├── ResponseRefused    one for a response
+    │   └── BackendFailed      the model's server did not answer, or not with what can be read
     ├── AccessError            a catalog that this principal cannot have
     │   ├── AgentRequired      its credential names several agents; the request must name one of them
     │   ├── AgentNotAllowed    its credential does not name this agent
     │   ├── InvalidSessionCode a code that no session could have
     │   ├── SessionNotFound    no such session, or another tenant's
     │   └── SessionGone        the session has expired or was ended
-    ├── SessionRefused         what an application or its client asked of a session, and why it cannot be
-    ├── ResponseRefused        a request for a response that cannot be honoured; `param` is its part at fault
-    ├── BackendFailed          the model's server did not answer, or not with what can be read
     ├── HostError              what a client of a host is told, or not told
     │   ├── HostUnreachable    no host answers, or it cannot answer now
     │   └── HostRefused        the host refuses a request, in its own words
     │       └── SessionOver    the session takes nothing more from this client: final
-    ├── ApprovalRefused        an approval that cannot be decided
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
         ├── StoreUnavailable   busy, full, locked or gone: try again
@@ -43,26 +39,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Literal
 
 GoneState = Literal["session_expired", "session_ended"]
-RefusalCode = Literal[
-    "already_answered",
-    "invalid_capability",
-    "invalid_environment",
-    "invalid_tool",
-    "not_registered",
-    "registration_failed",
-    "request_not_found",
-    "revision_mismatch",
-    "too_late",
-    "too_many_sessions",
-    "too_many_tools",
-    "too_many_updates",
-    "too_many_waiting_calls",
-    "tool_exists",
-    "tool_not_found",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,76 +166,37 @@ class NoSuchProvider(ToolplugError):
         super().__init__(f"no provider {key!r} in the configuration" + (f" ({hint})" if hint else ""))
 
 
-ToolsetRefusal = Literal[
-    "invalid_agent",
-    "prefix_taken",
-    "provider_is_shared",
-    "unknown_provider",
-    "unknown_server",
-    "unknown_toolset",
-]
+class ApiError(ToolplugError):
+    """A request that cannot be done as asked; nothing has changed.
 
-
-class ToolsetRefused(ToolplugError):
-    """A toolset or an allowlist that cannot be as asked; nothing has changed. `param` is the part to blame."""
-
-    def __init__(self, code: ToolsetRefusal, message: str, *, param: str) -> None:
-        self.code: ToolsetRefusal = code
-        self.param = param
-        super().__init__(message)
-
-
-SavedRefusal = Literal[
-    "duplicate_note",
-    "duplicate_tool",
-    "invalid_name",
-    "invalid_note",
-    "no_toolset_equipped",
-    "note_not_found",
-    "tool_not_found",
-    "tool_not_in_toolset",
-    "tool_reference_mismatch",
-    "too_many_notes",
-    "too_many_tools",
-    "too_many_toolsets",
-    "toolset_exists",
-    "toolset_not_found",
-]
-
-
-class SavedToolsetRefused(ToolplugError):
-    """What an owner asked of saved toolsets and notes, and why it cannot be; nothing has changed.
-
-    `param` is the part of the request to blame.
+    * `code` says why to programs, the text to people; `toolplug.http.errors` has the status of each.
+    * `param` is the path of the part at fault.
+    * `retry_after_s`: seconds after which the same request may work; None where it never will.
+    * `details` are JSON values for programs, sent next to the error.
     """
 
-    def __init__(self, code: SavedRefusal, message: str, param: str) -> None:
-        self.code: SavedRefusal = code
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        param: str | None = None,
+        *,
+        retry_after_s: float | None = None,
+        details: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        self.code = code
         self.param = param
+        self.retry_after_s = retry_after_s
+        self.details = details
         super().__init__(message)
 
 
-McpServerRefusal = Literal[
-    "address_refused",
-    "in_file",
-    "invalid_header",
-    "invalid_server_id",
-    "invalid_url",
-    "server_disabled",
-    "server_exists",
-    "server_not_found",
-    "tool_not_quarantined",
-    "too_many_servers",
-]
+class ResponseRefused(ApiError):
+    """A request for a response that cannot be honoured; nothing was run."""
 
 
-class McpServerRefused(ToolplugError):
-    """What was asked of the MCP servers, and why it cannot be; nothing has changed. `param` is the part to blame."""
-
-    def __init__(self, code: McpServerRefusal, message: str, *, param: str | None = None) -> None:
-        self.code: McpServerRefusal = code
-        self.param = param
-        super().__init__(message)
+class BackendFailed(ApiError):
+    """The model's server could not be asked, or gave no answer that can be used; `retry_after_s` where it says so."""
 
 
 class AccessError(ToolplugError):
@@ -305,78 +246,6 @@ class SessionGone(AccessError):
         super().__init__(f"the session {how}; create a new one with POST /api/sessions")
 
 
-class FailedTool(NamedTuple):
-    """A tool that could not be registered. `recoverable`: the same definition may be taken another time."""
-
-    name: str
-    error: str
-    recoverable: bool
-
-
-class SessionRefused(ToolplugError):
-    """What an application or its client asked of a session, and why it cannot be; nothing has changed.
-
-    `param` is the path of the part to blame, `retry_after_s` the seconds after which the same may work, `failed` the
-    tools that a registration could not take.
-    """
-
-    def __init__(
-        self,
-        code: RefusalCode,
-        message: str,
-        *,
-        param: str | None = None,
-        retry_after_s: float | None = None,
-        failed: Sequence[FailedTool] = (),
-    ) -> None:
-        self.code: RefusalCode = code
-        self.param = param
-        self.retry_after_s = retry_after_s
-        self.failed: tuple[FailedTool, ...] = tuple(failed)
-        super().__init__(message)
-
-
-ResponseRefusal = Literal[
-    "invalid_request",
-    "item_not_found",
-    "missing_tool_output",
-    "not_background",
-    "previous_response_not_found",
-    "response_not_found",
-    "unknown_call_id",
-    "unmatched_stub",
-]
-
-
-class ResponseRefused(ToolplugError):
-    """What a client asked of a response, and why it cannot be; nothing was run. `param` is the part to blame."""
-
-    def __init__(self, code: ResponseRefusal, message: str, *, param: str | None = None) -> None:
-        self.code: ResponseRefusal = code
-        self.param = param
-        super().__init__(message)
-
-
-BackendFailure = Literal[
-    "backend_broke_off",
-    "backend_error",
-    "backend_garbage",
-    "backend_refused",
-    "backend_timeout",
-    "backend_unreachable",
-    "rate_limit_exceeded",
-]
-
-
-class BackendFailed(ToolplugError):
-    """The model's server could not be asked, or gave no answer that can be used; `retry_after_s` where it says so."""
-
-    def __init__(self, code: BackendFailure, message: str, *, retry_after_s: float | None = None) -> None:
-        self.code: BackendFailure = code
-        self.retry_after_s = retry_after_s
-        super().__init__(message)
-
-
 class HostError(ToolplugError):
     """What a client of a host is told, or not told."""
 
@@ -406,14 +275,6 @@ class HostRefused(HostError):
 
 class SessionOver(HostRefused):
     """The session has ended or expired, is not there, or does not take this client's credential (any more)."""
-
-
-class ApprovalRefused(ToolplugError):
-    """An approval that is not there or is decided already."""
-
-    def __init__(self, code: Literal["approval_not_found", "approval_decided"], message: str) -> None:
-        self.code: Literal["approval_not_found", "approval_decided"] = code
-        super().__init__(message)
 
 
 class StoreError(ToolplugError):

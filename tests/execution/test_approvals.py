@@ -12,7 +12,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Limiter, Plan, Refusal, Tool
-from toolplug.errors import ApprovalRefused
+from toolplug.errors import ApiError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import LIFE_S, Approvals
 from toolplug.execution.limits import SourceSwitch
@@ -168,7 +168,7 @@ async def test_an_approval_is_for_one_call_of_one_caller(
 async def test_another_tenant_neither_sees_decides_nor_uses_a_ticket(approvals_harness: ApprovalHarness) -> None:
     ticket = await approvals_harness.asked(ALICE, {})
     assert await approvals_harness.approvals.waiting("t2") == []
-    with pytest.raises(ApprovalRefused) as refused:
+    with pytest.raises(ApiError) as refused:
         await approvals_harness.approvals.decide(ticket, "approve", EVE)
     assert refused.value.code == "approval_not_found"
     text = 'tool "pay" is not allowed: approval: there is no such approval, or it has expired; call again without one'
@@ -189,7 +189,7 @@ async def test_a_ticket_expires_whether_or_not_it_was_approved(approvals_harness
 async def test_a_ticket_is_decided_once(approvals_harness: ApprovalHarness) -> None:
     ticket = await approvals_harness.asked(ALICE, {})
     await approvals_harness.approvals.decide(ticket, "deny", BOB)
-    with pytest.raises(ApprovalRefused, match="denied already"):
+    with pytest.raises(ApiError, match="denied already"):
         await approvals_harness.approvals.decide(ticket, "approve", BOB)
 
 
@@ -210,7 +210,7 @@ async def test_of_two_people_who_decide_at_once_one_does(approvals_harness: Appr
         approvals_harness.approvals.decide(ticket, "deny", BOB),
         return_exceptions=True,
     )
-    assert [type(outcome).__name__ for outcome in decided].count("ApprovalRefused") == 1
+    assert [type(outcome).__name__ for outcome in decided].count("ApiError") == 1
 
 
 @pytest.mark.requirement("C-3-policy-ask-repeated")

@@ -13,7 +13,7 @@ import pytest
 from tests.host.conftest import Package
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
-from toolplug.errors import SessionRefused
+from toolplug.errors import ApiError
 from toolplug.sessions.negotiation import Registration
 from toolplug.sessions.session import Session
 from toolplug.sessions.stream import Reader
@@ -192,7 +192,7 @@ async def test_an_answer_to_a_request_of_the_process_before_is_taken(tmp_path: P
     async with open_host(settings, environ={}) as host:
         session = await host.sessions.find(code, "default")
         while (found := await host.queued.look(session, queued)).status != "done":
-            with suppress(SessionRefused):  # until the call is taken up
+            with suppress(ApiError):  # until the call is taken up
                 session.relay.answer(queued, 4)
             await asyncio.sleep(0)
         assert found.result is not None

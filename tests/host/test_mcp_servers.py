@@ -14,7 +14,7 @@ import yaml
 from tests.host.plain_server import PlainServer
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
-from toolplug.errors import ConfigError, ToolsetRefused
+from toolplug.errors import ApiError, ConfigError
 from toolplug.host.file.configuration import ConfigFiles, read_configuration
 from toolplug.host.servers.records import NewServer, ServerChange
 from toolplug.providers.entry_points import installed
@@ -279,7 +279,7 @@ async def test_code_registers_a_server_of_the_file_or_one_of_its_own_and_allows_
     mine = PlainServer(tmp_path / "mine", "mine")
     host = open_host(settings(plain, toolsets={}, agents={"writer": {}}), environ={})
     host.register_mcp_toolset("early", "early", "files", allow_for=["writer"])
-    with pytest.raises(ToolsetRefused, match="prefix 'early'"):
+    with pytest.raises(ApiError, match="prefix 'early'"):
         host.register_mcp_toolset("late", "early", mine.entry)
     with pytest.raises(ConfigError, match="exactly one of command and url"):
         host.register_mcp_toolset("late", "late", {})
@@ -291,7 +291,7 @@ async def test_code_registers_a_server_of_the_file_or_one_of_its_own_and_allows_
         await found(host, "late")
         assert list(host.executor_for(OPERATOR, agent="reader").catalog) == ["late.mine"]
         assert pid(await call(host, "late.mine"))
-        with pytest.raises(ToolsetRefused, match=r"no MCP server 'fles' \(nearest: 'files'\)"):
+        with pytest.raises(ApiError, match=r"no MCP server 'fles' \(nearest: 'files'\)"):
             host.register_mcp_toolset("other", "other", "fles")
     async with host:
         assert "late" in [view.id for view in host.servers.servers("t1")]

@@ -15,7 +15,7 @@ from tests.host.conftest import Package
 
 from toolplug import CallContext, Caller, Host, Note, Principal, ToolCall, ToolReference, open_host
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.errors import ConfigError, SavedToolsetRefused, StoreUnavailable
+from toolplug.errors import ApiError, ConfigError, StoreUnavailable
 from toolplug.testing import check_executor
 from toolplug.toolsets.saved.document import Document
 from toolplug.toolsets.saved.saved_toolset import ref_id
@@ -119,7 +119,7 @@ async def test_an_equipped_catalog_is_in_the_order_of_the_document_and_keeps_eve
 
 @pytest.mark.requirement("C-7-saved-never-admits")
 async def test_equipping_admits_nothing_that_the_owner_could_not_call_before(host: Host) -> None:
-    with pytest.raises(SavedToolsetRefused, match="there is no tool 'burn'") as refused:
+    with pytest.raises(ApiError, match="there is no tool 'burn'") as refused:
         await host.saved_toolsets.build(ANN, "fire", named("read", "burn"))
     assert refused.value.code == "tool_not_found"
     document = {"name": "fire", "tools": [{"namespacedName": "burn"}, {"namespacedName": "d.read"}]}
@@ -129,7 +129,7 @@ async def test_equipping_admits_nothing_that_the_owner_could_not_call_before(hos
     assert listed(host, ANN) == []
     assert await run(host, ANN, "burn") == 'unknown_tool: no builtin provider handles tool "burn"'
     assert listed(host, ANN._replace(agent="clerk")) == ["d.read"]
-    with pytest.raises(SavedToolsetRefused, match=r"'d\.read' is in the toolset, but this caller does not see it now"):
+    with pytest.raises(ApiError, match=r"'d\.read' is in the toolset, but this caller does not see it now"):
         await host.saved_toolsets.add_notes(ANN, ToolReference("d.read"), [Note("tip", "Read it.")])
     read_only = Principal(subject="ann", tenant="t1", scopes=frozenset({"tools:read"}))
     executor = host.executor_for(read_only, agent="clerk")
@@ -146,7 +146,7 @@ async def test_in_a_session_somebody_is_another_owner_than_outside_of_it(host: H
     await host.saved_toolsets.equip(inside, "inside")
     assert (listed(host, inside), listed(host, ANN)) == (["write"], ["read", "write"])
     assert [line.fields()["name"] for line in await host.saved_toolsets.saved(ANN)] == ["outside"]
-    with pytest.raises(SavedToolsetRefused, match="there is no toolset 'outside'"):
+    with pytest.raises(ApiError, match="there is no toolset 'outside'"):
         await host.saved_toolsets.equip(inside, "outside")
     keys = await host.store.keys("equipped-toolset/session/")
     assert len(keys) == 1
@@ -253,11 +253,11 @@ async def test_a_toolset_is_built_by_names_wire_names_and_reference_ids_that_agr
         "too_many_tools": ("other", []),
     }
     for code, (name, tools) in refused.items():
-        with pytest.raises(SavedToolsetRefused) as caught:
+        with pytest.raises(ApiError) as caught:
             await build(clerk, name, tools)
         assert caught.value.code == code
     for name in ("a", "A-b", "a_b", "a" * 51, "ab\n", ""):
-        with pytest.raises(SavedToolsetRefused, match="is no name of a toolset"):
+        with pytest.raises(ApiError, match="is no name of a toolset"):
             await build(clerk, name, named("d.read"))
     assert [line.toolset.name for line in await host.saved_toolsets.saved(clerk)] == ["mixed"]
 
@@ -274,7 +274,7 @@ async def test_a_toolset_may_have_a_hundred_tools_and_an_owner_a_hundred_toolset
         document_of(document("more", 101))
     for number in range(99):
         await service.import_document(ANN, document_of(document(f"set-{number}", 1)))
-    with pytest.raises(SavedToolsetRefused) as refused:
+    with pytest.raises(ApiError) as refused:
         await service.import_document(ANN, document_of(document("one-more", 1)))
     assert refused.value.code == "too_many_toolsets"
     await service.import_document(BOB, document_of(document("one-more", 1)))
@@ -289,7 +289,7 @@ async def test_deleting_the_equipped_toolset_lists_everything_again(
         await host.saved_toolsets.equip(ANN, "short-lived")
         await host.saved_toolsets.delete(ANN._replace(request_id="r1"), "short-lived")
         assert listed(host, ANN) == ["read", "write"]
-        with pytest.raises(SavedToolsetRefused, match="there is no toolset"):
+        with pytest.raises(ApiError, match="there is no toolset"):
             await host.saved_toolsets.delete(ANN, "no such name")
     lines = [json.loads(record.message) for record in caplog.records]
     assert [(line["event"], line["outcome"], line["target"]) for line in lines] == [

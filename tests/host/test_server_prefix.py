@@ -10,7 +10,7 @@ from tests.host.plain_server import PlainServer
 from tests.host.test_mcp_servers import OPERATOR, dumped, found, plain, settings
 
 from toolplug import CallContext, Host, ToolCall, ToolStatus, open_host
-from toolplug.errors import ToolsetRefused
+from toolplug.errors import ApiError
 
 __all__ = ["plain"]
 
@@ -86,5 +86,5 @@ async def test_a_prefix_is_used_once(plain: PlainServer) -> None:
         ]
         assert "that of toolset 'shared' in line" in texts[0]
         assert "that of MCP server 'two'" in texts[1]
-        with pytest.raises(ToolsetRefused, match="prefix 'free' is that of MCP server 'two'"):
+        with pytest.raises(ApiError, match="prefix 'free' is that of MCP server 'two'"):
             host.register_mcp_toolset("late", "free", "two")

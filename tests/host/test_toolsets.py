@@ -12,7 +12,7 @@ from tests.toolsets.harness import READ, Files, Shop, settled
 
 from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExecutor, ToolResult, open_host
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.errors import AgentNotAllowed, AgentRequired, ConfigError, InvalidDefinition, ToolsetRefused
+from toolplug.errors import AgentNotAllowed, AgentRequired, ApiError, ConfigError, InvalidDefinition
 from toolplug.host.toolsets.records import Binding
 from toolplug.testing import check_executor
 
@@ -145,7 +145,7 @@ async def test_code_registers_toolsets_before_and_while_the_host_runs(config: Wr
             assert list(agent.catalog) == ["fs.read", "own.read"]
             outputs = [(await run(agent, name)).output for name in ("fs.read", "own.read")]
             assert outputs == ["files", "files 1"]
-            for bad, error in (("first", ToolsetRefused), ("a.b", InvalidDefinition)):
+            for bad, error in (("first", ApiError), ("a.b", InvalidDefinition)):
                 with pytest.raises(error):
                     host.register_toolset("bad", bad, registry)
         async with host:
@@ -179,7 +179,7 @@ async def test_what_a_tenant_changed_is_kept_and_holds_for_that_tenant_alone(con
     async with open_host(path, environ={}) as host:
         await host.toolsets.bind("mine", Binding("mine", "provider:more"), by=ADMIN, request_id="r")
         await host.toolsets.allow("writer", ("mine", "one"), by=ADMIN, request_id="r")
-        with pytest.raises(ToolsetRefused, match=r"there is no toolset 'mine'") as caught:
+        with pytest.raises(ApiError, match=r"there is no toolset 'mine'") as caught:
             await host.toolsets.allow("writer", ("one", "mine"), by=other, request_id="r")
         assert (caught.value.code, caught.value.param) == ("unknown_toolset", "toolsets[1]")
     async with open_host(path, environ={}) as host:

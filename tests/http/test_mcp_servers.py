@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from httpx2 import AsyncClient, Response
+from pydantic import TypeAdapter
 from tests.http.conftest import ALICE, KEYS, ROOT, as_holder, client_of, settings
 from tests.http.mcp_sources import DEAD_SERVER, sample_server, silent_server
 
@@ -56,14 +57,14 @@ def code(answer: Response) -> tuple[int, str, str | None]:
 async def added(client: AsyncClient, name: str, url: str, *, query: str = "", **more: object) -> Json:
     answer = await client.post(f"{PATH}{query}", json={"id": name, "url": url, **more}, headers=ROOT)
     assert answer.status_code == 202, answer.text
-    ServerAnswer.model_validate(answer.json())
+    TypeAdapter(ServerAnswer).validate_python(answer.json())
     return answer.json()
 
 
 async def shown(client: AsyncClient, name: str, headers: dict[str, str] = ROOT) -> Json:
     answer = await client.get(f"{PATH}/{name}", headers=headers)
     assert answer.status_code == 200, answer.text
-    ServerAnswer.model_validate(answer.json())
+    TypeAdapter(ServerAnswer).validate_python(answer.json())
     return answer.json()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from typing import get_type_hints
 
 import jsonschema_rs
 import pytest
@@ -25,8 +26,31 @@ from tests.http.served import served
 
 from toolplug import open_host
 from toolplug.http import create_app
+from toolplug.http.request_body import OrjsonResponse
+from toolplug.http.routes import ROUTES
 
 pytestmark = pytest.mark.anyio
+
+WRITTEN_BY_HAND = {
+    "call_tool",
+    "call_in_session",
+    "list_tools",
+    "show_catalog",
+    "session_metadata",
+    "create_response",
+    "read_response",
+    "cancel_response",
+    "export_toolset",
+}
+"""Handlers whose answer is bytes already: the hot paths, and texts that the host keeps."""
+
+
+def test_every_handler_returns_what_the_document_describes() -> None:
+    described = {route.operation: route for route in ROUTES if route.answered.model is not None}
+    assert set(described) > WRITTEN_BY_HAND
+    for name in set(described) - WRITTEN_BY_HAND:
+        returned = get_type_hints(described[name].endpoint)["return"]
+        assert returned == OrjsonResponse[described[name].answered.model], name
 
 
 @pytest.mark.requirement("C-5-openapi")

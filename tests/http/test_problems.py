@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 
 import pytest
 from httpx2 import AsyncClient
 from tests.http.conftest import ALICE, ROOT, as_holder
+from tests.project.sources import sources
 
-from toolplug.http.errors import HttpProblem
+from toolplug.http.errors import STATUS, HttpProblem
+from toolplug.http.tools import TOO_MANY_WAITING
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +33,19 @@ def test_the_type_of_an_error_follows_from_its_status(type_: str, status: int) -
     assert body == {
         "error": {"type": type_, "code": "code", "message": "message", "param": "field", "request_id": "r-1"}
     }
+
+
+def test_every_code_of_an_api_error_has_a_status() -> None:
+    classes = {"ApiError", "ResponseRefused", "BackendFailed"}
+    calls = [
+        node.args[0]
+        for source in sources("src/toolplug/**/*.py")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in classes
+    ]
+    named = {TOO_MANY_WAITING: "TOO_MANY_WAITING"}
+    codes = {ast.literal_eval(code) for code in calls if ast.unparse(code) not in named.values()} | {*named}
+    assert codes == set(STATUS)
 
 
 @pytest.mark.requirement("C-5-error-shape", "C-5-error-types")

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
-from toolplug.errors import SessionRefused
+from toolplug.errors import ApiError
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
@@ -223,7 +223,7 @@ class Plugin(Listener):
         while not self.over:
             for request in self.asked()[answered:]:
                 answered += 1
-                with suppress(SessionRefused):
+                with suppress(ApiError):
                     self._session.relay.answer(str(request["id"]), answer(request))
             await self.hear()
 

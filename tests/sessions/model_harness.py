@@ -15,7 +15,7 @@ from tests.sessions.harness import Harness, Seams
 from tests.sessions.observers import Call, StreamClient, Tools
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
-from toolplug.errors import SessionGone, SessionRefused, StoreError
+from toolplug.errors import ApiError, SessionGone, StoreError
 from toolplug.sessions.events import EVERYBODY, STATUS, LogEntry
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.session import Session
@@ -252,7 +252,7 @@ class ModelHarness(Harness):
         async def changed() -> None:
             try:
                 done = await change
-            except (SessionRefused, SessionGone, StoreError):
+            except (ApiError, SessionGone, StoreError):
                 return
             assert done.revision <= ledger.revision, "acknowledged before it was written"
             assert names is None or set(ledger.history[done.revision]) == names, "not what was registered"
@@ -286,6 +286,6 @@ def _refusal(act: Callable[[], None]) -> str | None:
     """Why it was refused, None where it was not."""
     try:
         act()
-    except SessionRefused as refusal:
+    except ApiError as refusal:
         return refusal.code
     return None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.sessions.fixtures import T1, definition, names, registration
 
-from toolplug.errors import SessionRefused
+from toolplug.errors import ApiError
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
@@ -51,7 +51,7 @@ async def test_a_bad_capability_is_refused_by_its_path_and_nothing_is_kept(
     session: Session, store: Store, capability: object, param: str
 ) -> None:
     before = await store.read(f"session/{session.code}")
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.register(declaring(DATA, capability, tools=[definition("a")]))
     assert (refusal.value.code, refusal.value.param) == ("invalid_capability", param)
     assert len(str(refusal.value)) < 500
@@ -60,7 +60,7 @@ async def test_a_bad_capability_is_refused_by_its_path_and_nothing_is_kept(
 
 
 async def test_a_refusal_does_not_repeat_an_endless_key(session: Session) -> None:
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.register(declaring({"type": "storage", "level": "basic", "x" * 100_000: 1}))
     assert refusal.value.code == "invalid_capability"
     assert len(str(refusal.value)) + len(refusal.value.param or "") < 500
@@ -141,7 +141,7 @@ BAD_REQUIREMENTS: list[tuple[object, str]] = [
 @pytest.mark.parametrize(("requires", "at"), BAD_REQUIREMENTS)
 async def test_a_bad_requirement_is_a_bad_definition(session: Session, requires: object, at: str) -> None:
     await session.register(registration("a"))
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.update(ToolChanges(added=[definition("b", requires=requires)]), "test")
     assert (refusal.value.code, refusal.value.param) == ("invalid_tool", f"toolUpdates.added[0].{at}")
     assert names(session) == ["a"]
@@ -151,7 +151,7 @@ async def test_a_bad_requirement_is_a_bad_definition(session: Session, requires:
 async def test_an_update_is_held_to_the_declared_capabilities(session: Session) -> None:
     await session.register(declaring(DATA, tools=[definition("a")]))
     await session.update(ToolChanges(added=[needing("data_analysis")]), "test")
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.update(ToolChanges(modified=[needing("storage")]), "test")
     assert (refusal.value.code, refusal.value.param) == ("invalid_tool", "toolUpdates.modified[0]")
     assert "'storage', which was not declared" in str(refusal.value)
@@ -168,7 +168,7 @@ def nested(depth: int) -> dict[str, object]:
 @pytest.mark.requirement("C-6-limits", "I3-1-negotiation-first")
 async def test_an_environment_of_64_kib_is_kept_and_a_larger_one_is_not(session: Session) -> None:
     most = 64 * 1024 - len(b'[[],{"x":""}]')
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.register(declaring(environment={"x": "x" * (most + 1)}))
     assert (refusal.value.code, refusal.value.param) == ("invalid_environment", "environment")
     assert not session.state.registered
@@ -186,6 +186,6 @@ async def test_an_environment_of_64_kib_is_kept_and_a_larger_one_is_not(session:
     ids=["deep environment", "deep resources", "no JSON"],
 )
 async def test_an_environment_that_cannot_be_kept_is_refused(session: Session, asked: Registration) -> None:
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.register(asked)
     assert refusal.value.code == "invalid_environment"

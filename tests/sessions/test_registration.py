@@ -24,8 +24,8 @@ from tests.sessions.fixtures import (
     turns,
 )
 
-from toolplug.errors import FailedTool, SessionGone, SessionRefused
-from toolplug.sessions.negotiation import Registration, ToolChanges
+from toolplug.errors import ApiError, SessionGone
+from toolplug.sessions.negotiation import FailedTool, Registration, ToolChanges
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Registered, Session
 from toolplug.stores.store import Store
@@ -41,8 +41,8 @@ async def session(sessions: Sessions) -> Session:
     return (await sessions.create(T1)).session
 
 
-async def refusal_of(session: Session, asked: Registration) -> SessionRefused:
-    with pytest.raises(SessionRefused) as refusal:
+async def refusal_of(session: Session, asked: Registration) -> ApiError:
+    with pytest.raises(ApiError) as refusal:
         await session.register(asked)
     return refusal.value
 
@@ -64,7 +64,7 @@ async def test_every_change_in_process_leaves_an_audit_line_and_a_count(
     with caplog.at_level("INFO", logger="toolplug.audit"):
         await session.register(registration("a"), request_id="r1")
         await session.update(added("b"), "more", request_id="r2")
-        with pytest.raises(SessionRefused):
+        with pytest.raises(ApiError):
             await session.update(added("b"), "again", request_id="r3")
     lines = [orjson.loads(record.message) for record in caplog.records]
     assert [(line["event"], line["outcome"], line["request_id"]) for line in lines] == [
@@ -158,7 +158,7 @@ async def test_an_atomic_registration_takes_all_or_nothing(session: Session, sto
     before = await store.read(f"session/{session.code}")
     refusal = await refusal_of(session, replace(registration(), tools=[definition("a"), BAD], atomic=True))
     assert (refusal.code, refusal.param) == ("registration_failed", "tools")
-    assert refusal.failed == (FailedTool("bad", WHY, False),)
+    assert refusal.details == {"failedTools": [{"toolName": "bad", "error": WHY, "recoverable": False}]}
     assert str(refusal) == f"the registration is atomic, and 'bad' failed: {WHY}"
     assert await store.read(f"session/{session.code}") == before
     assert names(session) == ["old"]
@@ -170,7 +170,9 @@ async def test_a_registration_without_a_good_tool_keeps_what_was(session: Sessio
     await session.register(registration("old"))
     refusal = await refusal_of(session, replace(registration(), tools=[BAD, {}]))
     assert (refusal.code, refusal.param) == ("registration_failed", "tools")
-    assert [failed.name for failed in refusal.failed] == ["bad", ""]
+    no_name = "name must be text"
+    failed = (FailedTool("bad", WHY, False), FailedTool("", no_name, False))
+    assert refusal.details == {"failedTools": [tool.fields() for tool in failed]}
     assert names(session) == ["old"]
 
 
@@ -238,7 +240,7 @@ async def test_an_update_of_nothing_is_no_revision_and_no_event(session: Session
 
 @pytest.mark.requirement("DYN-update-unregistered", "C-6-update-conflicts")
 async def test_an_update_before_any_registration_is_refused(session: Session) -> None:
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.update(added("a"), "test")
     assert refusal.value.code == "not_registered"
 
@@ -265,7 +267,7 @@ async def test_an_update_that_cannot_be_is_refused_whole_by_its_path(
 ) -> None:
     await session.register(registration("a", "b"))
     before = await store.read(f"session/{session.code}")
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.update(changes, "test")
     assert (refusal.value.code, refusal.value.param) == (code, param)
     assert await store.read(f"session/{session.code}") == before
@@ -276,7 +278,7 @@ async def test_an_update_that_cannot_be_is_refused_whole_by_its_path(
 async def test_an_update_for_another_revision_is_refused(session: Session) -> None:
     await session.register(registration("a"))
     for expected in (0, 2):
-        with pytest.raises(SessionRefused) as refusal:
+        with pytest.raises(ApiError) as refusal:
             await session.update(added("b"), "test", expected)
         assert (refusal.value.code, refusal.value.param) == ("revision_mismatch", "If-Match")
     assert (await session.update(added("b"), "test", 1)).revision == 2
@@ -303,7 +305,7 @@ async def test_one_of_those_that_expect_one_revision_wins(session: Session) -> N
     await session.register(registration())
     racing = [session.update(added(f"t{n}"), "test", 1) for n in range(10)]
     outcomes = await asyncio.gather(*racing, return_exceptions=True)
-    refused = [outcome.code for outcome in outcomes if isinstance(outcome, SessionRefused)]
+    refused = [outcome.code for outcome in outcomes if isinstance(outcome, ApiError)]
     assert refused == ["revision_mismatch"] * 9
     assert session.revision == 2
     assert len(names(session)) == 1
@@ -360,10 +362,10 @@ async def test_ten_updates_a_minute_are_taken_and_the_first_registration_is_free
             await session.update(added(f"t{number}"), "test")
         # The two that are left: one registration and one that is refused.
         await session.register(registration("a"))
-        with pytest.raises(SessionRefused, match="no tool 'none'"):
+        with pytest.raises(ApiError, match="no tool 'none'"):
             await session.update(removed("none"), "test")
         for asked in (session.update(added("late"), "test"), session.register(registration("late"))):
-            with pytest.raises(SessionRefused) as refusal:
+            with pytest.raises(ApiError) as refusal:
                 await asked
             assert refusal.value.code == "too_many_updates"
             assert 0 < (refusal.value.retry_after_s or 0) <= 60
@@ -399,7 +401,7 @@ async def test_256_tools_are_taken_and_one_more_is_not(session: Session) -> None
     assert (await refusal_of(session, more)).code == "too_many_tools"
     assert not session.state.registered
     assert len((await session.register(full)).names) == 256
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.update(added("more"), "test")
     assert refusal.value.code == "too_many_tools"
     assert (await refusal_of(session, more)).code == "too_many_tools"
@@ -417,7 +419,7 @@ async def test_a_set_of_8_mib_is_taken_and_a_larger_one_is_not(store: Store) -> 
         tools = [sized(f"t{n:03}", size) for n in range(128)]
         await session.register(replace(registration(), tools=tools))
         assert session.state.tools.size == 8 * 1024 * 1024
-        with pytest.raises(SessionRefused) as refusal:
+        with pytest.raises(ApiError) as refusal:
             await session.update(added("x"), "test")
         assert refusal.value.code == "too_many_tools"
         too_large = replace(registration(), tools=[*tools, definition("x")])
@@ -435,7 +437,7 @@ def sized(name: str, size: int) -> dict[str, object]:
 async def test_so_many_sessions_are_open_and_no_more(store: Store) -> None:
     async with opened(store, limits=replace(LIMITS, max_sessions=3)) as sessions:
         created = await asyncio.gather(*(sessions.create(T1) for _ in range(5)), return_exceptions=True)
-        refusals = [each for each in created if isinstance(each, SessionRefused)]
+        refusals = [each for each in created if isinstance(each, ApiError)]
         assert [(refusal.code, refusal.retry_after_s) for refusal in refusals] == [("too_many_sessions", 60.0)] * 2
         assert len(sessions.live) == 3
         await sessions.end(sessions.live[0], T1)

@@ -22,7 +22,7 @@ from tests.sessions.fixtures import (
     removed,
 )
 
-from toolplug.errors import SessionGone, SessionRefused, StoreRefused, StoreUnavailable
+from toolplug.errors import ApiError, SessionGone, StoreRefused, StoreUnavailable
 from toolplug.sessions.record import state_bytes
 from toolplug.sessions.service import Sessions
 from toolplug.stores.store import Store
@@ -148,7 +148,7 @@ async def test_loaded_sessions_count_among_the_open_ones(store: Store) -> None:
         await before.create(T1)
         await before.create(T1)
     async with opened(store, limits=limits) as after:
-        with pytest.raises(SessionRefused, match="2 sessions open already"):
+        with pytest.raises(ApiError, match="2 sessions open already"):
             await after.create(T1)
 
 

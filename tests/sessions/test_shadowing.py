@@ -21,9 +21,10 @@ from tests.sessions.fixtures import (
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.wire_names import wire_name
-from toolplug.errors import FailedTool, SessionRefused
+from toolplug.errors import ApiError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
+from toolplug.sessions.negotiation import FailedTool
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 
@@ -55,7 +56,7 @@ async def test_a_name_of_the_host_is_refused(
     why = f"the name belongs to {owner}; a session's tools need names of their own"
     assert registered.names == ("a",)
     assert registered.failed == (FailedTool(name, why, True),)
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await session.update(added("b", name), "test")
     assert (refusal.value.code, refusal.value.param) == ("invalid_tool", "toolUpdates.added[1]")
     assert names(session) == ["a"]
@@ -79,7 +80,7 @@ async def test_two_tools_that_a_model_could_not_tell_apart_are_not_both_taken(
         registered = await session.register(registration(*names_in_order))
         assert registered.names == (taken,)
         assert registered.failed == (FailedTool(lost, f"{met!r} stands for {taken!r} in a model's calls", True),)
-        with pytest.raises(SessionRefused, match="stands for"):
+        with pytest.raises(ApiError, match="stands for"):
             await session.update(added(lost), "test")
         await session.register(registration())
 
@@ -98,7 +99,7 @@ async def test_a_provider_that_comes_later_hides_the_sessions_tool_until_it_goes
     assert listed(session) == {"a": (True, None), "search": (False, "shadowed")}
     assert session.revision == 1
     await session.update(added("b"), "the rest goes on")
-    with pytest.raises(SessionRefused):
+    with pytest.raises(ApiError):
         await session.update(modified("search", "New."), "test")
     del neighbours.names["search"]
     assert listed(session) == {"a": (True, None), "search": (True, None), "b": (True, None)}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from tests.sessions.fixtures import T1, added, listed, listening, names, opened, registration, removed
 
-from toolplug.errors import SessionGone, SessionRefused
+from toolplug.errors import ApiError, SessionGone
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.stores.sqlite import SqliteStore
@@ -61,7 +61,7 @@ async def test_one_of_two_that_expect_one_revision_wins(two: Two) -> None:
     outcomes = await asyncio.gather(
         two.here.update(added("h"), "race", 1), two.there.update(added("t"), "race", 1), return_exceptions=True
     )
-    refused = [outcome.code for outcome in outcomes if isinstance(outcome, SessionRefused)]
+    refused = [outcome.code for outcome in outcomes if isinstance(outcome, ApiError)]
     assert refused == ["revision_mismatch"]
     await two.here.refresh()
     assert (two.here.revision, len(names(two.here))) == (2, 2)

@@ -6,7 +6,7 @@ import pytest
 from tests.toolsets.harness import AGENT, READ, Files, Harness, Shop, run
 
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.errors import InvalidDefinition, ToolsetRefused
+from toolplug.errors import ApiError, InvalidDefinition
 from toolplug.testing import check_executor
 from toolplug.toolsets.agent_tools import Choice
 from toolplug.toolsets.registered import Allowlist
@@ -99,7 +99,7 @@ async def test_a_prefix_that_another_toolset_has_is_an_error_and_changes_nothing
     registry = await harness.registry(files=Files())
     harness.share("fs", registry)
     before = harness.tools.toolsets
-    with pytest.raises(ToolsetRefused, match="prefix 'fs' is that of toolset 'fs'"):
+    with pytest.raises(ApiError, match="prefix 'fs' is that of toolset 'fs'"):
         harness.share("other", registry, prefix="fs")
     with pytest.raises(InvalidDefinition, match="is no toolset id"):
         harness.share("Other", registry, prefix="other")

@@ -98,7 +98,7 @@ async def discover(
 async def _discover(
     files: ConfigFiles, server: str | None, accept: Sequence[str], by: Principal, problems: list[Problem]
 ) -> Sequence[ServerView]:
-    """List one server or all enabled ones, after accepting tools of it. Raises `McpServerRefused`.
+    """List one server or all enabled ones, after accepting tools of it. Raises `ApiError`.
 
     What is wrong with other entries is added to `problems`.
     """

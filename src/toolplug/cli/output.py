@@ -15,12 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from toolplug.errors import (
-    ApprovalRefused,
+    ApiError,
     ConfigError,
-    McpServerRefused,
     Problem,
-    SavedToolsetRefused,
-    ToolsetRefused,
 )
 
 COLOURS = MappingProxyType(
@@ -93,11 +90,11 @@ def problems_in(error: Exception) -> Sequence[Problem]:
             return error.problems
         case OSError():
             return [Problem(code="os_error", message=error.strerror or str(error), file=str(error.filename or ""))]
-        case SavedToolsetRefused() | ToolsetRefused() | McpServerRefused():
-            return [Problem(code=error.code, message=str(error), path=error.param or "")]
-        case ApprovalRefused():
+        case ApiError(code="approval_not_found" | "approval_decided"):
             hint = "`toolplug approvals list` shows those that there are"
             return [Problem(code=error.code, message=str(error), hint=hint)]
+        case ApiError():
+            return [Problem(code=error.code, message=str(error), path=error.param or "")]
         case _:
             return [Problem(code=_WORD_BREAK.sub("_", type(error).__name__).lower(), message=str(error))]
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import typer
 from httpx2 import Client, EventSource, InvalidURL, RequestError, Response, Timeout
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.catalog.exact_json import dump_json
@@ -59,11 +59,11 @@ def call(url: str, key: str | None, code: str, tool: str, words: Sequence[str], 
     except RequestError as error:
         raise HostUnreachable(f"no host answers at {url}: {str(error) or type(error).__name__}") from None
     if as_json:
-        print_json(answer.model_dump(mode="json", exclude_unset=True))
+        print_json(answer)
     else:
-        hint = name_hint(tool, schemas) if answer.status is ToolStatus.UNKNOWN_TOOL else ""
-        print_result(answer.output, answer.status if answer.is_error else None, hint)
-    return int(answer.is_error)
+        hint = name_hint(tool, schemas) if answer["status"] is ToolStatus.UNKNOWN_TOOL else ""
+        print_result(answer["output"], answer["status"] if answer["is_error"] else None, hint)
+    return int(answer["is_error"])
 
 
 def _schemas(client: Client, code: str) -> Schemas:
@@ -85,7 +85,7 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
                 progress = _Progress.model_validate_json(sent.data)
                 print_progress(progress.progress, progress.total, progress.message)
             elif sent.event == "result":
-                return CallAnswer.model_validate_json(sent.data)
+                return TypeAdapter(CallAnswer).validate_json(sent.data)
     raise HostUnreachable(f"the host at {client.base_url} closed the connection before the result")
 
 
@@ -103,4 +103,4 @@ def _refusal(response: Response) -> HostRefused | HostUnreachable:
         error = ErrorAnswer.model_validate_json(response.content).error
     except ValidationError:
         return HostUnreachable(f"what answers at {response.url} is no toolplug host: status {response.status_code}")
-    return HostRefused(error.code, error.message, param=error.param)
+    return HostRefused(error["code"], error["message"], param=error["param"])

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypedDict, cast
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import Plan, Refusal
-from toolplug.errors import ApprovalRefused, StoreConflict, StoreError
+from toolplug.errors import ApiError, StoreConflict, StoreError
 from toolplug.execution.accounting import audit, timestamp
 from toolplug.execution.results import denied, limited, unavailable
 from toolplug.signatures.values import canonical, decoded, encoded
@@ -137,11 +137,11 @@ class Approvals:
     async def decide(
         self, ticket_id: str, decision: Decision, by: Principal, *, decided: DecidedBy = "api", request_id: str = ""
     ) -> Ticket:
-        """Approve or deny a ticket of this principal's tenant. Raises `ApprovalRefused` and `StoreError`."""
+        """Approve or deny a ticket of this principal's tenant. Raises `ApiError` and `StoreError`."""
         event = f"approval.{decision}"
         try:
             ticket = await self._decided(ticket_id, decision, by)
-        except ApprovalRefused as error:
+        except ApiError as error:
             audit(event, error.code, by, "approval", request_id, decided=decided)
             raise
         audit(event, "done", by, f"approval:{ticket.id}", request_id, decided=decided)
@@ -151,11 +151,11 @@ class Approvals:
         while True:
             record = await self._record(by.tenant, ticket_id)
             if record is None:
-                raise ApprovalRefused("approval_not_found", "no such approval, or it has expired")
+                raise ApiError("approval_not_found", "no such approval, or it has expired", "id")
             kept = _read(record)
             if kept["state"] != "waiting":
                 message = f"this approval is {kept['state']} already; a ticket is decided once"
-                raise ApprovalRefused("approval_decided", message)
+                raise ApiError("approval_decided", message, "id")
             kept["state"], kept["decided_by"] = _DECIDED[decision], by.subject
             try:
                 await self._write(_key(by.tenant, ticket_id), kept, record)

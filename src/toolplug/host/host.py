@@ -217,7 +217,7 @@ class Host:
         and whose executor is closed with it; without a session, one for each call. `tools` are those that a factory's
         executor will have: they are listed before it runs. Without them the first call or listing runs it. What the
         configuration's agents name must be registered before the host is entered. Raises `InvalidDefinition` for an
-        illegal id or prefix, and `ToolsetRefused` for a prefix that another toolset has.
+        illegal id or prefix, and `ApiError` for a prefix that another toolset has.
         """
         toolset = coded_toolset(id, prefix, source, tools)
         coded = self._coded.with_coded(toolset)
@@ -239,7 +239,7 @@ class Host:
 
         `server`: the id of one under `mcp_servers`, or what would stand there. `allow_for`: agents that may use the
         toolset, beside what the configuration allows them. `scope` session: each session has a connection of its own.
-        Listing shows what discovery has found, and starts nothing. Raises `InvalidDefinition`, `ToolsetRefused` and
+        Listing shows what discovery has found, and starts nothing. Raises `InvalidDefinition`, `ApiError` and
         `ConfigError`.
         """
         environ = os.environ if self._environ is None else self._environ

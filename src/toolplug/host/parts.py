@@ -346,7 +346,7 @@ class Parts:
         self.responses.configure(configuration.settings.responses)
 
     def register_mcp(self, item: McpRegistration) -> None:
-        """Register a toolset of an MCP server of the host's code. Raises `ToolsetRefused`."""
+        """Register a toolset of an MCP server of the host's code. Raises `ApiError`."""
         if item.server is not None:
             self.servers.register(item.server)
         self.toolsets.register_mcp(item)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
-from starlette.responses import Response
+from typing_extensions import TypedDict
 
-from toolplug.execution.approvals import Decision, TicketState
+from toolplug.catalog.exact_json import Answer
+from toolplug.execution.approvals import Decision, Ticket, TicketState
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import APPROVALS, answers, route
@@ -19,7 +20,7 @@ class DecisionBody(BaseModel, extra="forbid", strict=True, frozen=True):
     decision: Decision
 
 
-class ApprovalAnswer(BaseModel, extra="forbid"):
+class ApprovalAnswer(Answer):
     """One call that waits for a person, or was decided."""
 
     id: str
@@ -34,10 +35,25 @@ class ApprovalAnswer(BaseModel, extra="forbid"):
     decided_by: str | None
 
 
-class ApprovalList(BaseModel):
+class ApprovalList(TypedDict):
     """The tenant's approvals, the one that expires first first."""
 
     approvals: list[ApprovalAnswer]
+
+
+def _shown(ticket: Ticket) -> ApprovalAnswer:
+    return {
+        "id": ticket.id,
+        "tool": ticket.tool,
+        "digest": ticket.digest,
+        "arguments": cast("dict[str, object]", ticket.arguments),
+        "subject": ticket.subject,
+        "agent": ticket.agent,
+        "session": ticket.session,
+        "state": ticket.state,
+        "expires_at": ticket.expires_at,
+        "decided_by": ticket.decided_by,
+    }
 
 
 _ALL = "/v1/approvals"
@@ -47,21 +63,20 @@ _NO_STORE = {"cache-control": "no-store"}
 
 @route("GET", _ALL, APPROVALS, "Calls that wait for a person")
 @answers(ApprovalList)
-async def list_approvals(request: HostRequest) -> Response:
+async def list_approvals(request: HostRequest) -> OrjsonResponse[ApprovalList]:
     """Answer the tickets of the caller's tenant that can still be decided or used."""
     state = request.state
     tickets = await state["host"].approvals.waiting(state["principal"].tenant)
-    shown = {"approvals": [ticket._asdict() for ticket in tickets]}
-    return OrjsonResponse(shown, 200, _NO_STORE)
+    return OrjsonResponse({"approvals": [_shown(ticket) for ticket in tickets]}, 200, _NO_STORE)
 
 
 @route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody)
 @answers(ApprovalAnswer, errors=(404, 409))
-async def decide_approval(request: HostRequest) -> Response:
-    """Approve or deny one call. Raises `HttpProblem` and `ApprovalRefused`."""
+async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer]:
+    """Approve or deny one call. Raises `HttpProblem` and `ApiError`."""
     state = request.state
     body = await read_json(request, DecisionBody)
     ticket = await state["host"].approvals.decide(
         request.path_params["id"], body.decision, state["principal"], request_id=state["request_id"]
     )
-    return OrjsonResponse(ticket._asdict(), 200, _NO_STORE)
+    return OrjsonResponse(_shown(ticket), 200, _NO_STORE)

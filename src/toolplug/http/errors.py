@@ -12,23 +12,18 @@ import orjson
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.errors import (
     AccessError,
     AgentNotAllowed,
     AgentRequired,
-    ApprovalRefused,
-    BackendFailed,
+    ApiError,
     InvalidSessionCode,
-    McpServerRefused,
     NoSuchProvider,
     QuotaExceeded,
-    ResponseRefused,
-    SavedToolsetRefused,
     SessionGone,
-    SessionRefused,
     StoreUnavailable,
-    ToolsetRefused,
 )
 
 Headers = Mapping[str, str]
@@ -39,7 +34,10 @@ _NO_STORE = (b"cache-control", b"no-store")
 _OF_THE_CALLER = frozenset({401, 403, 404})
 """Statuses that depend on who asks: no cache may give them to somebody else."""
 
-_TYPES: Mapping[int, str] = {
+ErrorType = Literal[
+    "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
+]
+_TYPES: Mapping[int, ErrorType] = {
     403: "forbidden",
     404: "not_found",
     409: "conflict",
@@ -49,12 +47,8 @@ _TYPES: Mapping[int, str] = {
     502: "model_error",
 }
 
-ErrorType = Literal[
-    "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
-]
 
-
-class Error(BaseModel):
+class Error(TypedDict):
     """What went wrong."""
 
     type: ErrorType
@@ -121,7 +115,7 @@ class HttpProblem(Exception):
 
     def body(self, request_id: str) -> bytes:
         """The JSON of the response."""
-        error = {
+        error: Error = {
             "type": error_type(self.status),
             "code": self.code,
             "message": self.message,
@@ -131,7 +125,7 @@ class HttpProblem(Exception):
         return orjson.dumps({"error": error, **self.extra})
 
 
-def error_type(status: int) -> str:
+def error_type(status: int) -> ErrorType:
     """The `type` of an error with this status."""
     return _TYPES.get(status) or ("invalid_request" if status < 500 else "server_error")
 
@@ -202,8 +196,8 @@ _CODES: Mapping[int, str] = {
     429: "rate_limit_exceeded too_many_sessions too_many_updates too_many_waiting_calls",
     502: "backend_broke_off backend_error backend_garbage backend_refused backend_timeout backend_unreachable",
 }
-"""The codes of errors of the layers below, by status."""
-_STATUS: Mapping[str, int] = {code: status for status, codes in _CODES.items() for code in codes.split()}
+"""The codes of `ApiError`, by status."""
+STATUS: Mapping[str, int] = {code: status for status, codes in _CODES.items() for code in codes.split()}
 _SHORTEST_WAIT_S = 1
 
 
@@ -213,21 +207,14 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
         return error
     if isinstance(error, QuotaExceeded):
         return quota_problem(error)
-    if isinstance(error, SessionRefused):
-        return session_refused(error)
-    if isinstance(error, BackendFailed):
-        headers = _retry_after(error.retry_after_s) if _STATUS[error.code] == 429 else NO_HEADERS
-        return HttpProblem(_STATUS[error.code], error.code, str(error), headers=headers)
+    if isinstance(error, ApiError):
+        return api_problem(error)
     if isinstance(error, AccessError):
         return _no_access(error, session_at)
     if isinstance(error, StoreUnavailable):
         return store_unavailable()
     if isinstance(error, NoSuchProvider):
         return HttpProblem(404, "provider_not_found", str(error), param="key")
-    if isinstance(error, ApprovalRefused):
-        return HttpProblem(_STATUS[error.code], error.code, str(error), param="id")
-    if isinstance(error, McpServerRefused | ResponseRefused | SavedToolsetRefused | ToolsetRefused):
-        return HttpProblem(_STATUS[error.code], error.code, str(error), param=error.param)
     return None
 
 
@@ -236,18 +223,11 @@ def quota_problem(error: QuotaExceeded) -> HttpProblem:
     return HttpProblem(429, "quota_exceeded", str(error), param=error.quota, headers=_retry_after(error.retry_after_s))
 
 
-def session_refused(error: SessionRefused) -> HttpProblem:
-    """The error of a session; a registration that failed also lists its tools."""
-    status = _STATUS[error.code]
-    failed = [{"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in error.failed]
-    return HttpProblem(
-        status,
-        error.code,
-        str(error),
-        param=error.param,
-        headers=_retry_after(error.retry_after_s) if status == 429 else NO_HEADERS,
-        extra={"failedTools": failed} if error.code == "registration_failed" else NOTHING,
-    )
+def api_problem(error: ApiError) -> HttpProblem:
+    """The error of a request that cannot be done as asked."""
+    status = STATUS[error.code]
+    headers = _retry_after(error.retry_after_s) if status == 429 else NO_HEADERS
+    return HttpProblem(status, error.code, str(error), param=error.param, headers=headers, extra=error.details)
 
 
 def _retry_after(seconds: float | None) -> Headers:

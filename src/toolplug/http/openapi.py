@@ -8,8 +8,8 @@ from http import HTTPMethod, HTTPStatus
 from importlib.metadata import version
 
 import orjson
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 from starlette.convertors import FloatConvertor, IntegerConvertor, UUIDConvertor
 from starlette.responses import Response
 from starlette.routing import compile_path
@@ -196,7 +196,7 @@ def _errors(route: HostRoute) -> set[int]:
     return errors - route.answered.others.keys()
 
 
-def _response(status: int, model: type[BaseModel] | None, content_types: Sequence[str]) -> dict[str, object]:
+def _response(status: int, model: type | None, content_types: Sequence[str]) -> dict[str, object]:
     described: dict[str, object] = {"description": HTTPStatus(status).phrase}
     content: dict[str, object] = {
         kind: _content(kind, model) for kind in content_types if model is not None or kind != "application/json"
@@ -204,7 +204,7 @@ def _response(status: int, model: type[BaseModel] | None, content_types: Sequenc
     return {**described, "content": content} if content else described
 
 
-def _content(kind: str, model: type[BaseModel] | None) -> JsonObject:
+def _content(kind: str, model: type | None) -> JsonObject:
     """A body of this type: the model in whatever form; of an event stream nothing, since it is no one text."""
     if kind in EVENTS:
         return {}
@@ -237,9 +237,12 @@ def _schemas(routes: Iterable[HostRoute]) -> JsonObject:
         if model
     }
     named = sorted((*models, ErrorAnswer), key=lambda model: model.__name__)
-    _, schemas = models_json_schema([(model, "validation") for model in named], ref_template=_REF)
+    inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[object]]] = [
+        (model.__name__, "validation", TypeAdapter(model)) for model in named
+    ]
+    _, schemas = TypeAdapter.json_schemas(inputs, ref_template=_REF)
     return schemas["$defs"]
 
 
-def _ref(model: type[BaseModel]) -> JsonObject:
+def _ref(model: type) -> JsonObject:
     return {"$ref": _REF.format(model=model.__name__)}

@@ -10,8 +10,8 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
+from typing_extensions import TypedDict
 
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, has_version
@@ -19,13 +19,13 @@ from toolplug.http.routing import NOT_MODIFIED, answers, route
 from toolplug.runtime.threads import in_own_thread
 
 
-class Health(BaseModel):
+class Health(TypedDict):
     """That the process lives."""
 
     status: Literal["ok"]
 
 
-class Readiness(BaseModel):
+class Readiness(TypedDict):
     """Whether calls can be served, and if not, why."""
 
     status: Literal["ready", "not_ready"]
@@ -77,17 +77,17 @@ _PAGE_HEADERS = {
 
 @route("GET", "/healthz", None, "Does the process live")
 @answers(Health)
-async def healthz(request: HostRequest) -> Response:
+async def healthz(request: HostRequest) -> OrjsonResponse[Health]:
     """Answer as long as the process does; the host need not be entered."""
-    return OrjsonResponse(b'{"status":"ok"}')
+    return OrjsonResponse({"status": "ok"})
 
 
 @route("GET", "/readyz", None, "Can calls be served")
 @answers(Readiness, others={503: Readiness})
-async def readyz(request: HostRequest) -> Response:
+async def readyz(request: HostRequest) -> OrjsonResponse[Readiness]:
     """Answer 503 while a part that calls need is down. `reasons` name the part only: anybody may ask."""
     reasons = [down.part for down in await request.state["host"].ready()]
-    body = {"status": "not_ready" if reasons else "ready", "reasons": reasons}
+    body: Readiness = {"status": "not_ready" if reasons else "ready", "reasons": reasons}
     return OrjsonResponse(body, 503 if reasons else 200)
 
 

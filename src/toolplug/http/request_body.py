@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from asyncio import sleep
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive
+from typing_extensions import TypeVar
 
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
@@ -29,10 +30,6 @@ class CamelBody(BaseModel):
     )
 
 
-class CamelAnswer(BaseModel, extra="forbid", alias_generator=to_camel):
-    """An answer, which has no fields but these."""
-
-
 def absent(schema: dict[str, JsonValue]) -> None:
     """Describe a field that is left out rather than sent as null: it has no default."""
     del schema["default"]
@@ -41,14 +38,19 @@ def absent(schema: dict[str, JsonValue]) -> None:
 DEFAULT_MAX_BODY = 1024 * 1024
 MAX_FILE_BODY = 50 * 1024 * 1024
 
+A = TypeVar("A", default=bytes)
+
 JSON = "application/json"
 _JSON = JSON.encode()
 
 
-class OrjsonResponse(Response):
-    """A JSON response; `bytes` are sent as they are."""
+class OrjsonResponse(Response, Generic[A]):
+    """A JSON response with an answer of the type `A`; `bytes` are sent as they are."""
 
     media_type = JSON
+
+    def __init__(self, content: A | bytes, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(content, status_code, headers)
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         """Set the headers, and that browsers take the content for nothing else."""

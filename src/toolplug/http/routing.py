@@ -29,7 +29,7 @@ Endpoint = Callable[[HostRequest], Awaitable[Response]]
 Audience = Literal["callers", "plugin", "either"]
 """Callers with credentials of the host, the application of the session in the path by its token, or both."""
 
-ModelsByStatus = Mapping[int, type[BaseModel] | None]
+ModelsByStatus = Mapping[int, type | None]
 
 _NO_OTHERS: ModelsByStatus = MappingProxyType({})
 
@@ -58,7 +58,7 @@ class Answered(NamedTuple):
     """A handler and what it answers. Made by `answers`."""
 
     endpoint: Endpoint
-    model: type[BaseModel] | None
+    model: type | None
     status: int
     others: ModelsByStatus
     errors: tuple[int, ...]
@@ -88,7 +88,7 @@ class HostRoute(NamedTuple):
 
 
 def answers(
-    model: type[BaseModel] | None = None,
+    model: type | None = None,
     *,
     status: int = 200,
     others: ModelsByStatus = _NO_OTHERS,

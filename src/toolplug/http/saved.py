@@ -7,10 +7,10 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from starlette.responses import Response
 
-from toolplug.catalog.exact_json import dump_json
-from toolplug.errors import ConfigError, SavedToolsetRefused
+from toolplug.catalog.exact_json import Answer, dump_json
+from toolplug.errors import ApiError, ConfigError
 from toolplug.http.errors import invalid_request
-from toolplug.http.request_body import JSON, CamelAnswer, CamelBody, OrjsonResponse, read_body, read_json, read_model
+from toolplug.http.request_body import JSON, CamelBody, OrjsonResponse, read_body, read_json, read_model
 from toolplug.http.requests import HostRequest, query_fields, requested_session
 from toolplug.http.routing import CALL, READ, Parameter, answers, route
 from toolplug.sessions.record import CODE_PATTERN
@@ -23,9 +23,9 @@ from toolplug.toolsets.saved.document import (
     document_text,
     yaml_fields,
 )
-from toolplug.toolsets.saved.notes import MAX_NOTES
+from toolplug.toolsets.saved.notes import MAX_NOTES, NotesAnswer, NotesGone
 from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS, Caller
-from toolplug.toolsets.saved.shown import ShownToolset
+from toolplug.toolsets.saved.shown import ShownToolset, ToolsetAnswer, ToolsetLineAnswer
 
 
 class BuildBody(CamelBody):
@@ -53,84 +53,16 @@ class RemoveNotesBody(CamelBody):
     names: Annotated[list[str], Field(min_length=1, max_length=MAX_NOTES)]
 
 
-class ToolRefAnswer(CamelAnswer):
-    """A tool by both of its names."""
-
-    namespaced_name: str
-    ref_id: str
-
-
-class ChosenTool(ToolRefAnswer):
-    """A tool of a toolset."""
-
-    active: Annotated[bool, Field(description="is it there now")]
-
-
-class ShownNote(CamelAnswer):
-    """One note."""
-
-    name: str
-    note: str
-    stale: Annotated[bool, Field(description="has the tool changed since it was written, or is it away")]
-
-
-class ShownNotes(CamelAnswer):
-    """The notes of one tool."""
-
-    tool_ref: ToolRefAnswer
-    orphan: Annotated[bool, Field(description="is the tool away")]
-    notes: list[ShownNote]
-
-
-class ToolsetAnswer(CamelAnswer):
-    """A saved toolset beside the tools that there are now."""
-
-    name: str
-    description: str = ""
-    version: int
-    tools: list[ChosenTool]
-    tool_notes: list[ShownNotes]
-    equipped: bool
-
-
-class ToolsetLineAnswer(CamelAnswer):
-    """A saved toolset in a list."""
-
-    name: str
-    description: str
-    version: int
-    tool_count: int
-    equipped: bool
-
-
-class ToolsetList(CamelAnswer):
+class ToolsetList(Answer):
     """The owner's toolsets, in alphabetical order."""
 
     toolsets: list[ToolsetLineAnswer]
 
 
-class Unequipped(CamelAnswer):
+class Unequipped(Answer):
     """What was equipped until now."""
 
     unequipped: str | None
-
-
-class NotesAnswer(CamelAnswer):
-    """What became of the notes, by their names; those that were replaced are among the added."""
-
-    toolset: str
-    tool: str
-    added_notes: list[str]
-    skipped_notes: list[str]
-    warnings: list[str]
-
-
-class NotesGone(CamelAnswer):
-    """The notes that are gone."""
-
-    toolset: str
-    tool: str
-    removed_notes: list[str]
 
 
 _ALL = "/api/toolsets"
@@ -156,7 +88,7 @@ async def asking(request: HostRequest) -> Caller:
     return Caller(state["principal"], query_fields(request).get("agent") or None, session, state["request_id"])
 
 
-def toolset_response(shown: ShownToolset, *, status: int = 200) -> Response:
+def toolset_response(shown: ShownToolset, *, status: int = 200) -> OrjsonResponse[ToolsetAnswer]:
     """One toolset as this API shows it."""
     return OrjsonResponse(shown.fields(), status, PRIVATE)
 
@@ -180,7 +112,7 @@ async def _document(request: HostRequest) -> Document:
 
 @route("GET", _ALL, READ, "The caller's saved toolsets", parameters=_WHO)
 @answers(ToolsetList, errors=_READING)
-async def list_toolsets(request: HostRequest) -> Response:
+async def list_toolsets(request: HostRequest) -> OrjsonResponse[ToolsetList]:
     """Answer the caller's toolsets."""
     lines = await request.state["host"].saved_toolsets.saved(await asking(request))
     return OrjsonResponse({"toolsets": [line.fields() for line in lines]}, 200, PRIVATE)
@@ -188,8 +120,8 @@ async def list_toolsets(request: HostRequest) -> Response:
 
 @route("POST", _ALL, CALL, "Save a new toolset", BuildBody, parameters=_WHO)
 @answers(ToolsetAnswer, status=201, errors=_WRITING)
-async def build_toolset(request: HostRequest) -> Response:
-    """Save a new toolset. Raises `HttpProblem` and `SavedToolsetRefused`."""
+async def build_toolset(request: HostRequest) -> OrjsonResponse[ToolsetAnswer]:
+    """Save a new toolset. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, BuildBody)
     shown = await request.state["host"].saved_toolsets.build(
         await asking(request), body.name, [tool.reference for tool in body.tools], description=body.description or ""
@@ -199,17 +131,17 @@ async def build_toolset(request: HostRequest) -> Response:
 
 @route("GET", f"{_ALL}/active", READ, "The equipped toolset", parameters=_WHO)
 @answers(ToolsetAnswer, errors=_READING)
-async def active_toolset(request: HostRequest) -> Response:
-    """Answer the equipped toolset. Raises `SavedToolsetRefused` where there is none."""
+async def active_toolset(request: HostRequest) -> OrjsonResponse[ToolsetAnswer]:
+    """Answer the equipped toolset. Raises `ApiError` where there is none."""
     shown = await request.state["host"].saved_toolsets.active(await asking(request))
     if shown is None:
-        raise SavedToolsetRefused("no_toolset_equipped", "no toolset is equipped; every tool is listed", "name")
+        raise ApiError("no_toolset_equipped", "no toolset is equipped; every tool is listed", "name")
     return toolset_response(shown)
 
 
 @route("POST", f"{_ALL}/unequip", CALL, "List every tool again", parameters=_WHO)
 @answers(Unequipped, errors=_READING)
-async def unequip_toolset(request: HostRequest) -> Response:
+async def unequip_toolset(request: HostRequest) -> OrjsonResponse[Unequipped]:
     """List everything again; the same where nothing was equipped."""
     name = await request.state["host"].saved_toolsets.unequip(await asking(request))
     return OrjsonResponse({"unequipped": name})
@@ -217,8 +149,8 @@ async def unequip_toolset(request: HostRequest) -> Response:
 
 @route("POST", f"{_ALL}/import", CALL, "Save a toolset from its document, in JSON or YAML", Document, parameters=_WHO)
 @answers(ToolsetAnswer, status=201, errors=_WRITING)
-async def import_toolset(request: HostRequest) -> Response:
-    """Save a new toolset from its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
+async def import_toolset(request: HostRequest) -> OrjsonResponse[ToolsetAnswer]:
+    """Save a new toolset from its document. Raises `HttpProblem` and `ApiError`."""
     document = await _document(request)
     shown = await request.state["host"].saved_toolsets.import_document(await asking(request), document)
     return toolset_response(shown, status=201)
@@ -226,8 +158,8 @@ async def import_toolset(request: HostRequest) -> Response:
 
 @route("GET", _ONE, READ, "One saved toolset", parameters=_WHO)
 @answers(ToolsetAnswer, errors=_READING)
-async def show_toolset(request: HostRequest) -> Response:
-    """Answer one toolset. Raises `SavedToolsetRefused`."""
+async def show_toolset(request: HostRequest) -> OrjsonResponse[ToolsetAnswer]:
+    """Answer one toolset. Raises `ApiError`."""
     caller = await asking(request)
     return toolset_response(await request.state["host"].saved_toolsets.show(caller, request.path_params["name"]))
 
@@ -235,15 +167,15 @@ async def show_toolset(request: HostRequest) -> Response:
 @route("DELETE", _ONE, CALL, "Delete a saved toolset", parameters=_WHO)
 @answers(status=204)
 async def delete_toolset(request: HostRequest) -> Response:
-    """Delete one toolset. Raises `SavedToolsetRefused`."""
+    """Delete one toolset. Raises `ApiError`."""
     await request.state["host"].saved_toolsets.delete(await asking(request), request.path_params["name"])
     return Response(status_code=204)
 
 
 @route("POST", f"{_ONE}/equip", CALL, "Equip a toolset", parameters=_WHO)
 @answers(ToolsetAnswer, errors=_READING)
-async def equip_toolset(request: HostRequest) -> Response:
-    """Make one toolset the caller's choice. Raises `SavedToolsetRefused`."""
+async def equip_toolset(request: HostRequest) -> OrjsonResponse[ToolsetAnswer]:
+    """Make one toolset the caller's choice. Raises `ApiError`."""
     caller = await asking(request)
     return toolset_response(await request.state["host"].saved_toolsets.equip(caller, request.path_params["name"]))
 
@@ -251,7 +183,7 @@ async def equip_toolset(request: HostRequest) -> Response:
 @route("GET", f"{_ONE}/export", READ, "The document of a saved toolset", parameters=(_FORM, *_WHO))
 @answers(Document, errors=_READING, content_types=_EXPORTED)
 async def export_toolset(request: HostRequest) -> Response:
-    """Answer one toolset as its document. Raises `HttpProblem` and `SavedToolsetRefused`."""
+    """Answer one toolset as its document. Raises `HttpProblem` and `ApiError`."""
     form = query_fields(request).get("format", "json")
     if form not in FORMS:
         raise invalid_request(f"there is no format {form[:40]!r}; there are {', '.join(FORMS)}", "format")
@@ -263,8 +195,8 @@ async def export_toolset(request: HostRequest) -> Response:
 
 @route("POST", _NOTES, CALL, "Attach notes to a tool of a toolset", AddNotesBody, parameters=_WHO)
 @answers(NotesAnswer, errors=_WRITING)
-async def add_notes(request: HostRequest) -> Response:
-    """Attach notes to a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
+async def add_notes(request: HostRequest) -> OrjsonResponse[NotesAnswer]:
+    """Attach notes to a tool. Raises `HttpProblem` and `ApiError`; then nothing has changed."""
     body = await read_json(request, AddNotesBody)
     added = await request.state["host"].saved_toolsets.add_notes(
         await asking(request),
@@ -278,8 +210,8 @@ async def add_notes(request: HostRequest) -> Response:
 
 @route("DELETE", _NOTES, CALL, "Take notes off a tool of a toolset", RemoveNotesBody, parameters=_WHO)
 @answers(NotesGone, errors=_WRITING)
-async def remove_notes(request: HostRequest) -> Response:
-    """Take notes off a tool. Raises `HttpProblem` and `SavedToolsetRefused`; then nothing has changed."""
+async def remove_notes(request: HostRequest) -> OrjsonResponse[NotesGone]:
+    """Take notes off a tool. Raises `HttpProblem` and `ApiError`; then nothing has changed."""
     body = await read_json(request, RemoveNotesBody)
     removed = await request.state["host"].saved_toolsets.remove_notes(
         await asking(request), request.path_params["name"], body.tool_ref.reference, body.names

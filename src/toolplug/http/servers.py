@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
-from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
-from toolplug.catalog.exact_json import load_json
+from toolplug.catalog.exact_json import Answer, load_json
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
 from toolplug.errors import InvalidJson
@@ -20,7 +18,6 @@ from toolplug.host.servers.mcp_servers import ServerSource, ServerView
 from toolplug.host.servers.records import NewServer, ServerChange, not_found
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import (
-    CamelAnswer,
     CamelBody,
     OrjsonResponse,
     absent,
@@ -84,30 +81,30 @@ class AcceptBody(CamelBody):
     )
 
 
-class TransportAnswer(CamelAnswer):
+class TransportAnswer(Answer):
     """How the server is reached, with `***` in place of what could be a secret. For the scope `admin` alone."""
 
-    command: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
-    args: Annotated[list[str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
-    env: Annotated[dict[str, str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
-    url: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
-    headers: Annotated[dict[str, str] | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
-    oauth: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    command: NotRequired[str]
+    args: NotRequired[list[str]]
+    env: NotRequired[dict[str, str]]
+    url: NotRequired[str]
+    headers: NotRequired[dict[str, str]]
+    oauth: NotRequired[JsonObject]
 
 
-class FoundToolAnswer(CamelAnswer):
+class FoundToolAnswer(Answer):
     """A tool as it was found last, with what was cut from its definition at the door."""
 
     name: Annotated[str, Field(description="the server's own")]
     description: str
-    input_schema: JsonObject
-    output_schema: Annotated[JsonObject | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    inputSchema: JsonObject
+    outputSchema: NotRequired[JsonObject]
     policy: Policy
     cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
     quarantined: Annotated[bool, Field(description="it is new or has changed, and is not accepted yet")]
 
 
-class ServerAnswer(CamelAnswer):
+class ServerAnswer(Answer):
     """A server, and what was found when its tools were listed last."""
 
     id: str
@@ -115,45 +112,43 @@ class ServerAnswer(CamelAnswer):
     enabled: bool
     policy: Policy
     pin: Annotated[bool, Field(description="is a tool quarantined that is new or whose definition changes")]
-    tool_policies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
-    transport: TransportAnswer | SkipJsonSchema[None] = Field(
-        None, description="for admin alone", json_schema_extra=absent
-    )
+    toolPolicies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
+    transport: NotRequired[Annotated[TransportAnswer, Field(title="Transport", description="for admin alone")]]
     status: Status
     tools: list[FoundToolAnswer]
-    last_discovery: str | None
+    lastDiscovery: str | None
     error: str | None
-    config_hash: Annotated[str, Field(description="equal for configurations that reach the same server")]
+    configHash: Annotated[str, Field(description="equal for configurations that reach the same server")]
     stale: Annotated[bool, Field(description="the tools are those of an earlier discovery")]
-    next_retry: str | None
-    left_out: Annotated[list[str], Field(description="listed tools that are not among these, and why")]
-    announces_changes: Annotated[
+    nextRetry: str | None
+    leftOut: Annotated[list[str], Field(description="listed tools that are not among these, and why")]
+    announcesChanges: Annotated[
         bool | None, Field(description="false: a change is found only by the next discovery; null: not known")
     ]
 
 
-class ServerList(CamelAnswer):
+class ServerList(Answer):
     """The tenant's servers: those of the file, then those added over HTTP."""
 
     servers: list[ServerAnswer]
 
 
-class ToolInfo(CamelAnswer):
+class ToolInfo(Answer):
     """One tool of the catalog for people."""
 
     name: Annotated[str, Field(description="what a call names; server/tool where no toolset exposes it")]
     description: str
     type: Literal["native", "mcp", "session", "remote"]
-    server: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
-    toolset: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=absent)] = None
+    server: NotRequired[str]
+    toolset: NotRequired[str]
     callable: bool
-    configured_policy: PolicyWord
-    discovery_status: Annotated[Status | None, Field(description="of its server")]
-    last_discovered: str | None
+    configuredPolicy: PolicyWord
+    discoveryStatus: Annotated[Status | None, Field(description="of its server")]
+    lastDiscovered: str | None
     stale: Annotated[bool, Field(description="the server has not said so lately")]
 
 
-class CatalogAnswer(CamelAnswer):
+class CatalogAnswer(Answer):
     """Every tool that there is for the caller."""
 
     tools: list[ToolInfo]
@@ -188,15 +183,24 @@ def wanted_wait_s(request: HostRequest) -> float:
 PRIVATE = {"cache-control": "private, no-cache"}
 
 
-def _server_response(request: HostRequest, view: ServerView, *, status: int = 200) -> Response:
+def _server_response(request: HostRequest, view: ServerView, *, status: int = 200) -> OrjsonResponse[ServerAnswer]:
     """One server as this caller may see it."""
     shown = server_fields(view, transport=request.state["principal"].has_scope(ADMIN))
     return OrjsonResponse(shown, status, PRIVATE)
 
 
-def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
+class _Reached(TypedDict, total=False):
+    transport: TransportAnswer
+
+
+class _Output(TypedDict, total=False):
+    outputSchema: JsonObject
+
+
+def server_fields(view: ServerView, *, transport: bool) -> ServerAnswer:
     """Server and record as CONTRACT.md section 8 has them; how it is reached, for operators alone."""
     record = view.record
+    reached: _Reached = {"transport": cast("TransportAnswer", view.transport)} if transport else {}
     return {
         "id": view.id,
         "source": view.source,
@@ -204,9 +208,9 @@ def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
         "policy": view.policy,
         "pin": view.pin,
         "toolPolicies": dict(view.tools),
-        **({"transport": dict(view.transport)} if transport else {}),
+        **reached,
         "status": record.status,
-        "tools": [dict(_tool(view, found)) for found in record.tools],
+        "tools": [_tool(view, found) for found in record.tools],
         "lastDiscovery": record.last_discovery,
         "error": record.error,
         "configHash": record.config_hash,
@@ -217,16 +221,18 @@ def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
     }
 
 
-def _tool(view: ServerView, found: FoundTool) -> Iterator[tuple[str, object]]:
-    definition = found.definition
-    yield "name", found.name
-    yield "description", definition.description
-    yield "inputSchema", definition.parameters.value
-    if definition.output_schema is not None:
-        yield "outputSchema", definition.output_schema.value
-    yield "policy", view.tools.get(found.name, view.policy)
-    yield "cut", list(found.cut)
-    yield "quarantined", found.quarantined
+def _tool(view: ServerView, found: FoundTool) -> FoundToolAnswer:
+    definition, output = found.definition, found.definition.output_schema
+    given: _Output = {} if output is None else {"outputSchema": output.value}
+    return {
+        "name": found.name,
+        "description": definition.description,
+        "inputSchema": definition.parameters.value,
+        **given,
+        "policy": view.tools.get(found.name, view.policy),
+        "cut": [*found.cut],
+        "quarantined": found.quarantined,
+    }
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -251,7 +257,7 @@ async def read_server(request: HostRequest, model: type[M]) -> M:
 
 @route("GET", _ALL, READ, "The MCP servers")
 @answers(ServerList)
-async def list_servers(request: HostRequest) -> Response:
+async def list_servers(request: HostRequest) -> OrjsonResponse[ServerList]:
     """Answer the servers of the caller's tenant."""
     state = request.state
     transport = state["principal"].has_scope(ADMIN)
@@ -261,14 +267,13 @@ async def list_servers(request: HostRequest) -> Response:
         for view in state["host"].servers.servers(state["principal"].tenant)
         if reach is None or view.id in reach.servers
     ]
-    shown = {"servers": [server_fields(view, transport=transport) for view in views]}
-    return OrjsonResponse(shown, 200, PRIVATE)
+    return OrjsonResponse({"servers": [server_fields(view, transport=transport) for view in views]}, 200, PRIVATE)
 
 
 @route("POST", _ALL, ADMIN, "Add an MCP server by its URL", AddServerBody, parameters=(_WAIT,))
 @answers(ServerAnswer, status=202, errors=(409, 422))
-async def add_server(request: HostRequest) -> Response:
-    """Take a new server, and answer before its tools are known unless the client waits. Raises `McpServerRefused`."""
+async def add_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
+    """Take a new server, and answer before its tools are known unless the client waits. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
     body = await read_server(request, AddServerBody)
     wanted = NewServer(
@@ -289,8 +294,8 @@ async def add_server(request: HostRequest) -> Response:
 
 @route("GET", _ONE, READ, "One MCP server")
 @answers(ServerAnswer, errors=(404,))
-async def show_server(request: HostRequest) -> Response:
-    """Answer one server. Raises `McpServerRefused`."""
+async def show_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
+    """Answer one server. Raises `ApiError`."""
     state = request.state
     name, reach = request.path_params["id"], state["host"].reach(state["principal"])
     if reach is not None and name not in reach.servers:
@@ -301,8 +306,8 @@ async def show_server(request: HostRequest) -> Response:
 
 @route("PATCH", _ONE, ADMIN, "Change an MCP server", ChangeServerBody)
 @answers(ServerAnswer, errors=(404, 409, 422))
-async def change_server(request: HostRequest) -> Response:
-    """Change what the body names. Raises `McpServerRefused`; then nothing has changed."""
+async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
+    """Change what the body names. Raises `ApiError`; then nothing has changed."""
     body = await read_server(request, ChangeServerBody)
     given = body.model_fields_set
     change = ServerChange(
@@ -320,15 +325,15 @@ async def change_server(request: HostRequest) -> Response:
 @route("DELETE", _ONE, ADMIN, "Remove an MCP server")
 @answers(status=204, errors=(404, 409))
 async def remove_server(request: HostRequest) -> Response:
-    """Forget a server and what was found. Raises `McpServerRefused`."""
+    """Forget a server and what was found. Raises `ApiError`."""
     await request.state["host"].servers.remove(request.path_params["id"], **acting(request))
     return Response(status_code=204)
 
 
 @route("POST", f"{_ONE}/discover", ADMIN, "Discover the tools of an MCP server", parameters=(_WAIT,))
 @answers(ServerAnswer, status=202, others={200: ServerAnswer}, errors=(400, 404, 409))
-async def discover_server(request: HostRequest) -> Response:
-    """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `McpServerRefused`."""
+async def discover_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
+    """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
     view = await request.state["host"].servers.discover(request.path_params["id"], wait_s=wait_s, **acting(request))
     return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
@@ -343,8 +348,8 @@ async def discover_server(request: HostRequest) -> Response:
     body_required=False,
 )
 @answers(ServerAnswer, errors=(404, 409))
-async def accept_tools(request: HostRequest) -> Response:
-    """Take the new definitions of quarantined tools for good. Raises `McpServerRefused`; then nothing has changed."""
+async def accept_tools(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
+    """Take the new definitions of quarantined tools for good. Raises `ApiError`; then nothing has changed."""
     body = await read_json(request, AcceptBody, empty=b"{}")
     view = await request.state["host"].servers.accept(request.path_params["id"], body.tools, **acting(request))
     return _server_response(request, view)

@@ -9,23 +9,24 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from secrets import token_hex
-from typing import Annotated, cast, get_args
+from typing import Annotated, NotRequired, cast, get_args
 
 import orjson
 from pydantic import BaseModel, Field
-from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.render import Dialect
-from toolplug.errors import SessionRefused
+from toolplug.errors import ApiError
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.results import Reports
-from toolplug.http.errors import HttpProblem, invalid_request, session_refused, store_unavailable
+from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
-from toolplug.http.request_body import OrjsonResponse, absent, read_json
+from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, HostState, catalog_of, executor_of, has_version, query_fields
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, answers, route
 from toolplug.sessions.events import frame
@@ -49,33 +50,31 @@ class CallBody(BaseModel, extra="forbid", strict=True, frozen=True):
     toolsets: list[str] | None = Field(
         None, max_length=MAX_TOOLSETS, description="among the agent's; all of them when absent or empty"
     )
-    options: dict[str, object] | None = Field(
-        None, description="options of the expanded built-in tool type"
-    )
+    options: dict[str, object] | None = Field(None, description="options of the expanded built-in tool type")
     approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
-    timeoutMs: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS, description="only shortens the tool's own time")  # noqa: N815  the contract's own name
+    timeoutMs: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS, description="only shortens the tool's own time")
 
 
-class CallAnswer(BaseModel, extra="forbid"):
+class CallAnswer(Answer):
     """How a tool call ended."""
 
     call_id: str
     output: Annotated[str, Field(description="the text that the model sees")]
     is_error: bool
     status: ToolStatus
-    structured: object = Field(
-        None, description="the JSON value behind the output; absent for plain text", json_schema_extra=absent
-    )
-    parts: list[dict[str, object]] = Field(
-        [], description="images, audio, links and resources, as MCP content blocks", json_schema_extra=absent
-    )
+    structured: NotRequired[
+        Annotated[object, Field(description="the JSON value behind the output; absent for plain text")]
+    ]
+    parts: NotRequired[
+        Annotated[
+            list[dict[str, object]], Field(description="images, audio, links and resources, as MCP content blocks")
+        ]
+    ]
     metadata: dict[str, object]
-    retry_after_s: float | SkipJsonSchema[None] = Field(
-        None, description="after so many seconds the same call may work", json_schema_extra=absent
-    )
+    retry_after_s: NotRequired[Annotated[float, Field(description="after so many seconds the same call may work")]]
 
 
-class ToolList(BaseModel):
+class ToolList(TypedDict):
     """The caller's tools in one dialect."""
 
     tools: list[dict[str, object]]
@@ -194,7 +193,7 @@ def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | No
 def too_many_waiting(result: ToolResult, context: CallContext) -> HttpProblem | None:
     """The error of a request to a session of which as many calls wait as may."""
     if result.status is ToolStatus.LIMITED and result.metadata.get("code") == TOO_MANY_WAITING:
-        return session_refused(SessionRefused(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s))
+        return api_problem(ApiError(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s))
     return replay_problem(result, context)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import BaseModel, Field
-from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.errors import InvalidDefinition
 from toolplug.host.file.settings import Scope
@@ -26,7 +26,7 @@ class AllowlistBody(BaseModel, extra="forbid", strict=True, frozen=True):
     ]
 
 
-class AllowlistAnswer(BaseModel):
+class AllowlistAnswer(TypedDict):
     """The toolsets that an agent may use, and the line or the request that says so."""
 
     agent: str
@@ -42,27 +42,21 @@ class BindingBody(BaseModel, extra="forbid", strict=True, frozen=True):
     scope: Annotated[Scope, Field(description="session: a connection for each session, for mcp:")] = "shared"
 
 
-class BindingAnswer(BaseModel):
-    """A toolset as it is bound now."""
-
-    id: str
-    prefix: str
-    source: Annotated[str, Field(alias="from")]
-    scope: Scope
+BindingAnswer = TypedDict("BindingAnswer", {"id": str, "prefix": str, "from": str, "scope": Scope})
+BindingAnswer.__doc__ = "A toolset as it is bound now."
 
 
 _ALLOWLIST = "/api/agents/{id}/toolsets"
 _BINDING = "/api/toolset-bindings/{id}"
 
 
-def _allowlist_response(agent: str, allowed: Allowlist) -> Response:
-    answer = {"agent": agent, "toolsets": allowed.toolsets, "origin": allowed.origin}
-    return OrjsonResponse(answer)
+def _allowlist_response(agent: str, allowed: Allowlist) -> OrjsonResponse[AllowlistAnswer]:
+    return OrjsonResponse({"agent": agent, "toolsets": [*allowed.toolsets], "origin": allowed.origin})
 
 
 @route("GET", _ALLOWLIST, ADMIN, "The toolsets that an agent may use")
 @answers(AllowlistAnswer)
-async def show_allowlist(request: HostRequest) -> Response:
+async def show_allowlist(request: HostRequest) -> OrjsonResponse[AllowlistAnswer]:
     """Answer the toolsets of an agent of the caller's tenant: none for one that nobody configured."""
     state = request.state
     agent = request.path_params["id"]
@@ -71,8 +65,8 @@ async def show_allowlist(request: HostRequest) -> Response:
 
 @route("PUT", _ALLOWLIST, ADMIN, "Replace the toolsets that an agent may use", AllowlistBody)
 @answers(AllowlistAnswer, errors=(422,))
-async def put_allowlist(request: HostRequest) -> Response:
-    """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem` and `ToolsetRefused`."""
+async def put_allowlist(request: HostRequest) -> OrjsonResponse[AllowlistAnswer]:
+    """Replace the toolsets of an agent for the caller's tenant. Raises `HttpProblem` and `ApiError`."""
     agent = request.path_params["id"]
     body = await read_json(request, AllowlistBody)
     allowed = await request.state["host"].toolsets.allow(agent, tuple(body.toolsets), **acting(request))
@@ -81,13 +75,12 @@ async def put_allowlist(request: HostRequest) -> Response:
 
 @route("PUT", _BINDING, ADMIN, "Bind a toolset to a provider", BindingBody)
 @answers(BindingAnswer, errors=(409, 422))
-async def put_binding(request: HostRequest) -> Response:
-    """Bind a toolset for the caller's tenant. Raises `HttpProblem` and `ToolsetRefused`; then nothing has changed."""
+async def put_binding(request: HostRequest) -> OrjsonResponse[BindingAnswer]:
+    """Bind a toolset for the caller's tenant. Raises `HttpProblem` and `ApiError`; then nothing has changed."""
     body = await read_json(request, BindingBody)
     binding = Binding(body.prefix, body.source, body.scope)
     try:
         bound = await request.state["host"].toolsets.bind(request.path_params["id"], binding, **acting(request))
     except InvalidDefinition as error:
         raise HttpProblem(422, "invalid_toolset", str(error), param=error.at) from None
-    answer = {"id": bound.id, "prefix": bound.prefix, "from": bound.shown, "scope": binding.scope}
-    return OrjsonResponse(answer)
+    return OrjsonResponse({"id": bound.id, "prefix": bound.prefix, "from": bound.shown, "scope": binding.scope})

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+from typing_extensions import TypedDict
 
 Question = Mapping[str, object]
 """The body of a Chat Completions request without `stream`."""
+
+
+class ModelAnswer(TypedDict):
+    """One model of the model's server."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
 
 
 class Usage(NamedTuple):
@@ -58,7 +69,7 @@ class Backend(Protocol):
         """
         ...
 
-    async def models(self) -> list[Mapping[str, object]]:
+    async def models(self) -> list[ModelAnswer]:
         """The models that it has, as the OpenAI API lists them; the default model alone where it does not list any.
 
         Raises `BackendFailed`.

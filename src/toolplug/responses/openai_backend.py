@@ -30,7 +30,7 @@ from openai import (
 )
 
 from toolplug.errors import BackendFailed
-from toolplug.responses.backend import CallPart, Delta, Question, Usage
+from toolplug.responses.backend import CallPart, Delta, ModelAnswer, Question, Usage
 from toolplug.signatures.values import as_object, encoded
 
 http: Final[Any] = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
@@ -203,7 +203,7 @@ class OpenAIBackend:
             while (delta := await self._bounded(anext(deltas, None), deadline)) is not None:
                 yield delta
 
-    async def models(self) -> list[Mapping[str, object]]:
+    async def models(self) -> list[ModelAnswer]:
         """The models that the server lists, or the default one."""
         deadline = asyncio.get_running_loop().time() + self._deadline_s
         try:
@@ -286,10 +286,10 @@ class OpenAIBackend:
         return said[:_MAX_MESSAGE]
 
 
-def _model(given: Mapping[str, object]) -> Mapping[str, object]:
+def _model(given: Mapping[str, object]) -> ModelAnswer:
     created, owner = given.get("created"), given.get("owned_by")
     return {
-        "id": given["id"],
+        "id": str(given["id"]),
         "object": "model",
         "created": created if isinstance(created, int) and 0 <= created < _MAX_COUNT else 0,
         "owned_by": owner if isinstance(owner, str) else "",

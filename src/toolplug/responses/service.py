@@ -12,7 +12,7 @@ from typing import Self
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
-from toolplug.responses.backend import Backend
+from toolplug.responses.backend import Backend, ModelAnswer
 from toolplug.responses.background import Background, ResponseWriter
 from toolplug.responses.builder import FINAL, Event, ResponseBuilder
 from toolplug.responses.hosted import ItemStyle
@@ -83,7 +83,7 @@ class Responses:
                 await _keep_cancelled(keeping)
             raise
 
-    async def models(self) -> list[Mapping[str, object]]:
+    async def models(self) -> list[ModelAnswer]:
         """The models of the model's server. Raises `BackendFailed`."""
         return await (await self._load()).models()
 

@@ -9,10 +9,11 @@ from typing import NamedTuple, cast
 
 import orjson
 
+from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.catalog.wire_names import wire_name
-from toolplug.errors import FailedTool, InvalidDefinition, SessionRefused
+from toolplug.errors import ApiError, InvalidDefinition
 from toolplug.runtime.tasks import in_slices
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import (
@@ -52,6 +53,26 @@ class ToolChanges:
     added: Sequence[object] = ()
     removed: Sequence[str] = ()
     modified: Sequence[object] = ()
+
+
+class FailedToolAnswer(Answer):
+    """A tool that was not taken. `recoverable`: the same definition may be taken another time."""
+
+    toolName: str
+    error: str
+    recoverable: bool
+
+
+class FailedTool(NamedTuple):
+    """A tool that could not be registered. `recoverable`: the same definition may be taken another time."""
+
+    name: str
+    error: str
+    recoverable: bool
+
+    def fields(self) -> FailedToolAnswer:
+        """The tool as answers list it."""
+        return {"toolName": self.name, "error": self.error, "recoverable": self.recoverable}
 
 
 class Negotiated(NamedTuple):
@@ -97,7 +118,7 @@ class Changes(NamedTuple):
 
 
 async def negotiated(asked: Registration, tenant: str, shared: SessionServices) -> Negotiated:
-    """Read a registration. Raises `SessionRefused` where it cannot be taken even in part."""
+    """Read a registration. Raises `ApiError` where it cannot be taken even in part."""
     _check_count(len(asked.tools), shared.limits.max_tools)
     capabilities = read_capabilities(asked.capabilities)
     _check_environment(asked)
@@ -118,7 +139,8 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     if failed and (asked.atomic or not good):
         how = "the registration is atomic, and" if asked.atomic else "no tool is good:"
         first = f"{how} {failed[0].name!r} failed: {failed[0].error}"
-        raise SessionRefused("registration_failed", first, param="tools", failed=failed)
+        details = {"failedTools": [tool.fields() for tool in failed]}
+        raise ApiError("registration_failed", first, "tools", details=details)
     tools = tool_set(good)
     _check_size(tools)
     plugin_type = None if asked.plugin_type is None else cleaned(asked.plugin_type)
@@ -127,7 +149,7 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
 
 
 async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
-    """Read an update. Raises `SessionRefused` (`invalid_tool`) with the path of the first bad definition."""
+    """Read an update. Raises `ApiError` (`invalid_tool`) with the path of the first bad definition."""
     cleaned_tools: list[CleanedTool] = []
     added = await _definitions(asked.added, "toolUpdates.added", pool, cleaned_tools)
     modified = await _definitions(asked.modified, "toolUpdates.modified", pool, cleaned_tools)
@@ -137,10 +159,10 @@ async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
 
 
 def changed(state: SessionState, changes: Changes, shared: SessionServices) -> SessionState:
-    """The state after an update; the same object where it changes nothing. Raises `SessionRefused`."""
+    """The state after an update; the same object where it changes nothing. Raises `ApiError`."""
     if not state.registered:
         message = "nothing is registered in this session; begin with register-tools"
-        raise SessionRefused("not_registered", message)
+        raise ApiError("not_registered", message)
     _check_existence(state, changes)
     remaining = state.tools.changed((), changes.removed, ())
     names = {wire_name(name): name for name in remaining.tools}
@@ -149,7 +171,7 @@ def changed(state: SessionState, changes: Changes, shared: SessionServices) -> S
         for index, tool in enumerate(tools):
             clash = _clash(tool, state.capabilities, names if key == "added" else {}, state.tenant, shared)
             if clash is not None:
-                raise SessionRefused("invalid_tool", f"{tool.name!r}: {clash}", param=f"toolUpdates.{key}[{index}]")
+                raise ApiError("invalid_tool", f"{tool.name!r}: {clash}", param=f"toolUpdates.{key}[{index}]")
     tools = state.tools.changed(changes.added, changes.removed, changes.modified)
     if not state.tools.difference(tools):
         return state
@@ -213,14 +235,14 @@ def _definition(raw: object, at: str, pool: DefinitionCache, removed: RemovedPar
         return pool.tool(raw, removed)
     except InvalidDefinition as error:
         param = f"{at}.{error.at}" if error.at else at
-        raise SessionRefused("invalid_tool", f"{at}: {error}", param=param) from None
+        raise ApiError("invalid_tool", f"{at}: {error}", param=param) from None
 
 
 def _check_each_once(changes: Changes) -> None:
     named = [*(tool.name for tool in changes.added), *changes.removed, *(tool.name for tool in changes.modified)]
     if len(set(named)) < len(named):
         twice = next(name for name in named if named.count(name) > 1)
-        raise SessionRefused("invalid_tool", f"{twice!r} appears twice in this update", param="toolUpdates")
+        raise ApiError("invalid_tool", f"{twice!r} appears twice in this update", param="toolUpdates")
 
 
 def _check_existence(state: SessionState, changes: Changes) -> None:
@@ -228,23 +250,23 @@ def _check_existence(state: SessionState, changes: Changes) -> None:
     for index, tool in enumerate(changes.added):
         if tool.name in known:
             message = f"the session has a tool {tool.name!r} already; send it under modified"
-            raise SessionRefused("tool_exists", message, param=f"toolUpdates.added[{index}].name")
+            raise ApiError("tool_exists", message, param=f"toolUpdates.added[{index}].name")
     for key, names in (("removed", changes.removed), ("modified", [tool.name for tool in changes.modified])):
         for index, name in enumerate(names):
             if name not in known:
                 message = f"the session has no tool {name[:128]!r}"
-                raise SessionRefused("tool_not_found", message, param=f"toolUpdates.{key}[{index}]")
+                raise ApiError("tool_not_found", message, param=f"toolUpdates.{key}[{index}]")
 
 
 def _check_count(count: int, most: int) -> None:
     if count > most:
-        raise SessionRefused("too_many_tools", f"{count} tools; a session may have {most}", param="tools")
+        raise ApiError("too_many_tools", f"{count} tools; a session may have {most}", param="tools")
 
 
 def _check_size(tools: ToolSet) -> None:
     if tools.size > MAX_SET_BYTES:
         message = f"the definitions have {tools.size} bytes together; a session may have {MAX_SET_BYTES}"
-        raise SessionRefused("too_many_tools", message, param="tools")
+        raise ApiError("too_many_tools", message, param="tools")
 
 
 def _check_environment(asked: Registration) -> None:
@@ -257,10 +279,10 @@ def _check_environment(asked: Registration) -> None:
             raise TypeError("a number is out of range")
     except (TypeError, orjson.JSONEncodeError) as error:
         message = f"capabilities and environment cannot be kept as JSON: {error}"
-        raise SessionRefused("invalid_environment", message, param="environment") from None
+        raise ApiError("invalid_environment", message, param="environment") from None
     if size > MAX_ENVIRONMENT_BYTES:
         message = f"capabilities and environment have {size} bytes together, {MAX_ENVIRONMENT_BYTES} are allowed"
-        raise SessionRefused("invalid_environment", message, param="environment")
+        raise ApiError("invalid_environment", message, param="environment")
 
 
 def _cleaned(capability: Capability) -> Capability:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypedDict, cast
 from toolplug.catalog.call import ANONYMOUS, CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.text import counted
-from toolplug.errors import AccessError, SessionRefused, StoreUnavailable
+from toolplug.errors import AccessError, ApiError, StoreUnavailable
 from toolplug.execution.idempotency import KeptResult, kept_result, result_again
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.results import unavailable
@@ -70,12 +70,12 @@ class QueuedCalls:
     async def start(self, session: Session, call: ToolCall, context: CallContext, *, most: int) -> str:
         """Take the call and run it; the id to ask for its result with, which is also that of the plugin's request.
 
-        `context.deadline` must be set. Raises `SessionRefused` where `most` calls of the session run already, and
+        `context.deadline` must be set. Raises `ApiError` where `most` calls of the session run already, and
         `StoreError`.
         """
         if self._running[session.code] >= most:
             message = f"{counted(most, 'call')} of this session waiting already; ask for their results first"
-            raise SessionRefused("too_many_waiting_calls", message, retry_after_s=1.0)
+            raise ApiError("too_many_waiting_calls", message, retry_after_s=1.0)
         deadline = context.deadline if context.deadline is not None else asyncio.get_running_loop().time()
         principal = context.principal
         kept: _Kept = {
@@ -104,13 +104,13 @@ class QueuedCalls:
         return call_id
 
     async def look(self, session: Session, call_id: str, principal: Principal = ANONYMOUS) -> QueuedCall:
-        """How far a call is. Raises `SessionRefused` for an id that is none of this session's, and `StoreError`.
+        """How far a call is. Raises `ApiError` for an id that is none of this session's, and `StoreError`.
 
         To a principal whose credential names agents, the calls of other subjects are none.
         """
         record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
         if record is None or (principal.agents is not None and _read(record.value)["subject"] != principal.subject):
-            raise SessionRefused("request_not_found", "no queued call of this session has that id", param="id")
+            raise ApiError("request_not_found", "no queued call of this session has that id", param="id")
         kept = _read(record.value)
         if kept["result"] is not None:
             return QueuedCall(

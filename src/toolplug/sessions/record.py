@@ -13,7 +13,7 @@ from typing import NotRequired, TypedDict, cast
 
 import orjson
 
-from toolplug.errors import GoneState, InvalidDefinition, InvalidSessionCode, SessionRefused, StoreRefused
+from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, StoreRefused
 from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -147,7 +147,7 @@ def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
     """The state that these bytes keep. Raises `StoreRefused` where this toolplug cannot read them."""
     try:
         return _read(cast("_Kept", orjson.loads(value)), pool)
-    except (KeyError, TypeError, ValueError, InvalidDefinition, SessionRefused) as error:
+    except (KeyError, TypeError, ValueError, InvalidDefinition, ApiError) as error:
         raise StoreRefused(f"a session's record cannot be read: {error!r}") from error
 
 

@@ -19,7 +19,7 @@ import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.text import counted
-from toolplug.errors import GoneState, SessionRefused
+from toolplug.errors import ApiError, GoneState
 from toolplug.execution.accounting import timestamp
 from toolplug.execution.results import ended, readable, unavailable
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
@@ -171,13 +171,13 @@ class Relay:
         self.lose(reason)
 
     def answer(self, request_id: str, value: object) -> None:
-        """Give the waiting caller this value, or this `ToolResult`. Raises `SessionRefused`."""
+        """Give the waiting caller this value, or this `ToolResult`. Raises `ApiError`."""
         request = self._waiting(request_id)
         error = isinstance(value, ToolResult) and value.is_error
         self._settle(request, "answered", "error" if error else "answered", value)
 
     def progress(self, request_id: str, progress: float, total: float | None, message: str | None) -> None:
-        """Pass the plugin's progress on to the waiting caller. Raises `SessionRefused`."""
+        """Pass the plugin's progress on to the waiting caller. Raises `ApiError`."""
         self._waiting(request_id).report(progress, total, message)
 
     def _waiting(self, request_id: str) -> _Request:
@@ -188,12 +188,12 @@ class Relay:
             return request
         finish = "late" if sent else self._finished.get(request_id)
         if finish == "answered":
-            raise SessionRefused("already_answered", "this request has been answered; a request takes one answer")
+            raise ApiError("already_answered", "this request has been answered; a request takes one answer")
         if finish == "late":
             message = "the request is no longer pending: its deadline has passed, or its caller has gone"
-            raise SessionRefused("too_late", message)
+            raise ApiError("too_late", message)
         message = "no request of this session has that id; answer with the id of the tool-request event"
-        raise SessionRefused("request_not_found", message, param="id")
+        raise ApiError("request_not_found", message, param="id")
 
     def _send(self, request: _Request) -> None:
         """Send it on the newest stream, if that has room. It is never read out of the log: what waits is sent anew."""

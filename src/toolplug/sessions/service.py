@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from toolplug.catalog.call import Principal
 from toolplug.catalog.text import cleaned, counted
 from toolplug.config.quotas import Owner, quota_exceeded
-from toolplug.errors import SessionGone, SessionNotFound, SessionRefused, StoreConflict, StoreRefused
+from toolplug.errors import ApiError, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.plans import Planner
@@ -133,12 +133,12 @@ class Sessions:
     ) -> Created:
         """A new session of this principal's tenant.
 
-        Raises `SessionRefused` (`too_many_sessions`), `QuotaExceeded` and `StoreError`.
+        Raises `ApiError` (`too_many_sessions`), `QuotaExceeded` and `StoreError`.
         """
         if len(self._live) + self._creating >= self.limits.max_sessions:
             message = f"{counted(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
             audit("session.create", "too_many_sessions", principal, "session", request_id)
-            raise SessionRefused("too_many_sessions", message, retry_after_s=60.0)
+            raise ApiError("too_many_sessions", message, retry_after_s=60.0)
         owners = ((principal.tenant,), (principal.tenant, principal.subject))
         for owner, limit in self.limits.quotas.levels("sessions", principal.tenant, principal.subject):
             if self._owned[owner] >= limit:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.text import cleaned, counted
-from toolplug.errors import FailedTool, GoneState, SessionGone, SessionRefused, StoreConflict
+from toolplug.errors import ApiError, GoneState, SessionGone, StoreConflict
 from toolplug.execution.accounting import audit
 from toolplug.execution.limits import Rate
 from toolplug.execution.live import LiveCatalog
@@ -33,7 +33,7 @@ from toolplug.sessions.events import (
 )
 from toolplug.sessions.executors import SessionExecutors
 from toolplug.sessions.expiry import REMEMBERED, Expiry, Presence
-from toolplug.sessions.negotiation import Registration, ToolChanges, changed, negotiated, read_changes
+from toolplug.sessions.negotiation import FailedTool, Registration, ToolChanges, changed, negotiated, read_changes
 from toolplug.sessions.record import SessionState, read_state, record_key, shown, state_bytes
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.session_log import SessionLog
@@ -158,7 +158,7 @@ class Session:
         return await self._life.signed()
 
     async def register(self, asked: Registration, *, request_id: str = "") -> Registered:
-        """Replace the whole set. Raises `SessionRefused`, `SessionGone` and `StoreError`; then nothing has changed."""
+        """Replace the whole set. Raises `ApiError`, `SessionGone` and `StoreError`; then nothing has changed."""
         with self._noted("register", request_id):
             return await self._register(asked)
 
@@ -173,7 +173,7 @@ class Session:
             revision, _ = await self._changed(found.applied, "registered")
         except BaseException as error:
             self._unregistered = free and not self.state.registered
-            if free and isinstance(error, SessionRefused):
+            if free and isinstance(error, ApiError):
                 await self._check_rate()
             raise
         self._presence.expect()
@@ -184,7 +184,7 @@ class Session:
     ) -> Updated:
         """Change a part of the set, all of it or nothing; `expected` is the revision that it must have.
 
-        Raises `SessionRefused`, `SessionGone` and `StoreError`.
+        Raises `ApiError`, `SessionGone` and `StoreError`.
         """
         with self._noted("update", request_id):
             return await self._update(asked, reason, expected)
@@ -198,7 +198,7 @@ class Session:
         def change(state: SessionState) -> SessionState:
             if expected is not None and expected != state.revision:
                 message = f"the session is at revision {state.revision}, not {expected}; read its metadata again"
-                raise SessionRefused("revision_mismatch", message, param="If-Match")
+                raise ApiError("revision_mismatch", message, param="If-Match")
             return changed(state, changes, self._shared)
 
         return Updated(*await self._changed(change, cleaned(reason)), changes.cleaned)
@@ -208,7 +208,7 @@ class Session:
         """Write one audit line and one count for a change that is made or refused, so that the two agree."""
         try:
             yield
-        except SessionRefused as error:
+        except ApiError as error:
             self._note(kind, error.code, request_id)
             raise
         self._note(kind, "done", request_id)
@@ -377,7 +377,7 @@ class Session:
         refusal = await self._rate.admit(0.0)
         if refusal is not None:
             message = f"a session takes {counted(self._rate.count, 'update')} a minute; put several changes into one"
-            raise SessionRefused("too_many_updates", message, retry_after_s=refusal.retry_after_s)
+            raise ApiError("too_many_updates", message, retry_after_s=refusal.retry_after_s)
 
     # The plugin's coming and going.
 

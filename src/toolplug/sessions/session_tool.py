@@ -14,7 +14,7 @@ from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, che
 from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
 from toolplug.catalog.text import cleaned_json
-from toolplug.errors import HiddenCharacter, InvalidDefinition, SessionRefused
+from toolplug.errors import ApiError, HiddenCharacter, InvalidDefinition
 from toolplug.signatures.values import encoded
 
 CapabilityType = Literal["data_analysis", "visualization", "messaging", "storage", "computation"]
@@ -47,7 +47,7 @@ class Requirement(NamedTuple):
 
 
 def read_capabilities(raw: Sequence[object]) -> tuple[Capability, ...]:
-    """The declared capabilities. Raises `SessionRefused` (`invalid_capability`) with the path of the first bad one."""
+    """The declared capabilities. Raises `ApiError` (`invalid_capability`) with the path of the first bad one."""
     return tuple(_read_capability(item, f"capabilities[{index}]") for index, item in enumerate(raw))
 
 
@@ -106,8 +106,8 @@ def _required(raw: object, at: str) -> Requirement:
     return Requirement(type_, level)
 
 
-def _invalid(message: str, at: str) -> SessionRefused:
-    return SessionRefused("invalid_capability", message, param=at)
+def _invalid(message: str, at: str) -> ApiError:
+    return ApiError("invalid_capability", message, param=at)
 
 
 def _named(value: object) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from toolplug.errors import ToolsetRefused
+from toolplug.errors import ApiError
 from toolplug.toolsets.toolset import Toolset
 
 
@@ -62,7 +62,7 @@ class Toolsets:
     """All toolsets by id. On one id a tenant's own stands over the code's, and that over the configuration's.
 
     `servers` are the MCP servers that have a prefix, by their ids: no toolsets to choose, but in every catalog without
-    agent. A prefix is used once among those that a tenant can see; each change raises `ToolsetRefused` where it would
+    agent. A prefix is used once among those that a tenant can see; each change raises `ApiError` where it would
     not be.
     """
 
@@ -114,4 +114,4 @@ class Toolsets:
         for kind, other in (*others, *(("MCP server", server) for server in self.servers.values())):
             if other.prefix == toolset.prefix:
                 message = f"prefix {toolset.prefix!r} is that of {kind} {other.id!r} ({other.origin}); give another one"
-                raise ToolsetRefused("prefix_taken", message, param="prefix")
+                raise ApiError("prefix_taken", message, param="prefix")

@@ -12,7 +12,7 @@ from tests.sessions.fixtures import T1, T2, attached, opened, registration, serv
 from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolStatus
-from toolplug.errors import SessionRefused
+from toolplug.errors import ApiError
 from toolplug.execution.live import ToolExecutor
 from toolplug.sessions.queued_calls import QueuedCall, QueuedCalls
 from toolplug.sessions.service import Sessions
@@ -187,7 +187,7 @@ async def test_calls_are_looked_for_until_the_store_is_there(store: FaultyStore)
 async def test_an_id_that_is_none_of_the_sessions_is_not_found(
     session: Session, queued: QueuedCalls, call_id: str
 ) -> None:
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await queued.look(session, call_id)
     assert (refusal.value.code, refusal.value.param) == ("request_not_found", "id")
 
@@ -198,14 +198,14 @@ async def test_a_call_of_another_session_is_not_found(
 ) -> None:
     other = (await sessions.create(T2)).session
     call_id = await start(queued, session)
-    with pytest.raises(SessionRefused):
+    with pytest.raises(ApiError):
         await queued.look(other, call_id)
 
 
 @pytest.mark.requirement("C-6-limits")
 async def test_so_many_calls_are_queued_and_no_more(session: Session, queued: QueuedCalls) -> None:
     await asyncio.gather(*(start(queued, session, most=3) for _ in range(3)))
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await start(queued, session, most=3)
     assert (refusal.value.code, refusal.value.retry_after_s) == ("too_many_waiting_calls", 1.0)
 

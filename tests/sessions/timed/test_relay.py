@@ -26,7 +26,7 @@ from tests.sessions.fixtures import (
 from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug.errors import SessionRefused
+from toolplug.errors import ApiError
 from toolplug.sessions.events import ROOM
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
@@ -47,7 +47,7 @@ def said(result: ToolResult) -> tuple[str, object]:
 
 def refused(session: Session, request_id: object, value: object = "x") -> str:
     """Why an answer is not taken."""
-    with pytest.raises(SessionRefused) as refusal:
+    with pytest.raises(ApiError) as refusal:
         session.relay.answer(str(request_id), value)
     return refusal.value.code
 
@@ -219,7 +219,7 @@ async def test_progress_reaches_the_caller(session: Session) -> None:
         session.relay.progress(request, 2.5, None, None)
         session.relay.answer(request, "done")
         await task
-        with pytest.raises(SessionRefused) as late:
+        with pytest.raises(ApiError) as late:
             session.relay.progress(request, 3, 3, None)
     assert heard == [(1, 3, "a third"), (2.5, None, None)]
     assert late.value.code == "already_answered"

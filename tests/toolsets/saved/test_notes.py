@@ -11,7 +11,7 @@ from tests.plain_tools import plain_tool
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note, ToolDefinition
 from toolplug.catalog.render import described
-from toolplug.errors import SavedToolsetRefused
+from toolplug.errors import ApiError
 from toolplug.toolsets.saved.document import NotePart, ToolRefPart
 from toolplug.toolsets.saved.equipped import chosen_only, equipped
 from toolplug.toolsets.saved.notes import MAX_NOTES, MAX_NOTES_BYTES, NotesAdded, note_text, with_notes, without_notes
@@ -67,14 +67,14 @@ def test_a_note_is_replaced_where_that_is_asked_for_and_removed_by_name() -> Non
     assert texts(after.toolset) == [("units", "Imperial."), ("cost", "Ask.")]
     assert texts(without_notes(after.toolset, "read", ["units"])) == [("cost", "Ask.")]
     assert without_notes(after.toolset, "read", ["units", "cost"]).notes == ()
-    with pytest.raises(SavedToolsetRefused) as refused:
+    with pytest.raises(ApiError) as refused:
         without_notes(after.toolset, "read", ["units", "nothing"])
     assert refused.value.code == "note_not_found"
 
 
 @pytest.mark.requirement("ANN-error-not-in-toolset")
 def test_a_tool_outside_the_toolset_takes_no_note() -> None:
-    with pytest.raises(SavedToolsetRefused) as refused:
+    with pytest.raises(ApiError) as refused:
         added(KEPT, ("units", "Metric."), tool=plain_tool("burn").definition)
     assert refused.value.code == "tool_not_in_toolset"
 
@@ -87,7 +87,7 @@ def test_a_tool_has_at_most_twenty_notes_and_eight_kibibytes_of_them() -> None:
     long = added(KEPT, *[(f"long-{number}", "é" * (fits // 5 // 2)) for number in range(5)]).toolset
     exact = added(long, ("long-0", "x" * (fits - 4 * (fits // 5 // 2) * 2)), replace=True).toolset
     for toolset, name, text in ((full, "one-more", "x"), (exact, "one-more", "x")):
-        with pytest.raises(SavedToolsetRefused) as refused:
+        with pytest.raises(ApiError) as refused:
             added(toolset, (name, text))
         assert refused.value.code == "too_many_notes"
         assert added(toolset, ("other", "x"), tool=WRITE).added == ("other",)
@@ -118,7 +118,7 @@ def test_a_note_says_something_in_two_thousand_characters(text: str) -> None:
     with pytest.raises(ValidationError):
         NotePart(name="ab", note=text)
     for name, said in (("ab", text), ("A", "x")):
-        with pytest.raises(SavedToolsetRefused) as refused:
+        with pytest.raises(ApiError) as refused:
             added(KEPT, ("fine", "x"), (name, said))
         assert refused.value.code == "invalid_note"
 

@@ -19,7 +19,7 @@ from toolplug import (
     ToolReference,
     tool,
 )
-from toolplug.errors import AccessError, SavedToolsetRefused, StoreError
+from toolplug.errors import AccessError, ApiError, StoreError
 from toolplug_toolsets.arguments import MAX_NOTES, MAX_TOOLS, NoteText, ToolRef, ToolsetName
 from toolplug_toolsets.tokens import ENCODING, context_tokens
 
@@ -82,7 +82,7 @@ class Toolsets(FunctionProvider):
         with _told():
             references = [item.reference for item in tools]
             shown = await self._saved.build(Caller.of(context), name, references, description=description)
-        return shown.fields()
+        return {**shown.fields()}
 
     @tool(name="list-saved-toolsets", read_only=True)
     async def list_saved_toolsets(self, context: CallContext) -> dict[str, object]:
@@ -94,7 +94,7 @@ class Toolsets(FunctionProvider):
     async def equip_toolset(self, context: CallContext, name: ToolsetName) -> dict[str, object]:
         """Make the tools of a saved toolset the only ones that are listed, with its notes."""
         with _told():
-            return (await self._saved.equip(Caller.of(context), name)).fields()
+            return {**(await self._saved.equip(Caller.of(context), name)).fields()}
 
     @tool(name="unequip-toolset", idempotent=True)
     async def unequip_toolset(self, context: CallContext) -> dict[str, object]:
@@ -138,7 +138,7 @@ class Toolsets(FunctionProvider):
         """Add notes to a tool of the equipped toolset."""
         with _told():
             added = await self._saved.add_notes(Caller.of(context), tool_ref.reference, [note.value for note in notes])
-        return added.fields()
+        return {**added.fields()}
 
     @property
     def _saved(self) -> SavedToolsets:
@@ -156,7 +156,7 @@ def _told() -> Generator[None]:
     """Tell the model what the host refuses, with its code for programs."""
     try:
         yield
-    except SavedToolsetRefused as error:
+    except ApiError as error:
         raise ToolError(str(error), metadata={"code": error.code}) from None
     except AccessError as error:
         raise ToolError(str(error), metadata={"code": "no_access"}) from None

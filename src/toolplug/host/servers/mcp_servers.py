@@ -17,7 +17,7 @@ from toolplug.catalog.text import counted
 from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
 from toolplug.config.quotas import quota_exceeded
 from toolplug.discovery.record import DiscoveryRecord, ServerName
-from toolplug.errors import McpServerRefused
+from toolplug.errors import ApiError
 from toolplug.execution.accounting import audit
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy
@@ -190,7 +190,7 @@ class McpServers:
         return tuple([self._view(server) for server in self._of(tenant).values()])
 
     def server(self, tenant: str, name: str) -> ServerView:
-        """One of them. Raises `McpServerRefused`."""
+        """One of them. Raises `ApiError`."""
         return self._view(self._found(tenant, name))
 
     def ids(self, tenant: str | None) -> Collection[str]:
@@ -225,7 +225,7 @@ class McpServers:
     async def add(self, wanted: NewServer, *, by: Principal, request_id: str) -> ServerView:
         """Add a server for the caller's tenant; its discovery has begun when this returns.
 
-        Raises `McpServerRefused` and `StoreError`; then nothing has changed.
+        Raises `ApiError` and `StoreError`; then nothing has changed.
         """
         async with self._changing:
             with self._audited("add", wanted.id, by, request_id):
@@ -269,12 +269,12 @@ class McpServers:
     async def discover(self, server: str, *, by: Principal, wait_s: float, request_id: str) -> ServerView:
         """Ask the server for its tools now, waiting at most so long for the answer; a failure stands in the record.
 
-        Raises `McpServerRefused` and `StoreError`.
+        Raises `ApiError` and `StoreError`.
         """
         with self._audited("discover", server, by, request_id):
             found = self._found(by.tenant, server)
             if not found.enabled:
-                raise McpServerRefused("server_disabled", f"MCP server {server!r} is not enabled", param="id")
+                raise ApiError("server_disabled", f"MCP server {server!r} is not enabled", param="id")
             await self._running.discovered(found.name, wait_s)
         return self.server(by.tenant, server)
 
@@ -286,7 +286,7 @@ class McpServers:
             for tool in tools or ():
                 if tool not in waiting:
                     message = f"no tool {tool!r} of MCP server {server!r} waits to be accepted"
-                    raise McpServerRefused("tool_not_quarantined", message, param="tools")
+                    raise ApiError("tool_not_quarantined", message, param="tools")
             await self._running.accept(found.name, tools)
         return self.server(by.tenant, server)
 
@@ -314,10 +314,10 @@ class McpServers:
 
     def _check_room(self, name: str, by: Principal) -> None:
         if name in self.ids(by.tenant):
-            raise McpServerRefused("server_exists", f"there is an MCP server {name!r} already", param="id")
+            raise ApiError("server_exists", f"there is an MCP server {name!r} already", param="id")
         added = [record for record in self._kept.values() if record.tenant == by.tenant]
         if len(added) >= MOST_ADDED:
-            raise McpServerRefused("too_many_servers", f"a tenant may add {MOST_ADDED} MCP servers")
+            raise ApiError("too_many_servers", f"a tenant may add {MOST_ADDED} MCP servers")
         for owner, limit in self._configuration.settings.quotas.levels("servers", by.tenant, by.subject):
             if sum(len(owner) == 1 or record.by == by.subject for record in added) >= limit:
                 raise quota_exceeded("servers", owner, limit)
@@ -389,6 +389,6 @@ def _with_change(server: Server, record: ServerRecord | None) -> Server:
     )
 
 
-def _in_file(server: Server, fix: str) -> McpServerRefused:
+def _in_file(server: Server, fix: str) -> ApiError:
     message = f"MCP server {server.name.id!r} is defined in the file ({server.origin()}); {fix}"
-    return McpServerRefused("in_file", message, param="id")
+    return ApiError("in_file", message, param="id")

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator
 
 from toolplug.config.nearest import name_hint
 from toolplug.discovery.record import ServerName
-from toolplug.errors import McpServerRefused, StoreConflict
+from toolplug.errors import ApiError, StoreConflict
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import SERVER_RULE, is_header, is_server_id
@@ -150,14 +150,14 @@ class ServerChange(NamedTuple):
 
 
 def check_id(name: str) -> None:
-    """Raise `McpServerRefused` for what no server can be called."""
+    """Raise `ApiError` for what no server can be called."""
     if not is_server_id(name):
         message = f"{name[:80]!r} is no server id; {SERVER_RULE} are allowed"
-        raise McpServerRefused("invalid_server_id", message, param="id")
+        raise ApiError("invalid_server_id", message, param="id")
 
 
 def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
-    """Raise `McpServerRefused` for what is no address of a server, or one that may not be asked, and for no header.
+    """Raise `ApiError` for what is no address of a server, or one that may not be asked, and for no header.
 
     A host's name is looked up by whoever connects, which is when it counts.
     """
@@ -165,25 +165,25 @@ def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
         parts = urlsplit(url)
         legal = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and len(url) <= _MAX_URL
     except ValueError as error:
-        raise McpServerRefused("invalid_url", f"url cannot be read: {error}", param="url") from None
+        raise ApiError("invalid_url", f"url cannot be read: {error}", param="url") from None
     if not legal or not parts.hostname:
-        raise McpServerRefused("invalid_url", "url must be an http or https address", param="url")
+        raise ApiError("invalid_url", "url must be an http or https address", param="url")
     if parts.username is not None or parts.password is not None:
-        raise McpServerRefused("invalid_url", "url must not hold credentials; send them as headers", param="url")
+        raise ApiError("invalid_url", "url must not hold credentials; send them as headers", param="url")
     if not _permitted(egress, parts.hostname):
         message = f"{parts.hostname!r} is not public; the operator can allow it under egress.allow"
-        raise McpServerRefused("address_refused", message, param="url")
+        raise ApiError("address_refused", message, param="url")
     size = sum(len(name) + len(value) for name, value in headers.items())
     if len(headers) > MAX_HEADERS or size > MAX_HEADER_BYTES:
         found = (
             f"{len(headers)} headers of {size} bytes; {MAX_HEADERS} of {MAX_HEADER_BYTES} bytes together are allowed"
         )
-        raise McpServerRefused("invalid_header", found, param="headers")
+        raise ApiError("invalid_header", found, param="headers")
     for name, value in headers.items():
         if not is_header(name, value):
-            raise McpServerRefused("invalid_header", f"{name[:80]!r} is no header that can be sent", param="headers")
+            raise ApiError("invalid_header", f"{name[:80]!r} is no header that can be sent", param="headers")
         if name.lower() in _OF_THE_REQUEST:
-            raise McpServerRefused("invalid_header", f"{name!r} belongs to the request itself", param="headers")
+            raise ApiError("invalid_header", f"{name!r} belongs to the request itself", param="headers")
 
 
 def _permitted(egress: Egress, host: str) -> bool:
@@ -195,10 +195,10 @@ def _permitted(egress: Egress, host: str) -> bool:
         return True
 
 
-def not_found(name: str, known: Mapping[str, object]) -> McpServerRefused:
+def not_found(name: str, known: Mapping[str, object]) -> ApiError:
     """There is no such server for this tenant."""
     hint = name_hint(name, known)
-    return McpServerRefused("server_not_found", "no such MCP server" + (f" ({hint})" if hint else ""), param="id")
+    return ApiError("server_not_found", "no such MCP server" + (f" ({hint})" if hint else ""), param="id")
 
 
 def new_record(wanted: NewServer, tenant: str, by: str) -> ServerRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import StoreConflict, ToolsetRefused
+from toolplug.errors import ApiError, StoreConflict
 from toolplug.execution.accounting import audit
 from toolplug.host.file.toolset_entries import ToolsetEntries, is_agent_id
 from toolplug.host.toolsets.records import CHANGES, AllowlistRecord, ToolsetRecords, check_agent, check_toolsets
@@ -15,7 +15,7 @@ from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Allowlist
 
 Edit = Callable[[tuple[str, ...]], tuple[str, ...]]
-"""From the toolsets that an agent has to those that it shall have; raises `ToolsetRefused`."""
+"""From the toolsets that an agent has to those that it shall have; raises `ApiError`."""
 
 
 class AgentLists:
@@ -41,7 +41,7 @@ class AgentLists:
         return self._entries.agents.get(agent, NOBODY) if record is None else record.allowlist
 
     async def allow(self, agent: str, toolsets: tuple[str, ...]) -> Allowlist:
-        """Let the agent use these, too. Raises `ToolsetRefused`; then nothing has changed."""
+        """Let the agent use these, too. Raises `ApiError`; then nothing has changed."""
         known = {*self._entries.toolsets, *(item.id for item in await self._records.bindings(self._caller.tenant))}
 
         def more(has: tuple[str, ...]) -> tuple[str, ...]:
@@ -51,13 +51,13 @@ class AgentLists:
         return await self._edited(agent, more)
 
     async def revoke(self, agent: str, toolsets: tuple[str, ...]) -> Allowlist:
-        """Take these from the agent; nothing: all that it has. Raises `ToolsetRefused`; then nothing has changed."""
+        """Take these from the agent; nothing: all that it has. Raises `ApiError`; then nothing has changed."""
 
         def fewer(has: tuple[str, ...]) -> tuple[str, ...]:
             for name in toolsets:
                 if name not in has:
                     message = f"agent {agent!r} may not use toolset {name!r} as it is"
-                    raise ToolsetRefused("unknown_toolset", message, param="toolsets")
+                    raise ApiError("unknown_toolset", message, param="toolsets")
             return tuple(name for name in has if toolsets and name not in toolsets)
 
         return await self._edited(agent, fewer)

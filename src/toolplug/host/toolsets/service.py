@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import InvalidDefinition, ToolsetRefused
+from toolplug.errors import ApiError, InvalidDefinition
 from toolplug.execution.accounting import audit
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
@@ -150,19 +150,17 @@ class ToolsetService:
                 server.used()
 
     def register(self, toolset: Toolset) -> None:
-        """Register one of the host's code. Raises `ToolsetRefused` for a prefix that another one has."""
+        """Register one of the host's code. Raises `ApiError` for a prefix that another one has."""
         self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
 
     def register_mcp(self, item: McpRegistration) -> None:
         """Register one of the host's code that has the tools of an MCP server, for its agents as well.
 
-        Raises `ToolsetRefused`, also for a server that there is not; then nothing has changed.
+        Raises `ApiError`, also for a server that there is not; then nothing has changed.
         """
         _, server = split_source(item.source) or ("", item.source)
         if item.server is None and server not in self._servers.ids(None):
-            raise ToolsetRefused(
-                "unknown_server", no_such("MCP server", server, self._servers.ids(None)), param="server"
-            )
+            raise ApiError("unknown_server", no_such("MCP server", server, self._servers.ids(None)), param="server")
         source = self._source(None, item.source, item.scope)
         toolset = replace(item.placeholder, source=source, used=self._used(None, item.source), shown=item.source)
         self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
@@ -187,7 +185,7 @@ class ToolsetService:
     async def allow(self, agent: str, toolsets: tuple[str, ...], *, by: Principal, request_id: str) -> Allowlist:
         """Make these the toolsets of the agent for this tenant; holds from the next call on.
 
-        Raises `ToolsetRefused` for an id that the tenant cannot see, and `StoreError`; then nothing has changed.
+        Raises `ApiError` for an id that the tenant cannot see, and `StoreError`; then nothing has changed.
         """
         async with self._changing:
             try:
@@ -206,7 +204,7 @@ class ToolsetService:
     async def bind(self, name: str, binding: Binding, *, by: Principal, request_id: str) -> Toolset:
         """Make this the toolset of the id for this tenant; holds from the next call on.
 
-        Raises `ToolsetRefused`, `InvalidDefinition` for an illegal id or prefix, and `StoreError`; then nothing has
+        Raises `ApiError`, `InvalidDefinition` for an illegal id or prefix, and `StoreError`; then nothing has
         changed.
         """
         async with self._changing:
@@ -308,6 +306,6 @@ def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:
         return toolsets
     try:
         return toolsets.with_own(tenant, toolset)
-    except ToolsetRefused as error:
+    except ApiError as error:
         _LOG.warning("toolset %r of tenant %r is not used: %s", toolset.id, tenant, error)
         return toolsets

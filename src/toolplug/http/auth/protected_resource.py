@@ -6,9 +6,8 @@ Only where `auth.jwt` is configured: without it there is no authorization server
 
 from __future__ import annotations
 
-from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.http.errors import HttpProblem, route_not_found
 from toolplug.http.request_body import OrjsonResponse
@@ -21,7 +20,7 @@ _SCOPE = f"{READ} {CALL}"
 """What a client of MCP asks its authorization server for."""
 
 
-class ResourceMetadata(BaseModel):
+class ResourceMetadata(TypedDict):
     """A protected resource, and the authorization servers whose tokens it takes."""
 
     resource: str
@@ -32,26 +31,26 @@ class ResourceMetadata(BaseModel):
 
 @route("GET", _WELL_KNOWN, None, "The authorization server of this host")
 @answers(ResourceMetadata, errors=(404,))
-async def host_metadata(request: HostRequest) -> Response:
+async def host_metadata(request: HostRequest) -> OrjsonResponse[ResourceMetadata]:
     """Answer for the host as a whole. Raises `HttpProblem` where no tokens are configured."""
     return _metadata(request, "")
 
 
 @route("GET", f"{_WELL_KNOWN}{_MCP}", None, "The authorization server of /mcp")
 @answers(ResourceMetadata, errors=(404,))
-async def mcp_metadata(request: HostRequest) -> Response:
+async def mcp_metadata(request: HostRequest) -> OrjsonResponse[ResourceMetadata]:
     """Answer for `/mcp`. Raises `HttpProblem` where no tokens are configured."""
     return _metadata(request, _MCP)
 
 
-def _metadata(request: HostRequest, path: str) -> Response:
+def _metadata(request: HostRequest, path: str) -> OrjsonResponse[ResourceMetadata]:
     auth = request.state["host"].settings.auth
     if auth is None or auth.jwt is None:
         raise route_not_found()
-    document = {
+    document: ResourceMetadata = {
         "resource": f"{base_url(request)}{path}",
         "authorization_servers": [auth.jwt.issuer],
-        "scopes_supported": _SCOPE.split(),
+        "scopes_supported": [READ, CALL],
         "bearer_methods_supported": ["header"],
     }
     return OrjsonResponse(document)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from pydantic import BaseModel, Field
-from starlette.responses import Response
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError
@@ -19,7 +19,7 @@ from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderRecord, ProviderState
 
 
-class ProviderAnswer(BaseModel):
+class ProviderAnswer(TypedDict):
     """One provider as an operator sees it."""
 
     key: str
@@ -33,13 +33,13 @@ class ProviderAnswer(BaseModel):
     version: str
 
 
-class ProviderList(BaseModel):
+class ProviderList(TypedDict):
     """Every provider, in the order of the configuration, then those that are only installed."""
 
     providers: list[ProviderAnswer]
 
 
-class ReloadAnswer(BaseModel):
+class ReloadAnswer(TypedDict):
     """What a reload did, by provider key."""
 
     started: list[str]
@@ -47,7 +47,7 @@ class ReloadAnswer(BaseModel):
     stopped: list[str]
 
 
-class GateAnswer(BaseModel):
+class GateAnswer(TypedDict):
     """One gate on the way of a call, what it says to the caller, and the line or call that decided."""
 
     gate: str
@@ -56,7 +56,7 @@ class GateAnswer(BaseModel):
     origin: str
 
 
-class SettingAnswer(BaseModel):
+class SettingAnswer(TypedDict):
     """The effective value of one knob, and the line or default that it came from."""
 
     knob: str
@@ -64,7 +64,7 @@ class SettingAnswer(BaseModel):
     origin: str
 
 
-class ExplainAnswer(BaseModel):
+class ExplainAnswer(TypedDict):
     """Why a call of this tool would run for the caller, or not.
 
     `nearest` are the names probably meant where nothing is called so, and `homes` says of each where it lives.
@@ -85,7 +85,7 @@ _TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 
 @route("GET", "/v1/providers", READ, "Every provider and its state")
 @answers(ProviderList)
-async def list_providers(request: HostRequest) -> Response:
+async def list_providers(request: HostRequest) -> OrjsonResponse[ProviderList]:
     """Answer every provider with its state, the reason, and what to do about it.
 
     The text of an exception is for `admin` only. A credential of agents is shown those that they can reach.
@@ -102,7 +102,7 @@ async def list_providers(request: HostRequest) -> Response:
 
 @route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")
 @answers(ProviderAnswer, errors=(404, 422))
-async def enable_provider(request: HostRequest) -> Response:
+async def enable_provider(request: HostRequest) -> OrjsonResponse[ProviderAnswer]:
     """Start a provider until the next start or reload. Raises `HttpProblem` and `NoSuchProvider`."""
     key = request.path_params["key"]
     try:
@@ -114,7 +114,7 @@ async def enable_provider(request: HostRequest) -> Response:
 
 @route("POST", "/v1/providers/{key}/disable", ADMIN, "Stop a provider")
 @answers(ProviderAnswer, errors=(404,))
-async def disable_provider(request: HostRequest) -> Response:
+async def disable_provider(request: HostRequest) -> OrjsonResponse[ProviderAnswer]:
     """Stop a provider until the next start or reload; what runs ends. Raises `NoSuchProvider`."""
     key = request.path_params["key"]
     await request.state["host"].disable(key, **acting(request))
@@ -123,24 +123,32 @@ async def disable_provider(request: HostRequest) -> Response:
 
 @route("POST", "/v1/reload", ADMIN, "Read the configuration again")
 @answers(ReloadAnswer, errors=(422,))
-async def reload(request: HostRequest) -> Response:
+async def reload(request: HostRequest) -> OrjsonResponse[ReloadAnswer]:
     """Read the configuration again. Raises `HttpProblem` with every problem in it; then nothing has changed."""
     try:
         done = await request.state["host"].reload(**acting(request))
     except ConfigError as error:
         raise _config_invalid(error) from None
-    return OrjsonResponse(done._asdict())
+    return OrjsonResponse({"started": [*done.started], "kept": [*done.kept], "stopped": [*done.stopped]})
 
 
-def _record_response(request: HostRequest, key: str) -> Response:
+def _record_response(request: HostRequest, key: str) -> OrjsonResponse[ProviderAnswer]:
     record = next(record for record in request.state["host"].records() if record.key == key)
     return OrjsonResponse(_fields(record, operates=True))
 
 
-def _fields(record: ProviderRecord, *, operates: bool) -> dict[str, object]:
-    fields = asdict(record)
-    summary = fields.pop("summary")
-    return fields if operates or not summary else {**fields, "reason": summary}
+def _fields(record: ProviderRecord, *, operates: bool) -> ProviderAnswer:
+    return {
+        "key": record.key,
+        "type": record.type,
+        "state": record.state,
+        "reason": record.reason if operates else record.summary or record.reason,
+        "fix": record.fix,
+        "tools": [*record.tools],
+        "routes": [*record.routes],
+        "distribution": record.distribution,
+        "version": record.version,
+    }
 
 
 def _config_invalid(error: ConfigError) -> HttpProblem:
@@ -151,7 +159,7 @@ def _config_invalid(error: ConfigError) -> HttpProblem:
 
 @route("GET", "/v1/explain", ADMIN, "Why a call would run or not", parameters=(_TOOL, AGENT, SESSION))
 @answers(ExplainAnswer, errors=(400, 404))
-async def explain(request: HostRequest) -> Response:
+async def explain(request: HostRequest) -> OrjsonResponse[ExplainAnswer]:
     """Answer for the caller's own credential. Raises `HttpProblem`, and `AccessError` for the session."""
     state = request.state
     query = query_fields(request)
@@ -160,13 +168,18 @@ async def explain(request: HostRequest) -> Response:
         raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
     session = await requested_session(request)
     found = state["host"].explain(tool, state["principal"], agent=query.get("agent") or None, session=session)
-    body = {
+    body: ExplainAnswer = {
         "name": found.name,
         "found": found.found,
         "callable": found.callable,
         "provider": found.provider,
-        "gates": [asdict(gate) for gate in found.gates],
-        "settings": [setting._asdict() for setting in found.settings],
+        "gates": [
+            {"gate": gate.gate, "verdict": gate.verdict, "detail": gate.detail, "origin": gate.origin}
+            for gate in found.gates
+        ],
+        "settings": [
+            {"knob": setting.knob, "value": setting.value, "origin": setting.origin} for setting in found.settings
+        ],
         "nearest": [item.name for item in found.nearest],
         "homes": {item.name: item.home for item in found.nearest},
     }

@@ -13,10 +13,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
-from toolplug.errors import ApprovalRefused
+from toolplug.errors import ApiError
 from toolplug.host.parts import listed
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
@@ -24,6 +25,7 @@ from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.builder import Event, Status
+from toolplug.responses.input_items import Item
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
@@ -51,7 +53,7 @@ class ResponseAnswer(BaseModel, extra="allow"):
     metadata: dict[str, str]
 
 
-class DeletedAnswer(BaseModel):
+class DeletedAnswer(TypedDict):
     """A response that is there no more."""
 
     id: str
@@ -59,11 +61,11 @@ class DeletedAnswer(BaseModel):
     deleted: Literal[True]
 
 
-class ItemList(BaseModel):
+class ItemList(TypedDict):
     """A page of items."""
 
     object: Literal["list"]
-    data: list[Json]
+    data: list[Item]
     first_id: str | None
     last_id: str | None
     has_more: bool
@@ -158,7 +160,7 @@ class ResponseCaller:
         """Decide where the caller may; what was decided before stays."""
         principal = self._state["principal"]
         if principal.has_scope(APPROVALS):
-            with suppress(ApprovalRefused):
+            with suppress(ApiError):
                 decision = "approve" if approve else "deny"
                 request_id = self._state["request_id"]
                 await self._host.approvals.decide(

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
-from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest
 from toolplug.http.responses.create import service_of
 from toolplug.http.routing import CALL, answers, route
+from toolplug.responses.backend import ModelAnswer
 
 
-class ModelAnswer(BaseModel):
-    """One model of the model's server."""
-
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-
-
-class ModelList(BaseModel):
+class ModelList(TypedDict):
     """The models that a request may name."""
 
     object: Literal["list"]
@@ -31,6 +22,6 @@ class ModelList(BaseModel):
 
 @route("GET", "/v1/models", CALL, "The models of the model's server")
 @answers(ModelList, errors=(404, 429, 502))
-async def list_models(request: HostRequest) -> Response:
+async def list_models(request: HostRequest) -> OrjsonResponse[ModelList]:
     """Answer the models. Raises `HttpProblem` and `BackendFailed`."""
     return OrjsonResponse({"object": "list", "data": await service_of(request).models()})

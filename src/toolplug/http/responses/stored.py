@@ -51,7 +51,7 @@ async def read_response(request: HostRequest) -> Response:
 
 @route("DELETE", _ONE, CALL, "Forget a response")
 @answers(DeletedAnswer, errors=(404, 503))
-async def delete_response(request: HostRequest) -> Response:
+async def delete_response(request: HostRequest) -> OrjsonResponse[DeletedAnswer]:
     """Forget the response. Raises `ResponseRefused` and `StoreError`."""
     wanted = request.path_params["id"]
     await service_of(request).delete(request.state["principal"].tenant, wanted)
@@ -68,7 +68,7 @@ async def cancel_response(request: HostRequest) -> Response:
 
 @route("GET", f"{_ONE}/input_items", CALL, "What a response was made from", parameters=(_ORDER, _LIMIT, _AFTER))
 @answers(ItemList, errors=(400, 404, 503))
-async def list_input_items(request: HostRequest) -> Response:
+async def list_input_items(request: HostRequest) -> OrjsonResponse[ItemList]:
     """Answer what the client had sent, the newest first unless asked otherwise.
 
     Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
@@ -82,11 +82,11 @@ async def list_input_items(request: HostRequest) -> Response:
     after = _place_after(items, query.get("after"))
     limit = _limit(query.get("limit"))
     page = [as_listed(item) for item in items[after : after + limit]]
-    body = {
+    body: ItemList = {
         "object": "list",
         "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
+        "first_id": str(page[0]["id"]) if page else None,
+        "last_id": str(page[-1]["id"]) if page else None,
         "has_more": len(items) > after + limit,
     }
     return OrjsonResponse(body, 200, _NO_STORE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import orjson
 from starlette.responses import Response
@@ -45,7 +46,7 @@ def _value(body: models.ResultBody) -> object:
     parameters=(IDEMPOTENCY_KEY,),
 )
 @answers(CallAnswer, others={202: models.QueuedAnswer}, errors=(409, 422, 429), content_types=JSON_OR_EVENTS)
-async def call_in_session(request: HostRequest) -> Response:
+async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedAnswer] | Response:
     """Run one call with the session's catalog, or take it and answer at once. Raises `HttpProblem`."""
     state = request.state
     key = idempotency_key(request)
@@ -77,13 +78,13 @@ async def call_in_session(request: HostRequest) -> Response:
 
 @route("GET", f"{ONE}/tool-calls/{{id}}", READ, "The state of a queued call")
 @answers(models.CallState)
-async def session_call(request: HostRequest) -> Response:
-    """Answer how far a call is that nobody waited for, and its result when it is done. Raises `SessionRefused`."""
+async def session_call(request: HostRequest) -> OrjsonResponse[models.CallState]:
+    """Answer how far a call is that nobody waited for, and its result when it is done. Raises `ApiError`."""
     session, state = await session_of(request), request.state
     found = await state["host"].queued.look(session, request.path_params["id"], state["principal"])
-    answer: dict[str, object] = {"id": found.id, "call_id": found.call_id, "status": found.status}
+    answer: models.CallState = {"id": found.id, "call_id": found.call_id, "status": found.status}
     if found.result is not None:
-        answer["result"] = orjson.Fragment(call_answer(found.result))
+        answer["result"] = cast("CallAnswer", orjson.Fragment(call_answer(found.result)))
     return OrjsonResponse(answer, 200, NO_STORE)
 
 
@@ -96,8 +97,8 @@ async def session_call(request: HostRequest) -> Response:
     audience="plugin",
 )
 @answers(models.ResultAnswer, errors=(409,))
-async def answer_request(request: HostRequest) -> Response:
-    """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `SessionRefused`."""
+async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAnswer]:
+    """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, models.ResultBody)
     session = await session_of(request)
     session.touch()
@@ -110,8 +111,7 @@ async def answer_request(request: HostRequest) -> Response:
 
 @route("POST", f"{ONE}/heartbeat", None, "Keep the session alive", audience="plugin")
 @answers(models.HeartbeatAnswer)
-async def heartbeat(request: HostRequest) -> Response:
+async def heartbeat(request: HostRequest) -> OrjsonResponse[models.HeartbeatAnswer]:
     """A sign of the plugin's life, which a restart remembers."""
     session = await session_of(request)
-    answer = {"success": True, "expiresAt": timestamp(await session.heartbeat())}
-    return OrjsonResponse(answer)
+    return OrjsonResponse({"success": True, "expiresAt": timestamp(await session.heartbeat())})

@@ -16,7 +16,7 @@ from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
 from toolplug.http.sessions.handlers import ONE, PRIVATE, session_of
-from toolplug.http.sessions.models import EventsAnswer
+from toolplug.http.sessions.models import EventsAnswer, LoggedEvent
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import HEARTBEAT_S
 from toolplug.sessions.stream import Reader
@@ -119,7 +119,7 @@ async def _write_nothing(stream: EventStream) -> None:
 
 @route("GET", f"{ONE}/events", READ, "The session's log", parameters=(_AFTER,))
 @answers(EventsAnswer)
-async def session_events(request: HostRequest) -> Response:
+async def session_events(request: HostRequest) -> OrjsonResponse[EventsAnswer]:
     """Answer the session's log after a position. Raises `HttpProblem`."""
     given = query_fields(request).get("after")
     if given is not None and not _POSITION.fullmatch(given):
@@ -129,5 +129,5 @@ async def session_events(request: HostRequest) -> Response:
     page = await session.log_page(after)
     resync = page is None
     events, position = page or await session.log_page(None) or ((), 0)
-    answer = {"events": [event._asdict() for event in events], "position": position, "resync": resync}
-    return OrjsonResponse(answer, 200, PRIVATE)
+    shown: list[LoggedEvent] = [{"id": event.id, "event": event.event, "data": event.data} for event in events]
+    return OrjsonResponse({"events": shown, "position": position, "resync": resync}, 200, PRIVATE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import cast
 
 import orjson
 from starlette.responses import Response
@@ -42,12 +43,18 @@ _SPOKEN = re.compile(r"\*|[\^~]?v?2(?:\.(?:0|x|\*)){0,2}")
 PRIVATE = {"cache-control": "private, no-cache", "vary": "authorization, x-api-key, accept-version"}
 
 
-def _summary(session: Session) -> dict[str, object]:
+def _capabilities(session: Session) -> list[models.CapabilityAnswer]:
+    return [
+        {"type": item.type, "level": item.level, "resources": [*item.resources]} for item in session.state.capabilities
+    ]
+
+
+def _summary(session: Session) -> models.SessionAnswer:
     state = session.state
     return {
         "code": session.code,
         "pluginType": state.plugin_type,
-        "capabilities": [item._asdict() for item in state.capabilities],
+        "capabilities": _capabilities(session),
         "registered": state.registered,
         "toolCount": len(state.tools),
         "pluginStatus": session.plugin_status,
@@ -77,11 +84,11 @@ _REVISION = re.compile(r'([0-9]{1,18})|(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]{16})?"'
 """A revision, quoted or not, or the ETag of metadata, which begins with one."""
 
 
-def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]:
+def _configuration(session: Session, limits: SessionLimits) -> models.SessionConfiguration:
     state = session.state
     return {
         "pluginType": state.plugin_type,
-        "capabilities": [item._asdict() for item in state.capabilities],
+        "capabilities": _capabilities(session),
         "environment": dict(state.environment),
         "limits": {
             "maxTools": limits.max_tools,
@@ -94,10 +101,8 @@ def _configuration(session: Session, limits: SessionLimits) -> dict[str, object]
     }
 
 
-def _cleaned(tools: Sequence[CleanedTool]) -> dict[str, object]:
-    """The field of an answer that reports removals, where there are any."""
-    named = [{"toolName": tool.name, "removed": tool.removed} for tool in tools]
-    return {"cleanedTools": named} if named else {}
+def _cleaned(tools: Sequence[CleanedTool]) -> list[models.CleanedToolAnswer]:
+    return [{"toolName": tool.name, "removed": [*tool.removed]} for tool in tools]
 
 
 def _expected(condition: str | None) -> int | None:
@@ -112,7 +117,7 @@ def _expected(condition: str | None) -> int | None:
 
 @route("POST", _ALL, SESSIONS, "Create a session", models.CreateBody, body_required=False)
 @answers(models.Created, status=201, errors=(429,))
-async def create_session(request: HostRequest) -> Response:
+async def create_session(request: HostRequest) -> OrjsonResponse[models.Created]:
     """Create a session of the caller's tenant; no other response contains its token."""
     state = request.state
     body = await read_json(request, models.CreateBody, empty=b"{}")
@@ -120,7 +125,7 @@ async def create_session(request: HostRequest) -> Response:
         state["principal"], plugin_type=body.plugin_type or "", ttl_s=body.ttl_seconds, request_id=state["request_id"]
     )
     place = f"{base_url(request)}/api/sessions/{session.code}"
-    answer = {
+    answer: models.Created = {
         "code": session.code,
         "pluginToken": token,
         "ttl": seconds(session.state.ttl_s),
@@ -133,7 +138,7 @@ async def create_session(request: HostRequest) -> Response:
 
 @route("GET", _ALL, READ, "The tenant's live sessions")
 @answers(models.SessionList)
-async def list_sessions(request: HostRequest) -> Response:
+async def list_sessions(request: HostRequest) -> OrjsonResponse[models.SessionList]:
     """Answer the live sessions of the caller's tenant."""
     state = request.state
     tenant = state["principal"].tenant
@@ -161,8 +166,8 @@ async def end_session(request: HostRequest) -> Response:
     max_body=MAX_BODY,
 )
 @answers(models.RegisterAnswer, status=201, others={422: models.RefusedRegistration}, errors=(429,))
-async def register_tools(request: HostRequest) -> Response:
-    """Take the plugin's tools in place of those before. Raises `HttpProblem` and `SessionRefused`."""
+async def register_tools(request: HostRequest) -> OrjsonResponse[models.RegisterAnswer]:
+    """Take the plugin's tools in place of those before. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, models.RegisterBody)
     session = await session_of(request)
     asked = Registration(
@@ -173,17 +178,15 @@ async def register_tools(request: HostRequest) -> Response:
         atomic=body.atomic,
     )
     registered = await session.register(asked, request_id=request.state["request_id"])
-    failed = [
-        {"toolName": tool.name, "error": tool.error, "recoverable": tool.recoverable} for tool in registered.failed
-    ]
-    answer = {
+    answer: models.RegisterAnswer = {
         "success": True,
-        "registeredTools": registered.names,
-        "failedTools": failed,
+        "registeredTools": [*registered.names],
+        "failedTools": [tool.fields() for tool in registered.failed],
         "sessionConfiguration": _configuration(session, request.state["host"].sessions.limits),
         "revision": registered.revision,
-        **_cleaned(registered.cleaned),
     }
+    if registered.cleaned:
+        answer["cleanedTools"] = _cleaned(registered.cleaned)
     return OrjsonResponse(answer, 201)
 
 
@@ -198,20 +201,21 @@ async def register_tools(request: HostRequest) -> Response:
     max_body=MAX_BODY,
 )
 @answers(models.UpdateAnswer, errors=(409, 412, 422, 429))
-async def update_tools(request: HostRequest) -> Response:
-    """Change a part of the plugin's tools, all of it or nothing. Raises `HttpProblem` and `SessionRefused`."""
+async def update_tools(request: HostRequest) -> OrjsonResponse[models.UpdateAnswer]:
+    """Change a part of the plugin's tools, all of it or nothing. Raises `HttpProblem` and `ApiError`."""
     expected = _expected(request.headers.get("if-match"))
     body = await read_json(request, models.UpdateBody)
     session = await session_of(request)
     updates = body.tool_updates
     asked = ToolChanges(added=updates.added, removed=updates.removed, modified=updates.modified)
     updated = await session.update(asked, body.reason, expected, request_id=request.state["request_id"])
-    answer = {
+    answer: models.UpdateAnswer = {
         "success": True,
         "revision": updated.revision,
-        "updates": orjson.Fragment(updated.difference.wire()),
-        **_cleaned(updated.cleaned),
+        "updates": cast("models.ToolUpdatesAnswer", orjson.Fragment(updated.difference.wire())),  # as its event has it
     }
+    if updated.cleaned:
+        answer["cleanedTools"] = _cleaned(updated.cleaned)
     return OrjsonResponse(answer)
 
 
@@ -227,7 +231,7 @@ async def session_metadata(request: HostRequest) -> Response:
         "sessionId": session.code,
         "pluginType": state.plugin_type,
         "pluginStatus": session.plugin_status,
-        "capabilities": [item._asdict() for item in state.capabilities],
+        "capabilities": _capabilities(session),
         "tools": orjson.Fragment(session.tools_wire()),
         "environment": dict(state.environment),
         "toolCount": len(state.tools) if state.registered else len(session.executor.catalog),

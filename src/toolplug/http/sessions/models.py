@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NotRequired, Self
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from toolplug.catalog.exact_json import Answer
 from toolplug.http.errors import Error
-from toolplug.http.request_body import CamelAnswer, CamelBody, absent
+from toolplug.http.request_body import CamelBody
 from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer
+from toolplug.sessions.negotiation import FailedToolAnswer
 from toolplug.sessions.queued_calls import QueuedStatus
 from toolplug.sessions.session_tool import CapabilityLevel, CapabilityType, PluginStatus
 from toolplug.sessions.shared import MAX_TTL_S, MIN_TTL_S
@@ -31,18 +32,18 @@ class CreateBody(CamelBody):
     )
 
 
-class Created(CamelAnswer):
+class Created(Answer):
     """A new session. The token opens the plugin's routes of this session; it is shown this once."""
 
     code: Annotated[str, Field(description="the session's address; no credential")]
-    plugin_token: str
+    pluginToken: str
     ttl: Annotated[float, Field(description="seconds")]
-    expires_at: str
-    stream_url: str
-    mcp_url: str
+    expiresAt: str
+    streamUrl: str
+    mcpUrl: str
 
 
-class CapabilityAnswer(CamelAnswer):
+class CapabilityAnswer(Answer):
     """One thing that an application can do."""
 
     type: CapabilityType
@@ -50,21 +51,21 @@ class CapabilityAnswer(CamelAnswer):
     resources: list[object]
 
 
-class SessionAnswer(CamelAnswer):
+class SessionAnswer(Answer):
     """One live session."""
 
     code: str
-    plugin_type: str
+    pluginType: str
     capabilities: list[CapabilityAnswer]
     registered: bool
-    tool_count: int
-    plugin_status: PluginStatus
+    toolCount: int
+    pluginStatus: PluginStatus
     revision: int
     streams: Annotated[int, Field(description="open event streams")]
-    expires_at: str
+    expiresAt: str
 
 
-class SessionList(CamelAnswer):
+class SessionList(Answer):
     """The live sessions of the caller's tenant, the oldest first."""
 
     sessions: list[SessionAnswer]
@@ -85,56 +86,45 @@ class RegisterBody(CamelBody):
     atomic: Annotated[bool, Field(description="all tools or none")] = False
 
 
-class FailedToolAnswer(CamelAnswer):
-    """A tool that was not taken. `recoverable`: the same definition may be taken another time."""
-
-    tool_name: str
-    error: str
-    recoverable: bool
-
-
-class CleanedToolAnswer(CamelAnswer):
+class CleanedToolAnswer(Answer):
     """A tool that was taken without invisible characters, and without what is no JSON Schema."""
 
-    tool_name: str
+    toolName: str
     removed: Annotated[list[str], Field(description="each as `/path: why`")]
 
 
-CleanedTools = Annotated[
-    list[CleanedToolAnswer] | SkipJsonSchema[None],
-    Field(description="those from which something was removed", json_schema_extra=absent),
-]
+CleanedTools = Annotated[list[CleanedToolAnswer], Field(description="those from which something was removed")]
 
 
-class SessionLimitsAnswer(CamelAnswer):
+class SessionLimitsAnswer(Answer):
     """What the host allows a session."""
 
-    max_tools: int
-    max_updates_per_minute: int
-    max_waiting_calls: int
+    maxTools: int
+    maxUpdatesPerMinute: int
+    maxWaitingCalls: int
 
 
-class SessionConfiguration(CamelAnswer):
+class SessionConfiguration(Answer):
     """How the host holds a session."""
 
-    plugin_type: str
+    pluginType: str
     capabilities: list[CapabilityAnswer]
     environment: JsonObject
     limits: SessionLimitsAnswer
-    ttl_seconds: float
-    grace_seconds: float
-    heartbeat_seconds: float
+    ttlSeconds: float
+    graceSeconds: float
+    heartbeatSeconds: float
 
 
-class RegisterAnswer(CamelAnswer):
+class RegisterAnswer(Answer):
     """What was registered, and what could not be."""
 
     success: bool
-    registered_tools: list[str]
-    failed_tools: list[FailedToolAnswer]
-    session_configuration: SessionConfiguration
+    registeredTools: list[str]
+    failedTools: list[FailedToolAnswer]
+    sessionConfiguration: SessionConfiguration
     revision: int
-    cleaned_tools: CleanedTools = None
+    cleanedTools: NotRequired[CleanedTools]
 
 
 class ToolUpdates(CamelBody):
@@ -152,7 +142,7 @@ class UpdateBody(CamelBody):
     reason: Annotated[str, Field(max_length=MAX_REASON, description="passed on to every client")] = ""
 
 
-class ToolUpdatesAnswer(CamelAnswer):
+class ToolUpdatesAnswer(Answer):
     """What has changed, with the definitions as they are kept."""
 
     added: list[JsonObject]
@@ -160,30 +150,30 @@ class ToolUpdatesAnswer(CamelAnswer):
     modified: list[JsonObject]
 
 
-class UpdateAnswer(CamelAnswer):
+class UpdateAnswer(Answer):
     """What an update changed; nothing: the revision is the one before."""
 
     success: bool
     revision: int
     updates: ToolUpdatesAnswer
-    cleaned_tools: CleanedTools = None
+    cleanedTools: NotRequired[CleanedTools]
 
 
-class Metadata(CamelAnswer):
+class Metadata(Answer):
     """A session as its clients see it; each tool says whether it is `available`, and if not, the `reason`."""
 
-    api_version: Literal["2.0.0"]
-    session_id: str
-    plugin_type: str
-    plugin_status: PluginStatus
+    apiVersion: Literal["2.0.0"]
+    sessionId: str
+    pluginType: str
+    pluginStatus: PluginStatus
     capabilities: list[CapabilityAnswer]
     tools: list[JsonObject]
     environment: JsonObject
-    tool_count: int
+    toolCount: int
     revision: int
     registered: bool
-    last_updated: str
-    expires_at: str
+    lastUpdated: str
+    expiresAt: str
 
 
 class SessionCallBody(CamelBody):
@@ -207,22 +197,20 @@ class SessionCallBody(CamelBody):
     wait: Annotated[bool, Field(description="false: answer at once, and give the result to who asks for it")] = True
 
 
-class QueuedAnswer(CamelAnswer):
+class QueuedAnswer(Answer):
     """A call that was taken; `id` is the one to ask for its result with."""
 
     id: str
     status: Literal["queued"]
 
 
-class CallState(BaseModel, extra="forbid"):
+class CallState(Answer):
     """How far a call is; `result` is there when it is done."""
 
     id: str
     call_id: Annotated[str, Field(description="the caller's own id")]
     status: QueuedStatus
-    result: CallAnswer | SkipJsonSchema[None] = Field(
-        None, description="as POST /v1/tool-calls answers", json_schema_extra=absent
-    )
+    result: NotRequired[Annotated[CallAnswer, Field(title="Result", description="as POST /v1/tool-calls answers")]]
 
 
 class ResultError(BaseModel, extra="ignore", strict=True, frozen=True):
@@ -260,7 +248,7 @@ class ResultBody(CamelBody):
         return self
 
 
-class ResultAnswer(CamelAnswer):
+class ResultAnswer(Answer):
     """The answer was passed on to the waiting caller."""
 
     success: bool
@@ -268,14 +256,14 @@ class ResultAnswer(CamelAnswer):
     status: Literal["done", "progress"]
 
 
-class HeartbeatAnswer(CamelAnswer):
+class HeartbeatAnswer(Answer):
     """When the session expires unless its plugin gives another sign."""
 
     success: bool
-    expires_at: str
+    expiresAt: str
 
 
-class LoggedEvent(CamelAnswer):
+class LoggedEvent(Answer):
     """One event of the session's log, without the arguments of requests."""
 
     id: int
@@ -283,7 +271,7 @@ class LoggedEvent(CamelAnswer):
     data: JsonObject
 
 
-class EventsAnswer(CamelAnswer):
+class EventsAnswer(Answer):
     """The events after a position; `resync`: the log does not hold that position, so something may be missing."""
 
     events: list[LoggedEvent]
@@ -295,4 +283,4 @@ class RefusedRegistration(BaseModel):
     """A registration that failed."""
 
     error: Error
-    failedTools: list[FailedToolAnswer] = []  # noqa: N815  the contract's own name
+    failedTools: list[FailedToolAnswer] = []

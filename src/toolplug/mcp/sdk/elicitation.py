@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from toolplug.catalog.call import CallContext, ToolResult, ToolStatus
 from toolplug.catalog.text import cleaned
-from toolplug.errors import ApprovalRefused, StoreError
+from toolplug.errors import ApiError, StoreError
 from toolplug.execution.approvals import LIFE_S, Approvals, Decision, Ticket
 from toolplug.mcp.server_endpoint import Caller
 from toolplug.signatures.values import as_object
@@ -115,7 +115,7 @@ async def _decide(approvals: Approvals, ticket_id: str, response: object, contex
         if decision is None or await approvals.decidable(ticket_id, principal) is None:
             return False
         await approvals.decide(ticket_id, decision, principal, decided="elicitation", request_id=context.request_id)
-    except ApprovalRefused:
+    except ApiError:
         return True  # another decision came first, and holds
     except StoreError as error:
         _LOG.error("a decision on a call is lost, as the store of approvals fails: %s", error)

@@ -16,7 +16,7 @@ from toolplug.catalog.definition import Note
 from toolplug.catalog.text import cleaned
 from toolplug.config.document import parse_document
 from toolplug.config.yaml_tree import Value
-from toolplug.errors import SavedToolsetRefused
+from toolplug.errors import ApiError
 from toolplug.toolsets.saved.notes import MAX_NOTE, MAX_NOTES, NOTE_NAME, check_limits, note_text
 from toolplug.toolsets.saved.saved_toolset import (
     MAX_DESCRIPTION,
@@ -120,7 +120,7 @@ def document_fields(toolset: SavedToolset) -> dict[str, object]:
 def imported(document: Document, catalog: Catalog) -> SavedToolset:
     """The toolset that a document describes; a tool that is named and not listed is away.
 
-    Its notes count as written about the tools as they are now. Raises `SavedToolsetRefused`.
+    Its notes count as written about the tools as they are now. Raises `ApiError`.
     """
     tools = tuple(resolved_or_away(item.reference, catalog) for item in document.tools)
     check_saved(document.name, tools)
@@ -128,7 +128,7 @@ def imported(document: Document, catalog: Catalog) -> SavedToolset:
     twice = [item.tool for item in notes if [other.tool for other in notes].count(item.tool) > 1]
     if twice:
         message = f"the notes of {twice[0]!r} appear twice; merge them"
-        raise SavedToolsetRefused("duplicate_tool", message, "toolNotes")
+        raise ApiError("duplicate_tool", message, "toolNotes")
     return SavedToolset(
         name=document.name,
         description=cleaned(document.description or "").strip(),
@@ -141,12 +141,12 @@ def imported(document: Document, catalog: Catalog) -> SavedToolset:
 def _notes(item: ToolNotesPart, tools: tuple[str, ...], catalog: Catalog) -> ToolNotes:
     tool = resolved_or_away(item.tool_ref.reference, catalog)
     if tool not in tools:
-        raise SavedToolsetRefused("tool_not_in_toolset", f"the notes are of {tool!r}, which is not in it", "toolNotes")
+        raise ApiError("tool_not_in_toolset", f"the notes are of {tool!r}, which is not in it", "toolNotes")
     definition = None if tool not in catalog else catalog[tool].definition
     digest, length = ("", 0) if definition is None else (definition.ref.digest, len(definition.description))
     notes = {note.name: SavedNote(note.name, note_text(note.note), digest) for note in item.notes}
     if len(notes) < len(item.notes):
-        raise SavedToolsetRefused("duplicate_note", f"two notes of {tool!r} have one name", "toolNotes")
+        raise ApiError("duplicate_note", f"two notes of {tool!r} have one name", "toolNotes")
     made = ToolNotes(tool=tool, notes=tuple(notes.values()), description_length=length)
     check_limits(made)
     return made

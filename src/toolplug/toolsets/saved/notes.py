@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.text import cleaned, in_one_line
-from toolplug.errors import SavedToolsetRefused
+from toolplug.errors import ApiError
 from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes
 
 NOTE_NAME = r"^[a-z0-9-]{2,50}$"
@@ -17,6 +18,24 @@ MAX_NOTES = 20
 MAX_NOTES_BYTES = 8 * 1024
 
 _NAME = re.compile(NOTE_NAME)
+
+
+class NotesAnswer(Answer):
+    """What became of the notes, by their names; those that were replaced are among the added."""
+
+    toolset: str
+    tool: str
+    addedNotes: list[str]
+    skippedNotes: list[str]
+    warnings: list[str]
+
+
+class NotesGone(Answer):
+    """The notes that are gone."""
+
+    toolset: str
+    tool: str
+    removedNotes: list[str]
 
 
 class NotesAdded(NamedTuple):
@@ -28,7 +47,7 @@ class NotesAdded(NamedTuple):
     skipped: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> NotesAnswer:
         """As JSON."""
         return {
             "toolset": self.toolset.name,
@@ -46,7 +65,7 @@ class NotesRemoved(NamedTuple):
     tool: str
     removed: tuple[str, ...]
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> NotesGone:
         """As JSON."""
         return {"toolset": self.toolset.name, "tool": self.tool, "removedNotes": list(self.removed)}
 
@@ -61,14 +80,12 @@ def with_notes(
 ) -> NotesAdded:
     """The toolset with these notes on one of its tools; a name that is there already is skipped or replaced.
 
-    `definition` is the tool as it is now, listed under its canonical name. Raises `SavedToolsetRefused` for a tool that
+    `definition` is the tool as it is now, listed under its canonical name. Raises `ApiError` for a tool that
     is not in the toolset, for what is no note, and over the limits.
     """
     tool = definition.name
     if tool not in toolset.tools:
-        raise SavedToolsetRefused(
-            "tool_not_in_toolset", f"the tool {tool!r} is not in the toolset {toolset.name!r}", "toolRef"
-        )
+        raise ApiError("tool_not_in_toolset", f"the tool {tool!r} is not in the toolset {toolset.name!r}", "toolRef")
     kept = {note.name: note for note in toolset.notes_of(tool).notes}
     added: list[str] = []
     skipped: list[str] = []
@@ -92,11 +109,11 @@ def with_notes(
 
 
 def without_notes(toolset: SavedToolset, tool: str, names: Collection[str]) -> SavedToolset:
-    """The toolset without these notes of a tool. Raises `SavedToolsetRefused` for a name that is not there."""
+    """The toolset without these notes of a tool. Raises `ApiError` for a name that is not there."""
     before = toolset.notes_of(tool)
     missing = [name for name in names if all(note.name != name for note in before.notes)]
     if missing:
-        raise SavedToolsetRefused("note_not_found", f"the tool {tool!r} has no note {missing[0]!r} here", "names")
+        raise ApiError("note_not_found", f"the tool {tool!r} has no note {missing[0]!r} here", "names")
     left = tuple(note for note in before.notes if note.name not in names)
     return toolset.with_notes(ToolNotes(tool=tool, notes=left, description_length=before.description_length))
 
@@ -104,18 +121,18 @@ def without_notes(toolset: SavedToolset, tool: str, names: Collection[str]) -> S
 def _check_note(name: str, text: str) -> None:
     if not _NAME.fullmatch(name):
         message = f"{name[:60]!r} is no name of a note; 2 to 50 of the characters a-z 0-9 - are allowed"
-        raise SavedToolsetRefused("invalid_note", message, "notes")
+        raise ApiError("invalid_note", message, "notes")
     if not note_text(text) or len(text) > MAX_NOTE:
         message = f"the note {name!r} has {len(text)} characters; it says something, in 1 to {MAX_NOTE} of them"
-        raise SavedToolsetRefused("invalid_note", message, "notes")
+        raise ApiError("invalid_note", message, "notes")
 
 
 def check_limits(notes: ToolNotes) -> None:
-    """Raise `SavedToolsetRefused` where a tool would have too many notes, or too long ones."""
+    """Raise `ApiError` where a tool would have too many notes, or too long ones."""
     size = sum(len(note.name.encode()) + len(note.text.encode()) for note in notes.notes)
     if len(notes.notes) > MAX_NOTES or size > MAX_NOTES_BYTES:
         message = (
             f"the tool {notes.tool!r} would have {len(notes.notes)} notes of {size} bytes;"
             f" {MAX_NOTES} notes and {MAX_NOTES_BYTES} bytes are allowed"
         )
-        raise SavedToolsetRefused("too_many_notes", message, "notes")
+        raise ApiError("too_many_notes", message, "notes")

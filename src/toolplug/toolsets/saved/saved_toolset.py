@@ -6,12 +6,13 @@ import hashlib
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.exact_json import Answer
 from toolplug.config.nearest import name_hint
-from toolplug.errors import SavedToolsetRefused
+from toolplug.errors import ApiError
 
 TOOLSET_NAME = r"^[a-z0-9-]{2,50}$"
 MAX_TOOLS = 100
@@ -78,18 +79,25 @@ def ref_id(name: str) -> str:
 
 
 def check_saved(name: str, tools: Sequence[str]) -> None:
-    """Raise `SavedToolsetRefused` where a toolset cannot be called so, or have just these tools."""
+    """Raise `ApiError` where a toolset cannot be called so, or have just these tools."""
     if not is_toolset_name(name):
         message = f"{name[:60]!r} is no name of a toolset; 2 to 50 of the characters a-z 0-9 - are allowed"
-        raise SavedToolsetRefused("invalid_name", message, "name")
+        raise ApiError("invalid_name", message, "name")
     if name in RESERVED:
-        raise SavedToolsetRefused("invalid_name", f"the name {name!r} is taken by the routes; give another", "name")
+        raise ApiError("invalid_name", f"the name {name!r} is taken by the routes; give another", "name")
     if not 1 <= len(tools) <= MAX_TOOLS:
         message = f"a toolset has 1 to {MAX_TOOLS} tools, not {len(tools)}"
-        raise SavedToolsetRefused("too_many_tools", message, "tools")
+        raise ApiError("too_many_tools", message, "tools")
     if len(set(tools)) < len(tools):
         twice = next(tool for tool in tools if tools.count(tool) > 1)
-        raise SavedToolsetRefused("duplicate_tool", f"duplicate tool {twice!r} in the toolset", "tools")
+        raise ApiError("duplicate_tool", f"duplicate tool {twice!r} in the toolset", "tools")
+
+
+class ToolRefAnswer(Answer):
+    """A tool by both of its names."""
+
+    namespacedName: str
+    refId: str
 
 
 class ToolReference(NamedTuple):
@@ -103,16 +111,16 @@ class ToolReference(NamedTuple):
         """Both names of the tool of this canonical name."""
         return cls(name, ref_id(name))
 
-    def fields(self) -> dict[str, object]:
-        """As JSON."""
-        return {"namespacedName": self.name, "refId": self.ref_id}
+    def fields(self) -> ToolRefAnswer:
+        """As JSON, where there are both."""
+        return cast("ToolRefAnswer", {"namespacedName": self.name, "refId": self.ref_id})
 
     def __str__(self) -> str:
         return repr(self.ref_id if self.name is None else self.name)
 
 
 def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] = ()) -> str:
-    """The canonical name of a tool that the catalog lists. Raises `SavedToolsetRefused`.
+    """The canonical name of a tool that the catalog lists. Raises `ApiError`.
 
     `away`: names that are known though the catalog may not list them, which the refusal then says.
     """
@@ -121,11 +129,9 @@ def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] =
         if any(reference.name == name or reference.ref_id == ref_id(name) for name in away):
             fix = "act as the agent that does, or wait until it is back"
             message = f"the tool {reference} is in the toolset, but this caller does not see it now; {fix}"
-            raise SavedToolsetRefused("tool_not_found", message, "toolRef")
+            raise ApiError("tool_not_found", message, "toolRef")
         hint = name_hint(reference.name, catalog) if reference.name is not None else ""
-        raise SavedToolsetRefused(
-            "tool_not_found", f"there is no tool {reference}" + (f" ({hint})" if hint else ""), "toolRef"
-        )
+        raise ApiError("tool_not_found", f"there is no tool {reference}" + (f" ({hint})" if hint else ""), "toolRef")
     return found
 
 
@@ -136,7 +142,7 @@ def resolved_or_away(reference: ToolReference, catalog: Catalog) -> str:
 
 
 def noted_tool(reference: ToolReference, toolset: SavedToolset, catalog: Catalog) -> str:
-    """The canonical name of a tool of the toolset, listed or away. Raises `SavedToolsetRefused`."""
+    """The canonical name of a tool of the toolset, listed or away. Raises `ApiError`."""
     by_id = {ref_id(tool): tool for tool in toolset.tools}
     if reference.name is None and reference.ref_id in by_id:
         return by_id[reference.ref_id]
@@ -151,7 +157,7 @@ def _found(reference: ToolReference, catalog: Catalog) -> str | None:
     canonical = name if tool is None else tool.definition.name
     if given is not None and given != ref_id(canonical):
         message = f"{canonical!r} has the reference id {ref_id(canonical)!r}, not {given!r}; give one of the two"
-        raise SavedToolsetRefused("tool_reference_mismatch", message, "toolRef")
+        raise ApiError("tool_reference_mismatch", message, "toolRef")
     return None if tool is None else canonical
 
 

@@ -13,7 +13,7 @@ from typing import Self
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.text import cleaned
-from toolplug.errors import SavedToolsetRefused, StoreConflict, StoreError, ToolplugError
+from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.change_log import ChangeLog, Following
@@ -83,7 +83,7 @@ class SavedToolsets:
         return [ToolsetLine(toolset, toolset.name == chosen) for toolset in mine]
 
     async def show(self, caller: Caller, name: str) -> ShownToolset:
-        """One toolset beside the tools that there are. Raises `SavedToolsetRefused` (`toolset_not_found`)."""
+        """One toolset beside the tools that there are. Raises `ApiError` (`toolset_not_found`)."""
         kept = await self._kept(caller.owner, name)
         return await self._shown(caller, kept.toolset)
 
@@ -98,14 +98,14 @@ class SavedToolsets:
         return Catalog() if toolset is None else equipped(await self._catalog_of(caller), toolset, chosen_only)
 
     async def document(self, caller: Caller, name: str) -> dict[str, object]:
-        """A toolset as a document that `import_document` takes. Raises `SavedToolsetRefused`."""
+        """A toolset as a document that `import_document` takes. Raises `ApiError`."""
         kept = await self._kept(caller.owner, name)
         return document_fields(await self._reachable(caller, kept.toolset))
 
     async def build(
         self, caller: Caller, name: str, tools: Sequence[ToolReference], *, description: str = ""
     ) -> ShownToolset:
-        """Save a new toolset of tools that there are. Raises `SavedToolsetRefused`."""
+        """Save a new toolset of tools that there are. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
 
         def made() -> SavedToolset:
@@ -116,14 +116,14 @@ class SavedToolsets:
         return await self._saved_anew("toolset.create", caller, name, catalog, made)
 
     async def import_document(self, caller: Caller, document: Document) -> ShownToolset:
-        """Save a new toolset from its document; tools that it names may be away. Raises `SavedToolsetRefused`."""
+        """Save a new toolset from its document; tools that it names may be away. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         return await self._saved_anew(
             "toolset.import", caller, document.name, catalog, lambda: imported(document, catalog)
         )
 
     async def delete(self, caller: Caller, name: str) -> None:
-        """Delete a toolset; where it is equipped, nothing is afterwards. Raises `SavedToolsetRefused`."""
+        """Delete a toolset; where it is equipped, nothing is afterwards. Raises `ApiError`."""
         async with self._changing:
             with _audited("toolset.delete", caller, name):
                 owner = caller.owner
@@ -135,7 +135,7 @@ class SavedToolsets:
             await self._log.announce_done(owner_bytes(owner))
 
     async def equip(self, caller: Caller, name: str) -> ShownToolset:
-        """Make this the owner's choice, in place of any other. Raises `SavedToolsetRefused`."""
+        """Make this the owner's choice, in place of any other. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         async with self._changing:
             with _audited("toolset.equip", caller, name):
@@ -167,7 +167,7 @@ class SavedToolsets:
     ) -> NotesAdded:
         """Attach notes to a tool of a toolset, of the equipped one where none is named.
 
-        Raises `SavedToolsetRefused`; then no note is added.
+        Raises `ApiError`; then no note is added.
         """
         catalog = await self._catalog_of(caller)
         async with self._changing:
@@ -189,7 +189,7 @@ class SavedToolsets:
     async def remove_notes(
         self, caller: Caller, toolset: str, tool: ToolReference, names: Collection[str]
     ) -> NotesRemoved:
-        """Take notes off a tool, which may be away. Raises `SavedToolsetRefused`."""
+        """Take notes off a tool, which may be away. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         async with self._changing:
             owner = caller.owner
@@ -222,11 +222,11 @@ class SavedToolsets:
                 names = await self._records.names(owner)
                 if name not in names and len(names) >= MAX_TOOLSETS:
                     message = f"{MAX_TOOLSETS} toolsets are saved; delete one first"
-                    raise SavedToolsetRefused("too_many_toolsets", message, "name")
+                    raise ApiError("too_many_toolsets", message, "name")
                 try:
                     await self._records.write(owner, toolset, expected=0)
                 except StoreConflict:
-                    raise SavedToolsetRefused(
+                    raise ApiError(
                         "toolset_exists", f"there is a toolset {name!r} already; give another name", "name"
                     ) from None
         return ShownToolset(toolset, False, catalog)
@@ -253,7 +253,7 @@ class SavedToolsets:
         """The toolset of this name, which need not be there, else that of the equipped one."""
         name = toolset if toolset is not None else await self._records.equipped(owner)
         if name is None:
-            raise SavedToolsetRefused(
+            raise ApiError(
                 "no_toolset_equipped", "no toolset is equipped; equip the one whose tools the notes are for", "toolRef"
             )
         return name
@@ -261,7 +261,7 @@ class SavedToolsets:
     async def _kept(self, owner: ToolsetOwner, name: str) -> StoredRecord:
         kept = await self._records.read(owner, name) if is_toolset_name(name) else None
         if kept is None:
-            raise SavedToolsetRefused("toolset_not_found", f"there is no toolset {name[:50]!r}", "name")
+            raise ApiError("toolset_not_found", f"there is no toolset {name[:50]!r}", "name")
         return kept
 
     async def _shown(self, caller: Caller, toolset: SavedToolset) -> ShownToolset:

@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, NotRequired, TypedDict
+
+from pydantic import Field
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.toolsets.saved.document import document_fields
-from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes, ToolReference
+from toolplug.catalog.exact_json import Answer
+from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes, ToolRefAnswer, ToolReference
+
+
+class ChosenTool(ToolRefAnswer):
+    """A tool of a toolset."""
+
+    active: Annotated[bool, Field(description="is it there now")]
+
+
+class ShownNote(Answer):
+    """One note."""
+
+    name: str
+    note: str
+    stale: Annotated[bool, Field(description="has the tool changed since it was written, or is it away")]
+
+
+class ShownNotes(Answer):
+    """The notes of one tool."""
+
+    toolRef: ToolRefAnswer
+    orphan: Annotated[bool, Field(description="is the tool away")]
+    notes: list[ShownNote]
+
+
+class ToolsetAnswer(Answer):
+    """A saved toolset beside the tools that there are now."""
+
+    name: str
+    description: NotRequired[Annotated[str, Field(json_schema_extra={"default": ""})]]
+    version: int
+    tools: list[ChosenTool]
+    toolNotes: list[ShownNotes]
+    equipped: bool
+
+
+class ToolsetLineAnswer(Answer):
+    """A saved toolset in a list."""
+
+    name: str
+    description: str
+    version: int
+    toolCount: int
+    equipped: bool
+
 
 NoteState = Literal["good", "stale", "orphan"]
+
+
+class _Described(TypedDict, total=False):
+    description: str
 
 
 class ShownToolset(NamedTuple):
@@ -18,15 +68,23 @@ class ShownToolset(NamedTuple):
     equipped: bool
     catalog: Catalog
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> ToolsetAnswer:
         """As JSON: the document, whether each tool is active, and of each note whether it is stale.
 
         Stale is a note whose tool is not the one for which it was written: it has changed, or, for an orphan, is away.
         """
-        fields = document_fields(self.toolset)
-        tools = [{**ToolReference.of(tool).fields(), "active": tool in self.catalog} for tool in self.toolset.tools]
-        return {**fields, "tools": tools, "toolNotes": [self._notes(item) for item in self.toolset.notes]} | {
-            "equipped": self.equipped
+        toolset = self.toolset
+        tools: list[ChosenTool] = [
+            {**ToolReference.of(tool).fields(), "active": tool in self.catalog} for tool in toolset.tools
+        ]
+        described: _Described = {"description": toolset.description} if toolset.description else {}
+        return {
+            "name": toolset.name,
+            **described,
+            "version": toolset.version,
+            "tools": tools,
+            "toolNotes": [self._notes(item) for item in toolset.notes],
+            "equipped": self.equipped,
         }
 
     def state_of(self, item: ToolNotes, note: SavedNote) -> NoteState:
@@ -36,8 +94,8 @@ class ShownToolset(NamedTuple):
             return "orphan"
         return "stale" if note.digest and note.digest != tool.definition.ref.digest else "good"
 
-    def _notes(self, item: ToolNotes) -> dict[str, object]:
-        notes = [
+    def _notes(self, item: ToolNotes) -> ShownNotes:
+        notes: list[ShownNote] = [
             {"name": note.name, "note": note.text, "stale": self.state_of(item, note) != "good"} for note in item.notes
         ]
         orphan = item.tool not in self.catalog
@@ -50,7 +108,7 @@ class ToolsetLine(NamedTuple):
     toolset: SavedToolset
     equipped: bool
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> ToolsetLineAnswer:
         """As JSON."""
         toolset = self.toolset
         return {
