@@ -29,6 +29,7 @@ MANDATORY = {
     "pydantic",
     "pyyaml",
     "starlette",
+    "typing-extensions",
 }
 """What every install brings; one more is a decision (DESIGN.md, *Small core*)."""
 
