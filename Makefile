@@ -7,21 +7,21 @@ READY := $(VENV)/.ready
 BENCH := .venv-bench
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth,client,mcp,responses
-CODE := $(wildcard src tests plugins benchmarks examples docs/generator)
+CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 90
 WORKERS := 4
 JUDGES := 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit coverage judge clients conformance test-llm bench docs reference requirements constraints clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit coverage judge clients conformance test-llm bench docs reference requirements constraints release clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## Make .venv with everything that the other commands use
 
-$(READY): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
+$(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
@@ -101,6 +101,9 @@ constraints: | python-version  ## Pin the newest versions that the projects allo
 	$(VENV)-constraints/bin/python -m pip install --quiet --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
 	$(VENV)-constraints/bin/python -m pip list --format=freeze --exclude-editable --exclude pip --exclude setuptools > constraints.txt
 	rm -rf $(VENV)-constraints
+
+release: $(READY)  ## Build the version in VERSION into dist/, check it and install it from there
+	$(BIN)/python .ci/release.py
 
 clean:  ## Remove what the commands have made, .venv included
 	rm -rf $(VENV) $(VENV)-constraints $(BENCH) .coverage .coverage.* .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from packaging.version import Version
 from tests.cli.conftest import Run
 from tests.cli.process import toolplug
 from tests.providers.fake_distribution import install, provides
@@ -180,7 +182,11 @@ def test_the_name_of_a_package_is_that_of_its_type_with_toolplug_before_it(run: 
     done = run("new-provider", name, "--json")
     assert (done.code, done.json["folder"]) == (0, "toolplug-wind")
     assert "warnings" not in done.json
-    assert 'name = "toolplug-wind"' in (tmp_path / "toolplug-wind" / "pyproject.toml").read_text()
+    metadata = (tmp_path / "toolplug-wind" / "pyproject.toml").read_text()
+    assert 'name = "toolplug-wind"' in metadata
+    running = Version(version("toolplug"))
+    assert f'"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}"' in metadata
+    assert "Apache License" in (tmp_path / "toolplug-wind" / "LICENSE").read_text()
 
 
 @pytest.mark.requirement("C-10-new-provider")

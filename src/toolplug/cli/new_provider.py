@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Annotated
 
 import typer
+from packaging.version import Version
 
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import print_answer, print_problems, problem_fields
@@ -19,6 +21,7 @@ TEMPLATES = "provider_package"
 FILES = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
+    "LICENSE": "LICENSE",
     "package.py": "src/toolplug_$name/__init__.py",
     "provider.py": "src/toolplug_$name/provider.py",
     "test_provider.py": "tests/test_$name.py",
@@ -66,6 +69,11 @@ def _taken(key: str, owner: InstalledProvider) -> Problem:
     return Problem(code="type_taken", message=message, hint="take another name, or uninstall it")
 
 
+def _requirement(running: Version) -> str:
+    """The range of this minor version: a 0.x version promises nothing about the next minor."""
+    return f"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}"
+
+
 def _write(folder: Path, key: str) -> list[Path]:
     try:
         folder.mkdir()
@@ -76,6 +84,7 @@ def _write(folder: Path, key: str) -> list[Path]:
         "name": key,
         "dashed": key.replace("_", "-"),
         "class_name": "".join(word.capitalize() for word in key.split("_")),
+        "requirement": _requirement(Version(version("toolplug"))),
     }
     texts = {folder / "src" / f"toolplug_{key}" / "py.typed": ""}
     source = files("toolplug.cli").joinpath(TEMPLATES)

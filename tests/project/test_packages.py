@@ -1,0 +1,57 @@
+"""The distributions agree: one version, one licence, types, links and the range of toolplug that they require."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+from tests.requirement_table import ROOT
+
+PLUGINS = sorted(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))
+PROJECTS = [ROOT, *PLUGINS]
+TEMPLATES = ROOT / "src" / "toolplug" / "cli" / "provider_package"
+
+
+def version() -> Version:
+    return Version((ROOT / "VERSION").read_text("utf-8").strip())
+
+
+def settings(project: Path) -> dict[str, Any]:
+    return tomllib.loads((project / "pyproject.toml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.name)
+def test_a_distribution_has_the_one_version_the_licence_types_and_links(project: Path) -> None:
+    read = settings(project)
+    metadata, hatch = read["project"], read["tool"]["hatch"]
+    assert (metadata["dynamic"], "version" in metadata) == (["version"], False)
+    assert (project / hatch["version"]["path"]).resolve() == ROOT / "VERSION"
+    assert (metadata["license"], metadata["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert (project / "LICENSE").read_text("utf-8") == (ROOT / "LICENSE").read_text("utf-8")
+    assert list((project / "src").glob("*/py.typed"))
+    assert set(metadata["urls"]) == {"Documentation", "Source", "Changelog", "Issues"}
+    assert "Development Status :: 3 - Alpha" in metadata["classifiers"]
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
+def test_a_plugin_requires_the_minor_version_that_it_is_released_with(plugin: Path) -> None:
+    found = {need.name: need for need in map(Requirement, settings(plugin)["project"]["dependencies"])}
+    minor, following = (f"{version().major}.{version().minor + more}" for more in (0, 1))
+    assert found["toolplug"].specifier == SpecifierSet(f">={minor},<{following}")
+
+
+def test_the_changelog_describes_the_version_and_what_comes_after_it() -> None:
+    sections = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert sections[0] == "Unreleased"
+    assert [Version(section) for section in sections[1:]] == sorted(map(Version, sections[1:]), reverse=True)
+    assert sections[1] == str(version())
+
+
+def test_a_new_provider_has_the_same_licence() -> None:
+    assert (TEMPLATES / "LICENSE.template").read_text("utf-8") == (ROOT / "LICENSE").read_text("utf-8")
