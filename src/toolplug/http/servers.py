@@ -195,7 +195,7 @@ def _server_response(request: HostRequest, view: ServerView, *, status: int = 20
 
 
 def server_fields(view: ServerView, *, transport: bool) -> dict[str, object]:
-    """Server and record as CONTRACT.md section 8 has them; how it is reached, for operators alone."""
+    """Server and record as docs/reference/discovery.md has them; how it is reached, for operators alone."""
     record = view.record
     return {
         "id": view.id,

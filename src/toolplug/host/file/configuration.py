@@ -26,7 +26,7 @@ from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
 from toolplug.providers.entry_points import Installed
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
-"""Below the user's home: MCP servers for every project of this user (CONTRACT.md section 2)."""
+"""Below the user's home: MCP servers for every project of this user (docs/reference/configuration.md)."""
 
 
 @dataclass(frozen=True, slots=True)
