@@ -12,8 +12,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from toolplug.cli.command_line import COMMANDS
 
 _HEAD = """
-Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 success, 1 a problem found (a wrong
-configuration too), 2 a wrong command line. A group of commands that is told nothing lists: `toolplug sessions` is
+Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 success, 1 a problem found (an invalid
+configuration too), 2 a usage error. A group without a subcommand lists: `toolplug sessions` is
 `toolplug sessions list`. With `--json` a refusal is
 `{"problems": [{file, line, column, path, code, message, hint}]}`. `toolplug --version` tells which version it is;
 `python -m toolplug` is the same command. Every command takes `-h`, `-v` (log more, `-vv` still more), `--log-level`
@@ -56,7 +56,15 @@ def _part(name: str, command: TyperCommand) -> str:
     prose = [part for part in _paragraphs(command) if not part.startswith(_EXAMPLES)]
     rows = [(code(_shown(item)), sentence(item.help or "")) for item in arguments]
     rows += [(code(", ".join([*item.opts, *item.secondary_opts])), _says(item)) for item in options]
-    return "\n\n".join([f"## {name}", code(usage), *prose, table(("", ""), rows), *_shown_examples(command)])
+    return "\n\n".join(
+        [
+            f"## {name}",
+            code(usage),
+            *prose,
+            table(("argument or option", "description"), rows),
+            *_shown_examples(command),
+        ]
+    )
 
 
 def _shown(argument: TyperArgument) -> str:

@@ -117,7 +117,7 @@ What each tenant, and each key within it, may have; both must admit. Over a quot
 def configuration_page() -> str:
     """The page."""
     return page(
-        "providers.yaml",
+        "Configuration: providers.yaml",
         _HEAD,
         _part("providers", _ENTRY, ProviderSettings),
         _part("tools", "Below an entry: rules by tool name. A bare policy is short for `{policy: …}`.", ToolRule),
@@ -149,7 +149,7 @@ def configuration_page() -> str:
 
 def _part(title: str, text: str, model: type[BaseModel]) -> str:
     said = text.strip() or sentences(model.__doc__)
-    return f"## {title}\n\n{said}\n\n" + table(("key", "takes", "default", ""), _rows(model))
+    return f"## {title}\n\n{said}\n\n" + table(("key", "takes", "default", "description"), _rows(model))
 
 
 def _rows(model: type[BaseModel]) -> Iterable[tuple[str, str, str, str]]:

@@ -23,7 +23,7 @@ Whatever a hook raises concerns its own provider alone.
 def hooks_page() -> str:
     """The page."""
     rows = [(code(_written(name)), sentences(getattr(HookSpecs, name).__doc__), _default(name)) for name in HOOKS]
-    return page("Hooks", _HEAD, table(("hook", "", "has a default"), rows), _ORDER)
+    return page("Hooks", _HEAD, table(("hook", "description", "has a default"), rows), _ORDER)
 
 
 def _written(name: str) -> str:

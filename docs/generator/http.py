@@ -45,9 +45,9 @@ from one of `http.allowed_origins`.
 def http_page() -> str:
     """The page."""
     return page(
-        "HTTP",
+        "HTTP API",
         _HEAD,
-        table(("route", "scope", "", "parameters"), map(_row, ROUTES)),
+        table(("route", "scope", "description", "parameters"), map(_row, ROUTES)),
         model("POST /v1/tool-calls", CallBody) + "\n" + _CALL,
         model("The result of a call", CallAnswer),
         model("A provider", ProviderAnswer) + f"\n\nStates: {', '.join(code(state) for state in ProviderState)}.",

@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 def model(title: str, shape: type) -> str:
     """A section on the model, with its fields; a field whose type says nothing is any JSON value."""
-    return f"## {title}\n\n{sentences(shape.__doc__)}\n\n" + table(("field", "type", ""), _fields(shape))
+    return f"## {title}\n\n{sentences(shape.__doc__)}\n\n" + table(("field", "type", "description"), _fields(shape))
 
 
 def _fields(shape: type) -> Iterable[tuple[str, str, str]]:

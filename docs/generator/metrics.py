@@ -50,7 +50,7 @@ def metrics_page() -> str:
         (code(_exposed(family)), family.type, ", ".join(map(code, _labels(family))), sentence(family.documentation))
         for family in _families()
     ]
-    return page("Metrics", _HEAD, table(("name", "type", "labels", ""), rows), _LABELS)
+    return page("Metrics", _HEAD, table(("name", "type", "labels", "description"), rows), _LABELS)
 
 
 def _families() -> Iterable[Metric]:

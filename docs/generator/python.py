@@ -18,7 +18,7 @@ _HEAD = "Everything that you may import. What is not listed here may change with
 def python_page() -> str:
     """The page."""
     listed = map(_module, (toolplug, toolplug.http, toolplug.responses, toolplug.client, toolplug.testing))
-    return page("Python", _HEAD, *listed, *map(_whole, ("toolplug.testing.in_process", "toolplug.errors")))
+    return page("Python API", _HEAD, *listed, *map(_whole, ("toolplug.testing.in_process", "toolplug.errors")))
 
 
 def _module(module: ModuleType) -> str:

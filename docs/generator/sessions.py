@@ -100,7 +100,7 @@ def sessions_page() -> str:
     """The page."""
     rows = ((code(name), *told) for name, told in EVENTS.items())
     return page(
-        "Sessions",
+        "Session protocol",
         _HEAD,
         model("POST /api/sessions", CreateBody),
         model("Its answer", Created),
@@ -116,7 +116,7 @@ def sessions_page() -> str:
         model("POST …/tool-calls", SessionCallBody),
         model("GET …/tool-calls/{id}", CallState),
         model("POST …/tool-results", ResultBody),
-        "## GET …/stream\n" + _STREAM + "\n" + table(("event", "told to", "data", ""), rows),
+        "## GET …/stream\n" + _STREAM + "\n" + table(("event", "sent to", "data", "meaning"), rows),
         model("GET …/events", EventsAnswer),
         model("One event of the log", LoggedEvent),
         _LIMITS,

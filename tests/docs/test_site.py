@@ -30,4 +30,4 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 def test_the_first_page_leads_to_every_other() -> None:
     docs = ROOT / "docs"
     linked = re.findall(r"\]\(([a-z-]+/[a-z-]+\.md)\)", (docs / "index.md").read_text("utf-8"))
-    assert sorted(linked) == sorted(str(page.relative_to(docs)) for page in docs.glob("*/*.md"))
+    assert set(linked) == {str(page.relative_to(docs)) for page in docs.glob("*/*.md")}

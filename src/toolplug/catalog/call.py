@@ -29,7 +29,7 @@ EMPTY: Mapping[str, object] = MappingProxyType({})
 
 
 class ToolStatus(StrEnum):
-    """How a call ended; also the value of the metric label `status` (CONTRACT.md section 3).
+    """How a call ended; also the value of the metric label `status` (docs/reference/statuses.md).
 
     `CANCELLED` is counted only: its caller went away, so there is no result to give.
     """

@@ -33,7 +33,7 @@ _PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 def no_provider(name: str) -> str:
-    """The text for a name that no provider's tool has, hidden ones included (CONTRACT.md section 1)."""
+    """The text for a name that no provider's tool has, hidden ones included (docs/reference/names.md)."""
     return f'no builtin provider handles tool "{name}"'
 
 

@@ -49,7 +49,7 @@ class ToolHints(NamedTuple):
 
 
 class HostedItem(NamedTuple):
-    """The OpenResponses item that each call of a tool is shown as (CONTRACT.md section 9).
+    """The OpenResponses item that each call of a tool is shown as (docs/reference/responses.md).
 
     `type` is one of the four that clients know, or `slug:name`. `events` are its life-cycle events between
     `in_progress` and `completed`. `fields` are its own fields with the values that they have before the tool has
@@ -64,7 +64,7 @@ class HostedItem(NamedTuple):
 
 
 class Hosted(NamedTuple):
-    """How a tool stands behind built-in stubs such as `{"type": "web_search"}` (CONTRACT.md section 4).
+    """How a tool stands behind built-in stubs such as `{"type": "web_search"}` (docs/reference/responses.md).
 
     `options` is the schema of the stub's own keys (None: it takes none); `item` how its calls are shown (None: as any
     other tool's).

@@ -40,7 +40,7 @@ def fragment(definition: ToolDefinition, dialect: Dialect) -> bytes:
 
 
 def described(definition: ToolDefinition) -> str:
-    """The description as the model reads it: the author's, then the notes, one line each (CONTRACT.md section 7)."""
+    """The description as the model reads it: the author's, then the notes, one line each (reference/toolsets.md)."""
     if not definition.notes:
         return definition.description
     section = notes_section(definition.notes)

@@ -1,4 +1,4 @@
-"""Wire names: what a model API gets for a canonical name (CONTRACT.md section 1).
+"""Wire names: what a model API gets for a canonical name (docs/reference/names.md).
 
 A function of the canonical name alone, so that adding or removing a tool never renames another.
 """

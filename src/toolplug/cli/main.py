@@ -1,6 +1,6 @@
 """The command `toolplug`: runs a command line, by default that of the process, and ends the process in time.
 
-Exit codes: 0 success, 1 a problem found, 2 a wrong command line (CONTRACT.md section 10).
+Exit codes: 0 success, 1 a problem found, 2 a wrong command line (docs/reference/commands.md).
 """
 
 from __future__ import annotations

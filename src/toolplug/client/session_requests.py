@@ -1,4 +1,4 @@
-"""The requests that an application makes to its session (CONTRACT.md section 6)."""
+"""The requests that an application makes to its session (docs/reference/sessions.md)."""
 
 from __future__ import annotations
 

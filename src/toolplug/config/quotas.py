@@ -1,4 +1,4 @@
-"""Quotas: how much of what all share one tenant, or one key, may take (CONTRACT.md section 5).
+"""Quotas: how much of what all share one tenant, or one key, may take (docs/reference/http.md).
 
 A key is a tenant and a subject, so that the tokens of one subject count together. A quota that is not set adds no work.
 """

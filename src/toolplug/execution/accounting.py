@@ -249,7 +249,7 @@ def _what(level: LevelKey) -> str:
 
 DEFAULT_NAMESPACE = "antwort"
 MAX_SERIES = 2_000
-"""Tools with lines of their own: a scrape of 10,000 takes seconds (HAZARDS.md)."""
+"""Tools with lines of their own: a scrape of 10,000 takes seconds (docs/reference/limits.md)."""
 
 
 class CallMetrics(Collector):

@@ -255,7 +255,7 @@ class PlanBuilder:
 
 
 def limited(catalog: Catalog, level: LimitLevel, services: CallServices) -> Catalog:
-    """Return the same tools under the limits of this level, too (CONTRACT.md section 2).
+    """Return the same tools under the limits of this level, too (docs/reference/configuration.md).
 
     A timeout or size of a tool's own rule stays; a counter counts the calls of all these tools together, whoever makes
     them. Tools that no configuration has a say in are left as they are.

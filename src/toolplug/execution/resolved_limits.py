@@ -1,7 +1,7 @@
 """The limits that an operator may set for every tool, a provider, a toolset or one tool, and what holds in the end.
 
 For timeouts and sizes the most specific level wins; counters do not override: each level that sets one must admit
-(CONTRACT.md section 2). A field of `Limits` says which of the two it is, and that is all that resolving it needs: a new
+(reference/configuration). A field of `Limits` says which of the two it is, and that is all that resolving needs: a new
 limit is its field here and the place where it is applied, which reads it from `limits_of(plan)`.
 """
 

@@ -1,4 +1,4 @@
-"""From what a tool did to the result that its caller gets: statuses and texts of CONTRACT.md section 3."""
+"""From what a tool did to the result that its caller gets: statuses and texts of docs/reference/statuses.md."""
 
 from __future__ import annotations
 

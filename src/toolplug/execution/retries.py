@@ -41,7 +41,7 @@ def begin(
     counters.in_flight += 1
     try:
         outcome = plan.runner.start(plan.target, inner, context)
-    except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: HAZARDS.md
+    except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: reference/threat-model
         counters.in_flight -= 1
         switch.leave()
         return failed(call, error, plan, context)

@@ -2,7 +2,7 @@
 
     switch → gates → decode → validate → hooks → replay → breaker, rate, concurrency → target → encode, size → count
 
-Order and texts are CONTRACT.md section 3. A plan with more around the target (hooks, limiters, retries, artifacts), and
+Order and texts are reference/statuses.md. A plan with more around the target (hooks, limiters, retries, artifacts), and
 a call with an idempotency key, go through `run_pipeline`; any other call goes straight to the target.
 """
 

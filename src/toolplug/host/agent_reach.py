@@ -1,6 +1,6 @@
 """What the agents of a credential can reach: their toolsets, and the providers and MCP servers behind them.
 
-A principal whose key or token names agents is shown nothing else (CONTRACT.md section 5, *whose catalog*). A request
+A principal whose key or token names agents is shown nothing else (docs/reference/http.md, *whose catalog*). A request
 that names no agent, such as one for a provider's route, counts for all of them.
 """
 

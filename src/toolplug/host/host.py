@@ -272,7 +272,7 @@ class Host:
         toolsets: Collection[str] | None = None,
         within: Hashable = None,
     ) -> ToolExecutor:
-        """The tools of this caller as one executor that follows every change (CONTRACT.md section 5, *whose catalog*).
+        """The tools of this caller as one executor that follows every change (docs/reference/http.md, *whose catalog*).
 
         `toolsets`: the ids of those that this one request wants among the agent's; the rest is neither listed nor run.
         None or nothing: all of them. What a session has of its own is in no toolset and stays.

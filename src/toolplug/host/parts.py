@@ -270,7 +270,7 @@ class Parts:
             current = CurrentConfiguration(configuration)
             store = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
             metrics, approvals = CollectorRegistry(), Approvals(store)
-            # A result that was too long is kept for as long as sessions live now (CONTRACT.md section 3).
+            # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
             services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, serves.on_call)
             saved = saved_toolsets(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later

@@ -1,4 +1,4 @@
-"""Every tool that there is, for people who configure: `GET /api/catalog` (CONTRACT.md section 8).
+"""Every tool that there is, for people who configure: `GET /api/catalog` (docs/reference/discovery.md).
 
 Nothing is asked or started for it: providers and sessions are read as they are, MCP servers as discovery left them.
 What has not changed is not written again, so that ten thousand tools cost a look at each of their sources.

@@ -1,4 +1,4 @@
-"""A caller's catalog: the executor for a principal, agent, session and request filter (CONTRACT.md section 5)."""
+"""A caller's catalog: the executor for a principal, agent, session and request filter (docs/reference/http.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
 
 # The toolsets that a request asks for, among those of its agent: the rest is not listed, and each call of it refused.
 #
-# Effective set = agent ∩ tenant ∩ principal ∩ request (CONTRACT.md section 7). A tool that only the request leaves
+# Effective set = agent ∩ tenant ∩ principal ∩ request (docs/reference/toolsets.md). A tool that only the request leaves
 # out is no secret from its caller, so a call of it is `denied`, not `unknown_tool`.
 
 

@@ -1,4 +1,4 @@
-"""The errors of the HTTP API: their shape, and the status of each error of the layers below (CONTRACT.md section 5)."""
+"""The errors of the HTTP API: their shape, and the status of each error of the layers below (reference/http.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The checks of a request before its route is looked up, and the CORS headers of the responses to web pages.
 
-These stay ours because Starlette's parts answer something else (CONTRACT.md section 5, *Browsers*):
+These stay ours because Starlette's parts answer something else (docs/reference/http.md, *Browsers*):
 
 * `TrustedHostMiddleware` answers 400 as plain text where this is a 421 with a body that programs can read, and knows
   neither the bound address nor a Host header that is sent twice.

@@ -198,7 +198,7 @@ class _Output(TypedDict, total=False):
 
 
 def server_fields(view: ServerView, *, transport: bool) -> ServerAnswer:
-    """Server and record as CONTRACT.md section 8 has them; how it is reached, for operators alone."""
+    """Server and record as docs/reference/discovery.md has them; how it is reached, for operators alone."""
     record = view.record
     reached: _Reached = {"transport": cast("TransportAnswer", view.transport)} if transport else {}
     return {

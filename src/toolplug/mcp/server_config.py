@@ -106,7 +106,7 @@ def config_hash(server: Server, key: bytes) -> str:
     """Equal for configurations that start or reach the same server; tells nothing of their secrets without the key.
 
     The order of variables and headers makes no difference, nor do rules, limits, timeouts and whether it is enabled
-    (CONTRACT.md section 8).
+    (docs/reference/discovery.md).
     """
     transport = server.transport
     if isinstance(transport, Command):

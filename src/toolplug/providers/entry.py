@@ -19,7 +19,7 @@ OnFailure = Literal["deny", "allow"]
 
 
 class ProviderState(StrEnum):
-    """Every provider is in exactly one of these (CONTRACT.md section 5)."""
+    """Every provider is in exactly one of these (docs/reference/http.md)."""
 
     ACTIVE = "active"
     INSTALLED_NOT_ENABLED = "installed-not-enabled"

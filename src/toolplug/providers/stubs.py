@@ -1,7 +1,7 @@
 """Built-in stubs such as `{"type": "…"}` become functions, for backends that know nothing else (FR-007a).
 
 A stub is an entry whose `type` is neither `function` nor `custom` and that has no function definition; its other keys
-are options. Which types there are is what the catalog's tools declare (CONTRACT.md section 4).
+are options. Which types there are is what the catalog's tools declare (docs/reference/responses.md).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from toolplug.sessions.session_tool import KIND, SOURCE
 
 DEADLINE_S = 30.0
 LONGEST_S = 300.0
-"""How long a request may wait for its answer: where its caller says nothing, and at most (CONTRACT.md section 6)."""
+"""How long a request may wait for its answer: where its caller says nothing, and at most (reference/sessions.md)."""
 
 ALLOWED = ToolPolicy()
 

@@ -70,7 +70,7 @@ Source = SharedSource | PerSession | OnDemand
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Toolset:
-    """One registration. Raises `InvalidDefinition` for an id or a prefix that is illegal (CONTRACT.md section 1).
+    """One registration. Raises `InvalidDefinition` for an id or a prefix that is illegal (docs/reference/names.md).
 
     `limits` hold for its tools together, beside those of where they come from. `used` is told when a session begins to
     use the toolset. `shown` says what its tools come from, and `origin` the line of the configuration, or the call,

@@ -27,7 +27,7 @@ from toolplug.providers.entry_points import Installed
 from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
-"""Below the user's home: MCP servers for every project of this user (CONTRACT.md section 2)."""
+"""Below the user's home: MCP servers for every project of this user (docs/reference/configuration.md)."""
 
 
 @dataclass(frozen=True, slots=True)

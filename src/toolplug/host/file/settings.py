@@ -1,4 +1,4 @@
-"""The settings of providers.yaml as pydantic models, but for providers and MCP servers (CONTRACT.md section 2)."""
+"""The settings of providers.yaml as pydantic models, but for providers and MCP servers (reference/configuration.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authentication: API keys, JSON Web Tokens, functions of the application, plugin tokens (CONTRACT.md section 5)."""
+"""Authentication: API keys, JSON Web Tokens, functions of the application, plugin tokens (docs/reference/http.md)."""
 
 from __future__ import annotations
 

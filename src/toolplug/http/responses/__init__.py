@@ -1,1 +1,1 @@
-"""The Responses API: `/v1/responses` (CONTRACT.md section 9)."""
+"""The Responses API: `/v1/responses` (docs/reference/responses.md)."""

@@ -1,1 +1,1 @@
-"""The session routes: one thing that applications and their clients do a file (CONTRACT.md section 6)."""
+"""The session routes: one thing that applications and their clients do a file (docs/reference/sessions.md)."""

@@ -1,4 +1,4 @@
-"""What goes over the wire under `/api/sessions` as pydantic models: camelCase, as CONTRACT.md section 6 has it."""
+"""What goes over the wire under `/api/sessions` as pydantic models: camelCase, as docs/reference/sessions.md has it."""
 
 from __future__ import annotations
 
