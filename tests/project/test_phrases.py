@@ -19,6 +19,7 @@ REPLACED = {
     r"\bmend(s|ed|ing)?\b": "fix",
     r"\bSAID BY\b": "SOURCE",
     r"^CUT$": "REMOVED",
+    r"^# (How|Whom|What|Where|Which|Who|Why) ": "a noun, such as `# Authentication`",
 }
 """The second table of the glossary: a pattern, and what to write instead."""
 
