@@ -8,12 +8,13 @@ DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── PersistentConnecti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.plan import CallCounters
-from toolplug.discovery.record import DiscoveryRecord, FoundTool, ListingFailed
+from toolplug.discovery.listing import ListReader
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, ListingFailed, ServerState
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.mcp.connection import BadAnswer, Connect, ConnectionFailed, OnChange, ServerConnection, ServerRefused
@@ -23,75 +24,130 @@ from toolplug.mcp.connection_strategies import (
     PersistentConnection,
     SwitchedConnection,
 )
-from toolplug.mcp.listing import Heard, OwnListing, Pause
 from toolplug.mcp.plans import Labels, Planner, over
 from toolplug.mcp.server_config import Command, Server
 
-# A server's tools for one session, over a connection that nobody else has.
-#
-# Until that connection is open, what is known of the server is listed; then what the connection itself lists. A server
-# may show one session what it does not show another, so that such a list stays in its session. Only the first list of a
-# connection, read before any call, is what everybody would get, and may be handed on.
+SOON_S = 0.3
+EVERY_S = 1.0
+"""Between two listings of one connection that follow `list_changed`."""
+
+Pause = Callable[[float], Awaitable[None]]
+FirstList = Callable[[Sequence[object]], None]
+"""Receives what a server listed, as it sent it; never raises."""
+
+_LOG = logging.getLogger("toolplug.mcp")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Known:
-    """What every session of a server starts from, as it is now.
+class OwnListing:
+    """What one connection lists: read before its first call, and again after `list_changed`, at most once a second.
 
-    `tools` are the plans of what is known, `accepted` the digests of pinned definitions by name; None: not pinned.
+    `tools` is the last list, None before the first. `changed` is called after each new one, and `first` receives the
+    first list of each connection.
     """
 
-    server: Server
-    planner: Planner
-    tools: LiveCatalog
-    accepted: Mapping[str, str] | None
+    def __init__(self, server: str, *, first: FirstList, changed: Callable[[], None], pause: Pause) -> None:
+        self._server = server
+        self._reader = ListReader(server)
+        self._first = first
+        self._changed = changed
+        self._pause = pause
+        self._connection: ServerConnection | None = None
+        self._one_reading = asyncio.Lock()
+        self._due = False
+        self._stopped = False
+        self._task: asyncio.Task[None] | None = None
+        self.tools: tuple[FoundTool, ...] | None = None
+
+    async def begin(self, connection: ServerConnection) -> None:
+        """Read the list of a new connection; where that fails, what was known stays."""
+        self._connection = connection
+        raw = await self._read(connection)
+        if raw is not None:
+            self._first(raw)
+
+    def due(self) -> None:
+        """Read the list again soon; once for every change until then."""
+        if self._connection is not None and not self._stopped:
+            self._due = True
+            if self._task is None:
+                self._task = asyncio.create_task(self._read_again(), name="toolplug-mcp-relisting")
+
+    def stop(self) -> None:
+        """Call neither `changed` nor `first` again."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def aclose(self) -> None:
+        """Stop, and wait for the reading that is under way."""
+        self.stop()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _read_again(self) -> None:
+        await self._pause(SOON_S)
+        while self._due:
+            self._due = False
+            connection = self._connection
+            if connection is not None and connection.open:
+                await self._read(connection)
+            await self._pause(EVERY_S)
+        self._task = None
+
+    async def _read(self, connection: ServerConnection) -> Sequence[object] | None:
+        async with self._one_reading:
+            try:
+                raw = await connection.tools()
+            except (ConnectionFailed, ServerRefused, BadAnswer) as error:
+                _LOG.warning("MCP server %r does not list its tools: %s", self._server, error)
+                return None
+            known = ServerState(record=DiscoveryRecord(tools=self.tools or ()))
+            listing = await self._reader.read(raw, known)
+            if self._stopped:
+                return None
+            self.tools = listing.tools
+            self._changed()
+            return raw
 
 
 class SessionTools(MergedExecutor):
-    """A tool executor that starts its server at its first call. `aclose` ends both, once."""
+    """A server's tools for one session, over a connection of its own that opens at the first call; `aclose` ends both.
 
-    def __init__(
-        self,
-        unknown: CallCounters,
-        connect: Connect,
-        endings: BackgroundCloses,
-        known: Known,
-        *,
-        first: Heard,
-        closed: Callable[[SessionTools], None],
-        pause: Pause = asyncio.sleep,
-    ) -> None:
-        super().__init__(unknown)
-        self._connect = connect
-        self._endings = endings
-        self._first = first
-        self._closed = closed
-        self._pause = pause
-        self._live = LiveCatalog(unknown)
+    Until that connection is open it lists what is known of the server, then what the connection itself lists. A server
+    may show one session what it does not show another, so such a list stays in its session. Only the first list of a
+    connection, read before any call, is what every session would get.
+    """
+
+    def __init__(self, tools: ServerTools) -> None:
+        super().__init__(tools.services.unknown)
+        self._tools = tools
+        self._server = tools.server
+        self._planner = tools.planner
+        self._live = LiveCatalog(tools.services.unknown)
         self._is_closed = False
-        self._known = known
         self._reach: SwitchedConnection | None = None
         self._own: OwnListing | None = None
         self._open()
 
-    def follow(self, known: Known) -> None:
-        """Go by this from now on: the connection stays where it reaches the same server."""
-        before, self._known = self._known, known
+    def follow(self) -> None:
+        """Use the server's configuration and plans of now; the connection stays where it reaches the same server."""
+        before, is_replanned = self._server, self._planner is not self._tools.planner
+        self._server, self._planner = self._tools.server, self._tools.planner
         if self._is_closed:
             return
-        if not known.server.enabled or known.server.transport != before.server.transport:
+        if not self._server.enabled or self._server.transport != before.transport:
             self._leave()
         if self._reach is None:
             self._open()
         else:
-            self._show(anew=known.planner is not before.planner)
+            self._show(anew=is_replanned)
 
     async def aclose(self) -> None:
         """Take no more calls, list nothing, and end the server; calls that run are answered as if it were down."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._closed(self)
+        self._tools.sessions.discard(self)
         self.join()
         if self._own is not None and self._reach is not None:
             self._own.stop()
@@ -99,27 +155,27 @@ class SessionTools(MergedExecutor):
             await self._own.aclose()
 
     def _open(self) -> None:
-        """Be ready to start the server, where it is one that may be started."""
-        server = self._known.server
+        """Be ready to start the server, where it is enabled."""
+        server, tools = self._server, self._tools
         if not server.enabled:
             self.join()
             return
-        own = self._own = OwnListing(server.name.id, first=self._first, changed=self._show, pause=self._pause)
-        link = PersistentConnection(server, self._connect, own.due, begin=own.begin)
+        own = self._own = OwnListing(server.name.id, first=tools.first, changed=self._show, pause=tools.pause)
+        link = PersistentConnection(server, tools.connect, own.due, begin=own.begin)
         reach = self._reach = SwitchedConnection(link)
-        self.join(self._known.tools.view(lambda catalog: over(catalog, reach)))
+        self.join(tools.live.view(lambda catalog: over(catalog, reach)))
 
     def _leave(self) -> None:
-        """Let what runs end in the background."""
+        """Let the connection end in the background, when its calls have."""
         reach, own = self._reach, self._own
         self._reach = self._own = None
         self._live.publish(EMPTY_CATALOG)
         if own is not None:
             own.stop()
-            self._endings.begin(own.aclose())
+            self._tools.endings.begin(own.aclose())
         if reach is not None:
             reach.off()
-            self._endings.begin(reach.retire(self._known.planner.drain_s))
+            self._tools.endings.begin(reach.retire(self._planner.drain_s))
 
     def _show(self, *, anew: bool = False) -> None:
         """List what the connection lists, once it has; `anew`: under new plans."""
@@ -128,12 +184,12 @@ class SessionTools(MergedExecutor):
             return
         found = [self._checked(tool) for tool in own.tools]
         before = EMPTY_CATALOG if anew else self._live.catalog
-        self._live.publish(self._known.planner.catalog(found, reach, before))
+        self._live.publish(self._planner.catalog(found, reach, before))
         self.join(self._live)
 
     def _checked(self, tool: FoundTool) -> FoundTool:
         """In quarantine where its definition is not the accepted one of a pinned server."""
-        accepted = self._known.accepted
+        accepted = self._tools.accepted
         quarantined = accepted is not None and accepted.get(tool.name) != tool.definition.ref.digest
         return tool if tool.quarantined == quarantined else replace(tool, quarantined=quarantined)
 
@@ -141,8 +197,9 @@ class SessionTools(MergedExecutor):
 class ServerTools:
     """Lists what it was shown, and starts the server when a tool is called.
 
-    `on_change` hears that the shared connection lists something else, or has been opened. `first` is told what the
-    connection of a session lists before its first call, which is what a listing of its own would find.
+    `on_change` is called when the shared connection lists something else, or has been opened. `first` receives what the
+    connection of a session lists before its first call, which is what a listing of its own would find. `accepted` are
+    the digests of pinned definitions by name, None where the server is not pinned.
     """
 
     def __init__(
@@ -152,40 +209,36 @@ class ServerTools:
         connect: Connect,
         *,
         on_change: OnChange,
-        first: Heard,
+        first: FirstList,
         pause: Pause = asyncio.sleep,
     ) -> None:
-        self._server = server
-        self._services = services
-        self._connect = connect
+        self.server: Server = server
+        self.services: CallServices = services
+        self.connect: Connect = connect
+        self.first: FirstList = first
+        self.pause: Pause = pause
         self._on_change = on_change
-        self._first = first
-        self._pause = pause
         self._labels = Labels(services.accounting, server.name)
-        self._planner = Planner(server, services, self._labels)
+        self.planner: Planner = Planner(server, services, self._labels)
         self._found: tuple[FoundTool, ...] = ()
+        self.accepted: Mapping[str, str] | None = self._accepted()
         self._listed_once = False
         self._announces: bool | None = None
         self._link: PersistentConnection | None = None
         self._shared: SwitchedConnection | None = None
         self._lone: SwitchedConnection | None = None
-        self._sessions: set[SessionTools] = set()
-        self._endings = BackgroundCloses()
+        self.sessions: set[SessionTools] = set()
+        self.endings: BackgroundCloses = BackgroundCloses()
         self._closed = False
         self.live: LiveCatalog = LiveCatalog(services.unknown)
         self.lone: LiveCatalog = self.live.view(self._over_lone_line)
         self._open()
 
     @property
-    def server(self) -> Server:
-        """The configuration that it goes by."""
-        return self._server
-
-    @property
     def unmatched_rules(self) -> tuple[str, ...]:
         """Tools that have a rule and that the server does not have, as far as its tools are known."""
         names = {tool.name for tool in self._found}
-        return tuple(name for name in self._server.tools if name not in names) if self._listed_once else ()
+        return tuple(name for name in self.server.tools if name not in names) if self._listed_once else ()
 
     def show(self, record: DiscoveryRecord) -> None:
         """List the tools of this record from now on."""
@@ -201,8 +254,8 @@ class ServerTools:
         Where it reaches the same server the connection stays and only plans change; else, and where it is disabled, the
         old connection ends when its calls have, and new calls go to a new one.
         """
-        before, self._server = self._server, server
-        self._planner = Planner(server, self._services, self._labels)
+        before, self.server = self.server, server
+        self.planner = Planner(server, self.services, self._labels)
         if self._closed:
             return
         if not server.enabled or server.transport != before.transport:
@@ -213,16 +266,8 @@ class ServerTools:
 
     def per_session(self) -> SessionTools:
         """An executor whose server is nobody else's; starts nothing before its first call. Whoever asks closes it."""
-        session = SessionTools(
-            self._services.unknown,
-            self._connect,
-            self._endings,
-            self._known(),
-            first=self._first,
-            closed=self._sessions.discard,
-            pause=self._pause,
-        )
-        self._sessions.add(session)
+        session = SessionTools(self)
+        self.sessions.add(session)
         return session
 
     async def listing(self, fresh: bool = False) -> Sequence[object]:
@@ -235,9 +280,9 @@ class ServerTools:
         try:
             if connection is not None and not fresh:
                 return await self._read(connection)
-            async with self._connect(self._server.transport, _not_heard) as own:
+            async with self.connect(self.server.transport, _not_heard) as own:
                 tools = await self._read(own)
-            if connection is not None and isinstance(self._server.transport, Command):
+            if connection is not None and isinstance(self.server.transport, Command):
                 await self._replace_unless_current(connection, tools)
             return tools
         except (ConnectionFailed, ServerRefused, BadAnswer) as error:
@@ -268,15 +313,15 @@ class ServerTools:
         self._closed = True
         self._leave()
         self.live.publish(EMPTY_CATALOG)
-        await asyncio.gather(*(session.aclose() for session in self._sessions))
-        await self._endings.wait()
+        await asyncio.gather(*(session.aclose() for session in self.sessions))
+        await self.endings.wait()
 
     def _open(self) -> None:
-        server = self._server
+        server = self.server
         if server.enabled:
-            self._link = PersistentConnection(server, self._connect, self._on_change, begin=self._begun)
+            self._link = PersistentConnection(server, self.connect, self._on_change, begin=self._begun)
             self._shared = SwitchedConnection(self._link)
-            self._lone = SwitchedConnection(PerCallConnection(server, self._connect, self._endings))
+            self._lone = SwitchedConnection(PerCallConnection(server, self.connect, self.endings))
 
     async def _begun(self, connection: ServerConnection) -> None:
         """A server that has just been started may be another than the one that was listed."""
@@ -287,22 +332,19 @@ class ServerTools:
         self._link = self._shared = self._lone = None
         for reach in reaches:
             reach.off()
-            self._endings.begin(reach.retire(self._planner.drain_s))
+            self.endings.begin(reach.retire(self.planner.drain_s))
 
     def _publish(self, before: Catalog) -> None:
         if self._shared is None:
             self.live.publish(EMPTY_CATALOG)
         else:
-            self.live.publish(self._planner.catalog(self._found, self._shared, before))
-        known = self._known()
-        for session in self._sessions:
-            session.follow(known)
-
-    def _known(self) -> Known:
-        return Known(server=self._server, planner=self._planner, tools=self.live, accepted=self._accepted())
+            self.live.publish(self.planner.catalog(self._found, self._shared, before))
+        self.accepted = self._accepted()
+        for session in self.sessions:
+            session.follow()
 
     def _accepted(self) -> Mapping[str, str] | None:
-        if not self._server.pin:
+        if not self.server.pin:
             return None
         return {tool.name: tool.definition.ref.digest for tool in self._found if not tool.quarantined}
 
