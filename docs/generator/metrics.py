@@ -10,11 +10,12 @@ from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.crashes import CodeOwner
-from toolplug.discovery.record import NEVER, DiscoveryRecord, ServerName, Status
+from toolplug.discovery.record import NEVER, Status
+from toolplug.discovery.service import ServerMetrics
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices
-from toolplug.host.servers.running import ADDED, ServerMetrics
+from toolplug.host.servers.mcp_servers import ADDED
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import SessionMetrics, Sessions
@@ -73,19 +74,7 @@ def _session_families() -> Iterable[Metric]:
 
 
 def _server_families() -> Iterable[Metric]:
-    return ServerMetrics(_Servers(), DEFAULT_NAMESPACE).collect()
-
-
-class _Servers:
-    """One discovery that ended."""
-
-    def __init__(self) -> None:
-        self.names = [ServerName("s")]
-        self.discoveries = {("s", "success"): 1}
-
-    def record(self, name: ServerName) -> DiscoveryRecord:
-        """Nothing is known."""
-        return NEVER
+    return ServerMetrics(lambda: [NEVER], {("s", "success"): 1}, DEFAULT_NAMESPACE).collect()
 
 
 class _Alone:

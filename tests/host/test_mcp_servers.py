@@ -16,7 +16,7 @@ from tests.host.plain_server import PlainServer
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
 from toolplug.errors import ApiError, ConfigError
 from toolplug.host.file.configuration import ConfigFiles, read_configuration
-from toolplug.host.servers.records import NewServer, ServerChange
+from toolplug.host.servers.records import ServerRecord
 from toolplug.providers.entry_points import installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -331,13 +331,13 @@ async def test_what_is_changed_of_a_server_of_the_file_is_kept_and_holds_in_ever
     file.write_text(dumped(settings(plain, store=f"sqlite:///{tmp_path}/state.db")))
     async with open_host(file, environ={}) as host, open_host(file, environ={}, serving=False) as beside:
         await found(host)
-        await host.servers.change("files", ServerChange(enabled=False), by=OPERATOR, request_id="")
+        await host.servers.change(ServerRecord(id="files", enabled=False), by=OPERATOR, request_id="")
         assert (await call(host, "fs.read")).status is ToolStatus.UNKNOWN_TOOL
         await until(lambda: not beside.servers.server("t1", "files").enabled)
         await until(lambda: not plain.runs())
     async with open_host(file, environ={}) as host:
         assert not host.servers.server("t1", "files").enabled
-        await host.servers.change("files", ServerChange(enabled=True), by=OPERATOR, request_id="")
+        await host.servers.change(ServerRecord(id="files", enabled=True), by=OPERATOR, request_id="")
         await found(host)
         assert pid(await call(host, "fs.read"))
 
@@ -346,7 +346,7 @@ async def test_what_is_changed_of_a_server_of_the_file_is_kept_and_holds_in_ever
 async def test_a_server_that_one_tenant_adds_is_no_other_tenants(plain: PlainServer) -> None:
     text = settings(plain, egress={"allow": ["loopback"]})
     async with open_host(text, environ={}) as host:
-        wanted = NewServer("docs", "http://127.0.0.1:9/mcp")
+        wanted = ServerRecord(id="docs", url="http://127.0.0.1:9/mcp")
         added = await host.servers.add(wanted, by=OPERATOR, request_id="")
         assert (added.source, added.policy, added.record.status) == ("api", "ask", "discovering")
         assert [view.id for view in host.servers.servers("t1")] == ["files", "docs"]

@@ -18,7 +18,7 @@ from toolplug.errors import Problem
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.inspection import open_servers_only
-from toolplug.host.servers.mcp_servers import ServerView
+from toolplug.host.servers.records import ServerView
 from toolplug.http.servers import server_fields
 
 EVERY = "*"

@@ -6,11 +6,16 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, get_args
 
-from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, accepted
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, Status, accepted
 from toolplug.discovery.record_store import Records
 from toolplug.discovery.watched_server import DiscoveryServices, FairSemaphore, Watched
 from toolplug.execution.live import Unsubscribe
@@ -23,6 +28,48 @@ GRACE_S = 5.0
 _LOG = logging.getLogger("toolplug.discovery")
 
 Listener = Callable[[ServerName, DiscoveryRecord], None]
+
+
+class ServerMetrics(Collector):
+    """What discovery knows, and how it went. Servers that tenants added are counted together, under no name."""
+
+    def __init__(
+        self,
+        records: Callable[[], Iterable[DiscoveryRecord]],
+        discoveries: Mapping[tuple[str, str], int],
+        namespace: str,
+    ) -> None:
+        """`records` returns that of every server; `discoveries` counts those that ended, by server and outcome."""
+        self._records = records
+        self._discoveries = discoveries
+        self._prefix = f"{namespace}_mcp"
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        records = tuple(self._records())
+        servers = GaugeMetricFamily(
+            f"{self._prefix}_servers", "MCP servers by the state of discovery.", labels=["status"]
+        )
+        states = Counter(record.status for record in records)
+        for status in get_args(Status):
+            servers.add_metric([status], states[status])
+        yield servers
+        stale = GaugeMetricFamily(f"{self._prefix}_servers_stale", "MCP servers whose tools are the last good ones.")
+        stale.add_metric([], sum(record.stale for record in records))
+        yield stale
+        quarantined = GaugeMetricFamily(f"{self._prefix}_tools_quarantined", "Tools that wait to be accepted.")
+        quarantined.add_metric([], sum(tool.quarantined for record in records for tool in record.tools))
+        yield quarantined
+        ended = CounterMetricFamily(
+            f"{self._prefix}_discoveries", "Discoveries that ended, by outcome.", labels=["server", "outcome"]
+        )
+        for (server, outcome), count in tuple(self._discoveries.items()):
+            ended.add_metric([server, outcome], count)
+        yield ended
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: the names do not clash with a provider's, so nothing needs to be collected to find out."""
+        return iter(())
 
 
 class Discovery:

@@ -13,7 +13,8 @@ from toolplug.discovery.record import DiscoveryRecord
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.results import rounded
-from toolplug.host.servers.mcp_servers import McpServers, ServerView
+from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.servers.records import ServerView
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.saved.equipped import Stays

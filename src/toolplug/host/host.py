@@ -30,9 +30,8 @@ from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.servers.running import McpRegistration, coded_mcp
 from toolplug.host.tool_infos import CatalogPage
-from toolplug.host.toolsets.service import ToolsetService
+from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Tool
-from toolplug.discovery.service import Discovery
+from toolplug.discovery.service import Discovery, ServerMetrics
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
@@ -27,10 +27,10 @@ from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.servers.running import Connections, McpRegistration, RunningServers, ServerMetrics, mcp_speaker
+from toolplug.host.servers.sdk import mcp_speaker
 from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
-from toolplug.host.toolsets.service import ToolsetService
+from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.planning import KIND
@@ -108,22 +108,13 @@ def _managing(configuration: Configuration) -> frozenset[str]:
     return frozenset(key for key, wanted in configuration.providers.wanted.items() if wanted.entry.type == MANAGING)
 
 
-DefaultTools = Callable[[str], ToolExecutor | None]
-"""The tools of a tenant's sessions in which nothing is registered."""
-
-
 class HostReservedNames:
-    """The names that are taken in a tenant's catalogs, and the tools of a session that has none of its own.
+    """The names that are taken in a tenant's catalogs, and the tools of a session that has none of its own."""
 
-    `prefixes` gives those of the toolsets that a tenant can see now.
-    """
-
-    def __init__(
-        self, registry: FunctionRegistry, prefixes: Callable[[str], frozenset[str]], default_tools: DefaultTools
-    ) -> None:
+    def __init__(self, registry: FunctionRegistry, toolsets: ToolsetService, views: Views) -> None:
         self._registry = registry
-        self._prefixes = prefixes
-        self._default_tools = default_tools
+        self._toolsets = toolsets
+        self._views = views
 
     def taken(self, tenant: str, name: str) -> str | None:
         """Whose name this is already in the catalogs of the tenant; None: it is free."""
@@ -132,36 +123,13 @@ class HostReservedNames:
         if tool is not None:
             return f"provider {tool.definition.ref.source!r}"
         prefix, dot, _ = name.partition(".")
-        if dot and (prefix in self._prefixes(tenant) or prefix in catalog.prefixes):
+        if dot and (prefix in self._toolsets.prefixes(tenant) or prefix in catalog.prefixes):
             return f"the toolset of the prefix {prefix!r}"
         return None
 
     def default_tools(self, tenant: str) -> ToolExecutor | None:
         """The tools of a session whose plugin has registered nothing."""
-        return self._default_tools(tenant)
-
-
-@asynccontextmanager
-async def server_toolset_service(
-    configuration: Configuration,
-    services: CallServices,
-    store: Store,
-    coded: Sequence[McpRegistration],
-    *,
-    serving: bool,
-) -> AsyncGenerator[McpServers]:
-    """The servers of the configuration, of the host's code and of the store. Raises `StoreError`.
-
-    Unless it is `serving`, nothing is discovered but what is asked for.
-    """
-    described = {item.server.name.id: item.server for item in coded if item.server is not None}
-    async with Discovery(store) as discovery:
-        running = RunningServers(
-            services, discovery, Connections(lambda: mcp_servers.configuration).connect, serving=serving
-        )
-        mcp_servers = McpServers(configuration, store, running, described)
-        async with mcp_servers:
-            yield mcp_servers
+        return self._views.default_tools(tenant, self._toolsets.default_toolset)
 
 
 def session_planner(configuration: Configuration, services: CallServices) -> Planner:
@@ -277,17 +245,16 @@ class Parts:
             own = registry_services(configuration, store, services, artifacts, saved.services)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
-            servers = await life.enter_async_context(
-                server_toolset_service(configuration, services, store, coded_mcp, serving=serves.servers)
-            )
+            discovery = await life.enter_async_context(Discovery(store))
+            described = [item.server for item in coded_mcp if item.server is not None]
+            servers = McpServers(configuration, store, services, discovery, described, serving=serves.servers)
+            await life.enter_async_context(servers)
             toolsets = await life.enter_async_context(
                 _toolset_service(configuration, services, registry, servers, store, coded, coded_mcp)
             )
             views = Views(registry, toolsets.tools, own.tail, saved.equipment)
             await life.enter_async_context(saved.toolsets)
-            neighbours = HostReservedNames(
-                registry, toolsets.prefixes, lambda of: views.default_tools(of, toolsets.default_toolset)
-            )
+            neighbours = HostReservedNames(registry, toolsets, views)
             sessions = await life.enter_async_context(
                 Sessions(
                     store,
@@ -300,7 +267,7 @@ class Parts:
                 )
             )
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
-            metrics.register(ServerMetrics(servers.running, settings.metrics.namespace))
+            metrics.register(ServerMetrics(servers.records, servers.discoveries, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code))  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = Serving(mcp_speaker, toolsets.tools.end)

@@ -14,8 +14,7 @@ from toolplug.errors import InvalidJson
 from toolplug.execution.plans import Policy, PolicyWord, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
-from toolplug.host.servers.mcp_servers import ServerSource, ServerView
-from toolplug.host.servers.records import NewServer, ServerChange, not_found
+from toolplug.host.servers.records import ServerRecord, ServerSource, ServerView, not_found
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import (
     CamelBody,
@@ -276,7 +275,7 @@ async def add_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Take a new server, and answer before its tools are known unless the client waits. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
     body = await read_server(request, AddServerBody)
-    wanted = NewServer(
+    record = ServerRecord(
         id=body.id,
         url=body.url,
         headers=body.headers,
@@ -286,7 +285,7 @@ async def add_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
         discovery_timeout_s=body.discovery_timeout_ms / 1000,
     )
     servers, actor = request.state["host"].servers, acting(request)
-    view = await servers.add(wanted, **actor)
+    view = await servers.add(record, **actor)
     if wait_s and view.enabled:
         view = await servers.discover(view.id, wait_s=wait_s, **actor)
     return _server_response(request, view, status=202)
@@ -310,7 +309,8 @@ async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Change what the body names. Raises `ApiError`; then nothing has changed."""
     body = await read_server(request, ChangeServerBody)
     given = body.model_fields_set
-    change = ServerChange(
+    change = ServerRecord(
+        id=request.path_params["id"],
         url=body.url if "url" in given else None,
         headers=body.headers if "headers" in given else None,
         enabled=body.enabled if "enabled" in given else None,
@@ -318,7 +318,7 @@ async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
         tools=body.tools if "tools" in given else None,
         discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
     )
-    view = await request.state["host"].servers.change(request.path_params["id"], change, **acting(request))
+    view = await request.state["host"].servers.change(change, **acting(request))
     return _server_response(request, view)
 
 

@@ -4,158 +4,131 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
-from urllib.parse import urlsplit, urlunsplit
+from typing import Self
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.text import counted
-from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
+from toolplug.catalog.plan import CallCounters
 from toolplug.config.quotas import quota_exceeded
-from toolplug.discovery.record import DiscoveryRecord, ServerName
-from toolplug.errors import ApiError
+from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName
+from toolplug.discovery.service import Discovery
+from toolplug.errors import ApiError, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.egress import Egress
-from toolplug.execution.plans import Policy
+from toolplug.execution.live import LiveCatalog, MergedExecutor
+from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import NO_LIMITS
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
 from toolplug.host.servers.records import (
     CHANGES,
-    NewServer,
-    ServerChange,
     ServerRecord,
     ServerRecords,
+    ServerView,
     added_server,
     changed_record,
     check_address,
     check_id,
     key_of,
-    new_record,
     not_found,
+    server_view,
 )
-from toolplug.host.servers.running import RunningServers
-from toolplug.mcp.server_config import Command, Server, Transport
+from toolplug.host.servers.sdk import Connections
+from toolplug.mcp.connection_strategies import BackgroundCloses
+from toolplug.mcp.server_config import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
-from toolplug.toolsets.toolset import Source
-
-ServerSource = Literal["file", "api"]
-
-
-class ServerView(NamedTuple):
-    """One server and what is known of it. `transport` is how it is reached; what could be a secret is `***`.
-
-    `tools` are the policies that rules give, by the server's own names, `unmatched` the names of rules that the server
-    has no tool for. `origin` is the line, or the request, that
-    configured it.
-    """
-
-    id: str
-    source: ServerSource
-    enabled: bool
-    policy: Policy
-    pin: bool
-    transport: Mapping[str, object]
-    tools: Mapping[str, Policy]
-    unmatched: tuple[str, ...]
-    origin: str
-    record: DiscoveryRecord
-
-    @property
-    def state(self) -> str:
-        """Where it stands, in a few words for the log."""
-        if not self.enabled:
-            return "off"
-        record = self.record
-        known = f"{record.status}, {counted(len(record.tools), 'stale tool' if record.stale else 'tool')}"
-        return known if record.error is None else f"{known} ({record.error})"
-
-
-def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset[str]) -> ServerView:
-    """What may be shown of a server; `withheld` are texts that came from the environment or from secret files."""
-    server = tools.server
-    return ServerView(
-        id=server.name.id,
-        source="file" if server.name.tenant is None else "api",
-        enabled=server.enabled,
-        policy=server.policy,
-        pin=server.pin,
-        transport=_shown(server.transport, withheld),
-        tools={name: rule.policy for name, rule in server.tools.items() if rule.policy is not None},
-        unmatched=tools.unmatched_rules,
-        origin=server.origin(),
-        record=record,
-    )
-
-
-def _shown(transport: Transport, withheld: frozenset[str]) -> Mapping[str, object]:
-    if isinstance(transport, Command):
-        args = [masked(arg, withheld) for arg in _without_secrets(transport.args)]
-        shown: dict[str, object] = {"command": transport.command, "args": args}
-        if transport.env:
-            shown["env"] = dict.fromkeys(transport.env, MASK)
-        return shown
-    shown = {"url": masked(_without_credentials(transport.url), withheld)}
-    if transport.headers:
-        shown["headers"] = dict.fromkeys(transport.headers, MASK)
-    if transport.oauth is not None:
-        shown["oauth"] = {"client_id": transport.oauth.client_id, "client_secret": MASK}
-    return shown
-
-
-def _without_secrets(args: Sequence[str]) -> Iterator[str]:
-    """Arguments without what is called like a secret, and without addresses' passwords."""
-    for argument in named_arguments(args):
-        if argument.secret:
-            yield f"{argument.before}{MASK}"
-        else:
-            value = argument.value
-            yield f"{argument.before}{_without_credentials(value) if '://' in value else value}"
-
-
-def _without_credentials(url: str) -> str:
-    """An address without user, password and the values of its query."""
-    if not holds_credentials(url) and "?" not in url:
-        return url
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")
-    netloc = f"{MASK}@{host[2]}" if host[1] else parts.netloc
-    return urlunsplit(parts._replace(netloc=netloc, query=MASK if parts.query else ""))
-
+from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
 
 MOST_ADDED = 100
 """Servers that one tenant may add."""
 
+ADDED = "_added"
+"""The label in metrics of every server that a tenant has added: their names are not ours."""
+
 _LOG = logging.getLogger("toolplug.host")
 
 
-class McpServers:
-    """Changes the servers of one host. What comes over HTTP is a record first, and holds for the caller's tenant.
+class ServerHandle:
+    """The sources of a server's toolsets: the same objects whether there is such a server now or not."""
 
-    What is changed of a server of the file (its tools' rules, and whether it is on) holds for everybody who has it.
-    While it is entered it follows the records that other processes change, within a quarter of a second.
+    def __init__(self, unknown: CallCounters) -> None:
+        self._unknown = unknown
+        self._tools: ServerTools | None = None
+        self._live = MergedExecutor(unknown)
+        self._lone = MergedExecutor(unknown)
+        self.sources: Mapping[Scope, Source] = {
+            "shared": SharedSource(executor=self._live),
+            "session": OnDemand(lone=self._lone, make=self._session_executor),
+        }
+
+    def use(self, tools: ServerTools | None) -> None:
+        """List and call these tools from now on; None: there is no server."""
+        self._tools = tools
+        self._live.join(*(() if tools is None else (tools.live,)))
+        self._lone.join(*(() if tools is None else (tools.lone,)))
+
+    def _session_executor(self) -> SessionExecutor:
+        return _Nothing(self._unknown) if self._tools is None else self._tools.per_session()
+
+
+class _Nothing(LiveCatalog):
+    """What a session has of a server that was not there when the session began to use it."""
+
+    async def aclose(self) -> None:
+        """There is nothing to end."""
+
+
+class McpServers:
+    """Keeps the servers of one host, their executors, and what discovery knows of them.
+
+    It starts nothing itself: discovery does when it is due, and an executor when one of its tools is called; unless it
+    is `serving`, only what is asked for is discovered. A server that comes over HTTP is stored first, and is of the
+    caller's tenant. What is changed of a server of the file (its tools' rules, and whether it is enabled) holds for
+    every tenant. While entered it follows the records that other processes change, within a quarter of a second.
     """
 
     def __init__(
-        self, configuration: Configuration, store: Store, running: RunningServers, coded: Mapping[str, Server]
+        self,
+        configuration: Configuration,
+        store: Store,
+        services: CallServices,
+        discovery: Discovery,
+        coded: Iterable[Server],
+        *,
+        serving: bool,
     ) -> None:
         self._configuration = configuration
+        self._services = services
+        self._discovery = discovery
+        self._coded = {server.name.id: server for server in coded}
+        self._serving = serving
+        self._connect = Connections(lambda: self._configuration).connect
+        self._hash_key = b""
+        self._servers: dict[ServerName, ServerTools] = {}
+        self._handles: dict[ServerName, ServerHandle] = {}
+        self._last_counted: dict[ServerName, str | None] = {}
+        self._limits = NO_LIMITS
+        self._closes = BackgroundCloses()
         self._records = ServerRecords(store)
-        self._running = running
-        self._coded = dict(coded)
         self._kept: dict[ServerName, ServerRecord] = {}
         self._keys: dict[str, ServerName] = {}
         self._changing = asyncio.Lock()
         self._log = ChangeLog(store, CHANGES)
         self._following = Following(self._log, self._look_again, self._restore)
+        self.discoveries: Counter[tuple[str, str]] = Counter()
 
     async def __aenter__(self) -> Self:
-        self._running.open(await self._records.hash_key())
+        self._hash_key = await self._records.hash_key()
+        self._discovery.watch(self._found_tools)
         await self._following.start()
         return self
 
@@ -163,27 +136,19 @@ class McpServers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._following.aclose()
-        await self._running.aclose()
-
-    @property
-    def running(self) -> RunningServers:
-        """Their executors."""
-        return self._running
-
-    @property
-    def configuration(self) -> Configuration:
-        """The newest that holds."""
-        return self._configuration
+        for name in list(self._servers):
+            self._end(name)
+        await self._closes.wait()
 
     def configure(self, configuration: Configuration) -> None:
         """Make the servers of this configuration, which has been checked, those of the file."""
         self._configuration = configuration
-        self._make_so()
+        self._apply()
 
     def register(self, server: Server) -> None:
         """Register one of the host's code, in place of any other of its id."""
         self._coded[server.name.id] = server
-        self._make_so()
+        self._apply()
 
     def servers(self, tenant: str) -> tuple[ServerView, ...]:
         """Those that the tenant has: of the file in its order, then added ones."""
@@ -194,61 +159,60 @@ class McpServers:
         return self._view(self._found(tenant, name))
 
     def ids(self, tenant: str | None) -> Collection[str]:
-        """What a tenant's toolsets may name, None: everybody's; also servers of the file whose entries are wrong."""
+        """What a tenant's toolsets may name, None: every tenant's; also servers of the file whose entries are wrong."""
         return {*self._configuration.servers.ids, *self._of(tenant)}
 
-    @property
-    def _egress(self) -> Egress:
-        return Egress(self._configuration.settings.egress.allow)
-
-    def name(self, tenant: str | None, server: str) -> ServerName:
-        """Which server a tenant means by an id."""
-        own = ServerName(server, tenant)
-        return own if own in self._kept else ServerName(server)
+    def records(self) -> Iterator[DiscoveryRecord]:
+        """What is known of each server, of all tenants."""
+        return (self._discovery.record(name) for name in self._servers)
 
     def record(self, tenant: str, server: str) -> DiscoveryRecord:
         """What is known of the server that a tenant means by an id."""
-        return self._running.record(self.name(tenant, server))
+        return self._discovery.record(self._name(tenant, server))
 
     def listed(self, tenant: str) -> Mapping[str, Catalog]:
         """The tools of each server that the tenant has, under the server's own names."""
-        return {name: self._running.catalog(server.name) for name, server in self._of(tenant).items()}
+        return {name: self._servers[server.name].live.catalog for name, server in self._of(tenant).items()}
 
     def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
         """The source of a toolset of this server; the same object each time. Lists nothing while there is none."""
-        return self._running.source(self.name(tenant, server), scope)
+        return self._handle(self._name(tenant, server)).sources[scope]
 
     def used(self, tenant: str | None, server: str) -> None:
         """A session begins to use the server: what is known of it is looked at again, in the background."""
-        self._running.due(self.name(tenant, server))
+        self._discovery.due(self._name(tenant, server))
 
-    async def add(self, wanted: NewServer, *, by: Principal, request_id: str) -> ServerView:
-        """Add a server for the caller's tenant; its discovery has begun when this returns.
+    async def add(self, record: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
+        """Add a server with a `url` for the caller's tenant; its discovery has begun when this returns.
 
         Raises `ApiError` and `StoreError`; then nothing has changed.
         """
         async with self._changing:
-            with self._audited("add", wanted.id, by, request_id):
-                check_id(wanted.id)
-                check_address(wanted.url, wanted.headers, self._egress)
-                self._check_room(wanted.id, by)
-                record = new_record(wanted, by.tenant, by.subject)
+            with self._audited("add", record.id, by, request_id):
+                check_id(record.id)
+                self._check_address(record)
+                self._check_room(record.id, by)
+                record = record.model_copy(update={"tenant": by.tenant, "by": by.subject})
                 change = await self._records.keep(record)
                 self._put(record)
             await self._log.announce_done(change)
-            return self.server(by.tenant, wanted.id)
+            return self.server(by.tenant, record.id)
 
-    async def change(self, server: str, change: ServerChange, *, by: Principal, request_id: str) -> ServerView:
-        """Change a server; it is discovered again where it is reached in another way now. Raises like `add`."""
+    async def change(self, change: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
+        """Change what is set of a server; it is discovered again where it is reached in another way. Raises like `add`.
+
+        Of a server of the file, only `enabled` and `tools` can be changed.
+        """
+        server = change.id
         async with self._changing:
             with self._audited("change", server, by, request_id):
                 found = self._found(by.tenant, server)
-                if found.name.tenant is None and not change.of_file:
+                if found.name.tenant is None and not change.is_for_file:
                     raise _in_file(found, "only enabled and tools can be changed here")
-                before = self._kept.get(found.name) or ServerRecord(id=server, by=by.subject)
-                record = changed_record(before, change, by.subject)
+                before = self._kept.get(found.name) or ServerRecord(id=server)
+                record = changed_record(before, change.model_copy(update={"by": by.subject}))
                 if change.url is not None or change.headers is not None:
-                    check_address(record.url or "", record.headers, self._egress)
+                    self._check_address(record)
                 key = await self._records.keep(record)
                 self._put(record)
             await self._log.announce_done(key)
@@ -263,7 +227,10 @@ class McpServers:
                     raise _in_file(found, "remove it there")
                 change = await self._records.drop(found.name)
             self._drop(found.name)
-            await self._running.forget(found.name)
+            try:
+                await self._discovery.forget(found.name)
+            except StoreError as error:
+                _LOG.warning("what is known of the removed MCP server %r stays in the store: %s", server, error)
             await self._log.announce_done(change)
 
     async def discover(self, server: str, *, by: Principal, wait_s: float, request_id: str) -> ServerView:
@@ -275,25 +242,31 @@ class McpServers:
             found = self._found(by.tenant, server)
             if not found.enabled:
                 raise ApiError("server_disabled", f"MCP server {server!r} is not enabled", param="id")
-            await self._running.discovered(found.name, wait_s)
+            self._know(self._servers[found.name])
+            await self._discovery.discovered(found.name, wait_s)
         return self.server(by.tenant, server)
 
     async def accept(self, server: str, tools: Collection[str] | None, *, by: Principal, request_id: str) -> ServerView:
         """Accept the changed definitions of these tools, None: of all that are quarantined. Raises like `discover`."""
         with self._audited("accept", server, by, request_id):
             found = self._found(by.tenant, server)
-            waiting = {tool.name for tool in self._running.record(found.name).tools if tool.quarantined}
+            waiting = {tool.name for tool in self._discovery.record(found.name).tools if tool.quarantined}
             for tool in tools or ():
                 if tool not in waiting:
                     message = f"no tool {tool!r} of MCP server {server!r} waits to be accepted"
                     raise ApiError("tool_not_quarantined", message, param="tools")
-            await self._running.accept(found.name, tools)
+            await self._discovery.accept(found.name, tools)
         return self.server(by.tenant, server)
+
+    def _name(self, tenant: str | None, server: str) -> ServerName:
+        """Which server a tenant means by an id."""
+        own = ServerName(server, tenant)
+        return own if own in self._kept else ServerName(server)
 
     def _of(self, tenant: str | None) -> dict[str, Server]:
         """The servers that a tenant has by id; its own stands over the file's."""
-        mine = {name.id: self._running.tools(name).server for name in self._kept if name.tenant == tenant and tenant}
-        files = {name: self._running.tools(ServerName(name)).server for name in self._everybodys()}
+        mine = {name.id: self._servers[name].server for name in self._kept if name.tenant == tenant and tenant}
+        files = {name: self._servers[ServerName(name)].server for name in self._everybodys()}
         return {**files, **mine}
 
     def _everybodys(self) -> Mapping[str, Server]:
@@ -310,7 +283,11 @@ class McpServers:
         withheld = frozenset[str]()
         if server.name.tenant is None:
             withheld = self._configuration.servers.withheld.get(server.name.id, withheld)
-        return server_view(self._running.tools(server.name), self._running.record(server.name), withheld)
+        return server_view(self._servers[server.name], self._discovery.record(server.name), withheld)
+
+    def _check_address(self, record: ServerRecord) -> None:
+        egress = Egress(self._configuration.settings.egress.allow)
+        check_address(record.url or "", record.headers or {}, egress)
 
     def _check_room(self, name: str, by: Principal) -> None:
         if name in self.ids(by.tenant):
@@ -330,17 +307,98 @@ class McpServers:
             if record.tenant is not None:
                 yield added_server(record)
 
-    def _make_so(self) -> None:
-        self._running.run(list(self._wanted()))
+    def _apply(self) -> None:
+        """Run the wanted servers under the host's limits of now: one that has not changed stays, others end."""
+        wanted = {server.name: server for server in self._wanted()}
+        limits = self._services.limits().limits
+        limits_changed, self._limits = limits != self._limits, limits
+        for name in [name for name in self._servers if name not in wanted]:
+            self._end(name)
+        for name, server in wanted.items():
+            tools = self._servers.get(name)
+            if tools is None:
+                self._begin(server)
+            elif limits_changed or _compared(tools.server) != _compared(server):
+                tools.configure(server)
+                if self._serving:
+                    self._know(tools)
+
+    def _begin(self, server: Server) -> None:
+        name = server.name
+        tools = self._servers[name] = ServerTools(
+            server,
+            self._services,
+            self._connect,
+            on_change=partial(self._discovery.due, name),
+            first=partial(self._keep_listing, name),
+        )
+        known = self._discovery.record(name)
+        self._last_counted[name] = known.last_discovery
+        tools.show(known)
+        self._handle(name).use(tools)
+        if self._serving:
+            found_before = self._discovery.record(name).status == "success"
+            self._know(tools)
+            if found_before:
+                self._discovery.due(name)
+
+    def _know(self, tools: ServerTools) -> None:
+        """Have the server discovered as it is configured now, or no longer where it is disabled."""
+        server = tools.server
+        if server.enabled:
+            self._discovery.know(
+                KnownServer(
+                    name=server.name,
+                    config_hash=config_hash(server, self._hash_key),
+                    listing=tools.listing,
+                    timeout_s=server.discovery_timeout_s,
+                    pin=server.pin,
+                    rediscover_s=server.rediscover_s,
+                    announces=tools.announces,
+                )
+            )
+        else:
+            self._closes.begin(self._discovery.leave(server.name))
+
+    def _end(self, name: ServerName) -> None:
+        tools = self._servers.pop(name)
+        self._last_counted.pop(name, None)
+        self._closes.begin(self._discovery.leave(name))
+        self._handle(name).use(None)
+        self._closes.begin(tools.aclose())
+
+    def _handle(self, name: ServerName) -> ServerHandle:
+        handle = self._handles.get(name)
+        if handle is None:
+            handle = self._handles[name] = ServerHandle(self._services.unknown)
+        return handle
+
+    def _found_tools(self, name: ServerName, record: DiscoveryRecord) -> None:
+        tools = self._servers.get(name)
+        if tools is None:
+            return
+        if record.status in ("success", "failed") and record.last_discovery != self._last_counted.get(name):
+            self._last_counted[name] = record.last_discovery
+            self.discoveries[name.id if name.tenant is None else ADDED, record.status] += 1
+        tools.show(record)
+
+    def _keep_listing(self, name: ServerName, listed: Sequence[object]) -> None:
+        """Keep what a session's new connection lists, which every new one would: it saves discovery another start.
+
+        A change of the configuration in the meantime makes it worthless; its hash shows that.
+        """
+        tools = self._servers.get(name)
+        if tools is not None:
+            self._closes.begin(self._discovery.keep(name, config_hash(tools.server, self._hash_key), listed))
 
     def _put(self, record: ServerRecord) -> None:
         self._kept[record.name] = record
         self._keys[key_of(record.name)] = record.name
-        self._make_so()
+        self._apply()
 
     def _drop(self, name: ServerName) -> None:
         self._kept.pop(name, None)
-        self._make_so()
+        self._apply()
 
     async def _look_again(self, change: bytes) -> None:
         async with self._changing:
@@ -354,7 +412,7 @@ class McpServers:
         async with self._changing:
             self._kept = {record.name: record for record in await self._records.every()}
             self._keys = {key_of(name): name for name in self._kept}
-            self._make_so()
+            self._apply()
 
     @contextmanager
     def _audited(self, what: str, server: str, by: Principal, request_id: str) -> Generator[None]:
@@ -392,3 +450,12 @@ def _with_change(server: Server, record: ServerRecord | None) -> Server:
 def _in_file(server: Server, fix: str) -> ApiError:
     message = f"MCP server {server.name.id!r} is defined in the file ({server.origin()}); {fix}"
     return ApiError("in_file", message, param="id")
+
+
+_SETTINGS = attrgetter(
+    "transport", "enabled", "discovery_timeout_s", "rediscover_s", "pin", "policy", "tools", "limits"
+)
+
+
+def _compared(server: Server) -> tuple[object, ...]:
+    return (_SETTINGS(server), server.origin())

@@ -1,4 +1,4 @@
-"""Stored records of MCP servers added over HTTP and of changed ones, and the checks of such requests.
+"""MCP servers as callers send them, as the store keeps them, and as they are shown; and the checks of requests.
 
 `mcp-server/<hash of tenant and id>`  a server of one tenant, or a change of one of the file, which holds for everybody
 `mcp-server-changes`                  no value, but a log: the keys of records that have changed, for every process
@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, ip_address
-from typing import Annotated, NamedTuple
-from urllib.parse import urlsplit
+from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BeforeValidator
 
+from toolplug.catalog.text import counted
+from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
 from toolplug.config.nearest import name_hint
-from toolplug.discovery.record import ServerName
+from toolplug.discovery.record import DiscoveryRecord, ServerName
 from toolplug.errors import ApiError, StoreConflict
 from toolplug.execution.egress import Egress
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import SERVER_RULE, is_header, is_server_id
 from toolplug.host.file.settings import Part, rule
-from toolplug.mcp.server_config import Endpoint, Server
+from toolplug.mcp.server_config import Command, Endpoint, Server, Transport
+from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.store import Store
 
 CHANGES = "mcp-server-changes"
@@ -38,25 +41,31 @@ Rules = dict[str, Annotated[ToolRule, BeforeValidator(rule)]]
 
 
 class ServerRecord(Part):
-    """One record. With a `tenant` it is a server of that tenant, else a change of the file's server of this id.
+    """What a caller sends of a server, and what the store keeps; None is not set.
 
-    What is None was not said.
+    With a `tenant` it is a server of that tenant, only by its address, since commands are defined in the operator's
+    file; else it is a change of the file's server of this id. `McpServers` sets `tenant` and `by` from the caller.
     """
 
     id: str
     tenant: str | None = None
     url: str | None = None
-    headers: dict[str, str] = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
+    headers: dict[str, str] | None = None
     enabled: bool | None = None
     policy: Policy | None = None
     tools: Rules | None = None
     discovery_timeout_s: float | None = None
-    by: str
+    by: str = ""
 
     @property
     def name(self) -> ServerName:
-        """The server that it is of."""
+        """The name of its server."""
         return ServerName(self.id, self.tenant)
+
+    @property
+    def is_for_file(self) -> bool:
+        """Whether it sets only what can be changed of a server of the file: `enabled` and `tools`."""
+        return all(value is None for value in (self.url, self.headers, self.policy, self.discovery_timeout_s))
 
 
 class ServerRecords:
@@ -66,8 +75,13 @@ class ServerRecords:
         self._store = store
 
     async def every(self) -> list[ServerRecord]:
-        """All of them, whosever."""
-        return [record async for record in self._every()]
+        """Every record, of all tenants."""
+        records: list[ServerRecord] = []
+        after = ""
+        while keys := await self._store.keys(_SERVER, after=after, limit=_PAGE):
+            records += [record for key in keys if (record := await self.changed(key.encode())) is not None]
+            after = keys[-1]
+        return records
 
     async def changed(self, change: bytes) -> ServerRecord | None:
         """What is at a key that the log of changes names; None where nothing is any more."""
@@ -94,15 +108,6 @@ class ServerRecords:
         assert kept is not None, "this record is never deleted"
         return kept.value
 
-    async def _every(self) -> AsyncIterator[ServerRecord]:
-        after = ""
-        while keys := await self._store.keys(_SERVER, after=after, limit=_PAGE):
-            for key in keys:
-                record = await self._store.read(key)
-                if record is not None:
-                    yield ServerRecord.model_validate_json(record.value)
-            after = keys[-1]
-
 
 def key_of(name: ServerName) -> str:
     """Where the record of a server is; a tenant may be called anything, so that its name stands in the record."""
@@ -119,34 +124,6 @@ _MAX_URL = 2048
 MAX_HEADERS = 100
 MAX_HEADER_BYTES = 32 * 1024
 """Of the headers for one server: names and values together. Few servers take more."""
-
-
-class NewServer(NamedTuple):
-    """A server as it is asked for: only by its address, since commands stand in the operator's file."""
-
-    id: str
-    url: str
-    headers: Mapping[str, str] = {}
-    enabled: bool = True
-    policy: Policy = "ask"
-    tools: Mapping[str, ToolRule] = {}
-    discovery_timeout_s: float = DEFAULT_DISCOVERY_S
-
-
-class ServerChange(NamedTuple):
-    """What is to be different; None stays as it is. Of a server of the file only `enabled` and `tools` can be."""
-
-    url: str | None = None
-    headers: Mapping[str, str] | None = None
-    enabled: bool | None = None
-    policy: Policy | None = None
-    tools: Mapping[str, ToolRule] | None = None
-    discovery_timeout_s: float | None = None
-
-    @property
-    def of_file(self) -> bool:
-        """Could a server of the file be changed so."""
-        return self == ServerChange(enabled=self.enabled, tools=self.tools)
 
 
 def check_id(name: str) -> None:
@@ -201,25 +178,10 @@ def not_found(name: str, known: Mapping[str, object]) -> ApiError:
     return ApiError("server_not_found", "no such MCP server" + (f" ({hint})" if hint else ""), param="id")
 
 
-def new_record(wanted: NewServer, tenant: str, by: str) -> ServerRecord:
-    """The record of a server that is added."""
-    return ServerRecord(
-        id=wanted.id,
-        tenant=tenant,
-        url=wanted.url,
-        headers=dict(wanted.headers),
-        enabled=wanted.enabled,
-        policy=wanted.policy,
-        tools=dict(wanted.tools),
-        discovery_timeout_s=wanted.discovery_timeout_s,
-        by=by,
-    )
-
-
-def changed_record(record: ServerRecord, change: ServerChange, by: str) -> ServerRecord:
-    """The record after a change."""
-    given = {key: value for key, value in change._asdict().items() if value is not None}
-    return record.model_copy(update={**given, "by": by})
+def changed_record(record: ServerRecord, change: ServerRecord) -> ServerRecord:
+    """The record after a change; it stays that of the same server."""
+    given = {key: value for key, value in change if value is not None}
+    return record.model_copy(update={**given, "id": record.id, "tenant": record.tenant})
 
 
 def added_server(record: ServerRecord) -> Server:
@@ -227,10 +189,94 @@ def added_server(record: ServerRecord) -> Server:
     shown = f"POST /api/mcp-servers by {record.by}"
     return Server(
         name=ServerName(record.id, record.tenant),
-        transport=Endpoint(url=record.url or "", headers=record.headers),
+        transport=Endpoint(url=record.url or "", headers=record.headers or {}),
         enabled=record.enabled is not False,
         discovery_timeout_s=record.discovery_timeout_s or DEFAULT_DISCOVERY_S,
         policy=record.policy or "ask",
         tools=record.tools or {},
         origin=lambda *_: shown,
     )
+
+
+ServerSource = Literal["file", "api"]
+
+
+class ServerView(NamedTuple):
+    """One server and what is known of it. `transport` is how it is reached; what could be a secret is `***`.
+
+    `tools` are the policies that rules give, by the server's own names, `unmatched` the names of rules that the server
+    has no tool for. `origin` is the line, or the request, that
+    configured it.
+    """
+
+    id: str
+    source: ServerSource
+    enabled: bool
+    policy: Policy
+    pin: bool
+    transport: Mapping[str, object]
+    tools: Mapping[str, Policy]
+    unmatched: tuple[str, ...]
+    origin: str
+    record: DiscoveryRecord
+
+    @property
+    def state(self) -> str:
+        """Where it stands, in a few words for the log."""
+        if not self.enabled:
+            return "off"
+        record = self.record
+        known = f"{record.status}, {counted(len(record.tools), 'stale tool' if record.stale else 'tool')}"
+        return known if record.error is None else f"{known} ({record.error})"
+
+
+def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset[str]) -> ServerView:
+    """What may be shown of a server; `withheld` are texts that came from the environment or from secret files."""
+    server = tools.server
+    return ServerView(
+        id=server.name.id,
+        source="file" if server.name.tenant is None else "api",
+        enabled=server.enabled,
+        policy=server.policy,
+        pin=server.pin,
+        transport=_shown(server.transport, withheld),
+        tools={name: rule.policy for name, rule in server.tools.items() if rule.policy is not None},
+        unmatched=tools.unmatched_rules,
+        origin=server.origin(),
+        record=record,
+    )
+
+
+def _shown(transport: Transport, withheld: frozenset[str]) -> Mapping[str, object]:
+    if isinstance(transport, Command):
+        args = [masked(arg, withheld) for arg in _without_secrets(transport.args)]
+        shown: dict[str, object] = {"command": transport.command, "args": args}
+        if transport.env:
+            shown["env"] = dict.fromkeys(transport.env, MASK)
+        return shown
+    shown = {"url": masked(_without_credentials(transport.url), withheld)}
+    if transport.headers:
+        shown["headers"] = dict.fromkeys(transport.headers, MASK)
+    if transport.oauth is not None:
+        shown["oauth"] = {"client_id": transport.oauth.client_id, "client_secret": MASK}
+    return shown
+
+
+def _without_secrets(args: Sequence[str]) -> Iterator[str]:
+    """Arguments without what is called like a secret, and without addresses' passwords."""
+    for argument in named_arguments(args):
+        if argument.secret:
+            yield f"{argument.before}{MASK}"
+        else:
+            value = argument.value
+            yield f"{argument.before}{_without_credentials(value) if '://' in value else value}"
+
+
+def _without_credentials(url: str) -> str:
+    """An address without user, password and the values of its query."""
+    if not holds_credentials(url) and "?" not in url:
+        return url
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")
+    netloc = f"{MASK}@{host[2]}" if host[1] else parts.netloc
+    return urlunsplit(parts._replace(netloc=netloc, query=MASK if parts.query else ""))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import ApiError, InvalidDefinition
+from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
-from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.configuration import Configuration, document_of
+from toolplug.host.file.server_entries import SECTION, ServerEntries
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, split_source
 from toolplug.host.file.toolset_entries import is_agent_id
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.servers.running import McpRegistration
 from toolplug.host.toolsets.records import (
     CHANGES,
     AllowlistRecord,
@@ -31,17 +31,67 @@ from toolplug.host.toolsets.records import (
     check_toolsets,
     no_such,
 )
+from toolplug.mcp.server_config import Server
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.change_log import ChangeLog, Following
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET
 from toolplug.toolsets.registered import Allowlist, Toolsets
-from toolplug.toolsets.toolset import FROM_CODE, SharedSource, Source, Toolset
+from toolplug.toolsets.toolset import FROM_CODE, Made, PerSession, SharedSource, Source, Toolset
 
 _LOG = logging.getLogger("toolplug.host")
 
 NOBODY = Allowlist((), "default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpRegistration:
+    """One registration: `server` is what the code describes itself, None where it names one of the configuration.
+
+    `source` says which, as the configuration would. `agents` may use the toolset beside what the configuration says.
+    """
+
+    id: str
+    prefix: str
+    source: str
+    scope: Scope
+    agents: tuple[str, ...]
+    server: Server | None
+
+    @property
+    def placeholder(self) -> Toolset:
+        """The toolset while no host is entered; raises `InvalidDefinition` for an illegal id or prefix."""
+        return Toolset(id=self.id, prefix=self.prefix, source=PerSession(factory=_not_entered, tools=()))
+
+
+def coded_mcp(
+    name: str,
+    prefix: str,
+    server: str | Mapping[str, object],
+    agents: Iterable[str],
+    scope: Scope,
+    environ: Mapping[str, str],
+) -> McpRegistration:
+    """A registration of a server of the configuration by its id, or of one that is described like an entry of it.
+
+    Raises `ConfigError` for a description that is wrong.
+    """
+    described = None
+    if not isinstance(server, str):
+        entries = ServerEntries.read(document_of({SECTION: {name: dict(server)}}), None, environ)
+        if entries.problems:
+            raise ConfigError(entries.problems)
+        described = entries.servers[name]
+        if described.prefix is not None:
+            message = "the prefix is an argument of register_mcp_toolset; leave it out of the description"
+            raise ConfigError([Problem(code="wrong_value", message=message, path=f"{SECTION}.{name}.prefix")])
+    source = f"{MCP}{server if isinstance(server, str) else name}"
+    return McpRegistration(id=name, prefix=prefix, source=source, scope=scope, agents=tuple(agents), server=described)
+
+
+def _not_entered() -> Made:
+    raise RuntimeError("a toolset of an MCP server has no tools before its host is entered")
 
 
 class ToolsetService:
