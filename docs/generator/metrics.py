@@ -15,7 +15,7 @@ from toolplug.discovery.service import ServerMetrics
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices
-from toolplug.host.servers.mcp_servers import ADDED
+from toolplug.mcp.plans import ADDED
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import SessionMetrics, Sessions

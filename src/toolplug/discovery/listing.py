@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
-from typing import NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 import orjson
 
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
 from toolplug.catalog.sanitise import RemovedParts
-from toolplug.discovery.record import DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, Status, quarantining
+from toolplug.discovery.record import DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, quarantining
 from toolplug.discovery.sanitise import KIND, sanitised
 from toolplug.errors import InvalidDefinition, StoreRefused
 from toolplug.runtime.tasks import in_slices
@@ -20,24 +21,8 @@ from toolplug.runtime.tasks import in_slices
 #
 # Line by line, so that a long list is read in slices; and the lines of an unchanged list need not be read again.
 
-
-class _Header(TypedDict):
-    id: str
-    tenant: str | None
-    status: Status
-    last_discovery: str | None
-    error: str | None
-    config_hash: str
-    stale: bool
-    next_retry: str | None
-    left_out: list[str]
-    announces_changes: NotRequired[bool | None]  # records of earlier versions have none
-    pins: dict[str, str]
-    found_at: float
-    attempt: str
-    believed_until: float
-    failures: int
-    retry_at: float | None
+_RECORD_FIELDS = [item.name for item in fields(DiscoveryRecord) if item.name != "tools"]
+_STATE_FIELDS = [item.name for item in fields(ServerState) if item.name not in ("record", "body", "pins")]
 
 
 class _ToolLine(TypedDict):
@@ -52,25 +37,9 @@ class _ToolLine(TypedDict):
 
 def record_bytes(name: ServerName, kept: ServerState) -> bytes:
     """The record as the store keeps it."""
-    record = kept.record
-    header: _Header = {
-        "id": name.id,
-        "tenant": name.tenant,
-        "status": record.status,
-        "last_discovery": record.last_discovery,
-        "error": record.error,
-        "config_hash": record.config_hash,
-        "stale": record.stale,
-        "next_retry": record.next_retry,
-        "left_out": list(record.left_out),
-        "announces_changes": record.announces_changes,
-        "pins": dict(kept.pins),
-        "found_at": kept.found_at,
-        "attempt": kept.attempt,
-        "believed_until": kept.believed_until,
-        "failures": kept.failures,
-        "retry_at": kept.retry_at,
-    }
+    header: dict[str, object] = {"id": name.id, "tenant": name.tenant}
+    header |= {key: getattr(kept.record, key) for key in _RECORD_FIELDS}
+    header |= {"pins": dict(kept.pins)} | {key: getattr(kept, key) for key in _STATE_FIELDS}
     return orjson.dumps(header) + b"\n" + kept.body
 
 
@@ -102,30 +71,17 @@ async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, Serv
     """
     head, _, body = value.partition(b"\n")
     try:
-        header = cast("_Header", orjson.loads(head))
+        header: dict[str, Any] = {"announces_changes": None, **orjson.loads(head)}  # earlier records have none
         name = ServerName(header["id"], header["tenant"])
         pins = MappingProxyType(header["pins"])
         same = body == last.body
         tools = last.record.tools if same else tuple([tool async for tool in in_slices(_tools(name.id, body, last))])
+        known: dict[str, Any] = {key: header[key] for key in _RECORD_FIELDS} | {"left_out": tuple(header["left_out"])}
         kept = ServerState(
-            record=DiscoveryRecord(
-                status=header["status"],
-                tools=quarantining(tools, pins),
-                last_discovery=header["last_discovery"],
-                error=header["error"],
-                config_hash=header["config_hash"],
-                stale=header["stale"],
-                next_retry=header["next_retry"],
-                left_out=tuple(header["left_out"]),
-                announces_changes=header.get("announces_changes"),
-            ),
+            record=DiscoveryRecord(tools=quarantining(tools, pins), **known),
             body=last.body if same else body,
-            found_at=header["found_at"],
             pins=pins,
-            attempt=header["attempt"],
-            believed_until=header["believed_until"],
-            failures=header["failures"],
-            retry_at=header["retry_at"],
+            **{key: header[key] for key in _STATE_FIELDS},
         )
     except (KeyError, TypeError, ValueError, AttributeError, InvalidDefinition) as error:
         raise StoreRefused(f"a discovery record cannot be read: {error!r}") from error

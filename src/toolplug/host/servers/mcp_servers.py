@@ -42,6 +42,7 @@ from toolplug.host.servers.records import (
 )
 from toolplug.host.servers.sdk import Connections
 from toolplug.mcp.connection_strategies import BackgroundCloses
+from toolplug.mcp.plans import ADDED
 from toolplug.mcp.server_config import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.change_log import ChangeLog, Following
@@ -50,9 +51,6 @@ from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, S
 
 MOST_ADDED = 100
 """Servers that one tenant may add."""
-
-ADDED = "_added"
-"""The label in metrics of every server that a tenant has added: their names are not ours."""
 
 _LOG = logging.getLogger("toolplug.host")
 
