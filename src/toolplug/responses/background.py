@@ -128,11 +128,6 @@ async def take(store: Store, key: str) -> None:
     await store.commit(key, b"", ttl_s=LEASE_S)
 
 
-async def is_taken(store: Store, key: str) -> bool:
-    """Does somebody give the sign. Raises `StoreError`."""
-    return await store.read(key) is not None
-
-
 async def _beat(store: Store, key: str) -> None:
     while True:
         await asyncio.sleep(RENEWED_S)
@@ -177,7 +172,7 @@ class Background:
 
     async def lives(self, response: str) -> bool:
         """Is the response being made, here or elsewhere. Raises `StoreError`."""
-        return await is_taken(self._store, _lease(response))
+        return await self._store.read(_lease(response)) is not None
 
     async def listen(self, tenant: str, response: str, after: int) -> AsyncGenerator[Event]:
         """The events after that number; where another process makes the response, they come when it has ended.

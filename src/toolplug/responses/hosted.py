@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Literal
 
-from toolplug.catalog.call import ToolResult
+from toolplug.catalog.call import ToolCall, ToolResult
 from toolplug.catalog.definition import HostedItem, ToolDefinition
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.input_items import WIRE_NAME, Item, is_image
-from toolplug.responses.turn import ModelCall
 from toolplug.signatures.values import as_json, as_object
 
 MCP = "mcp"
@@ -46,7 +45,7 @@ class HostedCall:
     def __init__(
         self,
         draft: ResponseBuilder,
-        call: ModelCall,
+        call: ToolCall,
         tool: ToolDefinition | None,
         style: ItemStyle,
         approval: str | None = None,
@@ -162,7 +161,7 @@ def server_list(draft: ResponseBuilder, server: str, tools: Collection[ToolDefin
 
 
 def approval_request(
-    draft: ResponseBuilder, call: ModelCall, tool: ToolDefinition | None, ticket: str
+    draft: ResponseBuilder, call: ToolCall, tool: ToolDefinition | None, ticket: str
 ) -> Iterator[Event]:
     """A call that a person must approve, as an item."""
     item: dict[str, object] = {
@@ -176,7 +175,7 @@ def approval_request(
     yield draft.done(len(draft.output) - 1, item)
 
 
-def _named(call: ModelCall, tool: ToolDefinition | None) -> Item:
+def _named(call: ToolCall, tool: ToolDefinition | None) -> Item:
     """What is called. A server's tool has the server's own name for it, and the name that the model knows beside it."""
     item: Item = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
     return {**item, "name": tool.ref.name, WIRE_NAME: call.name} if tool is not None and tool.ref.kind == MCP else item

@@ -25,13 +25,13 @@ from toolplug.responses.input_items import (
 )
 from toolplug.responses.offer import Offer, ToolCaller
 from toolplug.responses.request import ResponseRequest
-from toolplug.responses.turn import Citations, ModelCall
+from toolplug.responses.turn import Citations
 
 
 class Decided(NamedTuple):
     """A call that a person had to approve, and what was said of it. `request` is the id of the item that asked."""
 
-    call: ModelCall
+    call: ToolCall
     request: str
     approve: bool
     reason: str
@@ -81,26 +81,19 @@ def _decided(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
     return decided
 
 
-def _call_of(request: Mapping[str, object]) -> ModelCall:
-    return ModelCall(call_key(request), called_name(request), str(request["arguments"]))
-
-
-class PlannedCall(NamedTuple):
-    """One call to be made."""
-
-    call: ToolCall
-    context: CallContext
+def _call_of(request: Mapping[str, object]) -> ToolCall:
+    return ToolCall(call_key(request), called_name(request), str(request["arguments"]))
 
 
 async def results(
-    executor: ToolExecutor, jobs: Sequence[PlannedCall], *, parallel: bool
+    executor: ToolExecutor, calls: Sequence[tuple[ToolCall, CallContext]], *, parallel: bool
 ) -> AsyncGenerator[tuple[int, ToolResult]]:
-    """Each job's place and result, as they end. Whoever closes it, or is cancelled, cancels the calls that run."""
-    if not parallel or len(jobs) < 2:
-        for place, job in enumerate(jobs):
-            yield place, await executor.execute(job.call, job.context)
+    """Each call's place and result, as they end. Whoever closes it, or is cancelled, cancels the calls that run."""
+    if not parallel or len(calls) < 2:
+        for place, (call, context) in enumerate(calls):
+            yield place, await executor.execute(call, context)
         return
-    running = {asyncio.ensure_future(executor.execute(*job)): place for place, job in enumerate(jobs)}
+    running = {asyncio.ensure_future(executor.execute(*call)): place for place, call in enumerate(calls)}
     try:
         waiting = set(running)
         while waiting:
@@ -153,10 +146,10 @@ class HostedCalls:
                 async for event in events:
                     yield event
 
-    async def make(self, calls: Sequence[ModelCall], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
+    async def make(self, calls: Sequence[ToolCall], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
         """Make the calls of a turn side by side; those that may not be made are given back."""
-        wanted: list[tuple[ModelCall, CallContext | str]] = []
-        over: list[ModelCall] = []
+        wanted: list[tuple[ToolCall, CallContext | str]] = []
+        over: list[ToolCall] = []
         for call in calls:
             if self._most is not None and self.made + len(wanted) >= self._most:
                 over.append(call)
@@ -170,9 +163,9 @@ class HostedCalls:
         self.exhausted = self.exhausted or bool(over) or self.made == self._most
 
     async def _make(
-        self, wanted: Sequence[tuple[ModelCall, CallContext | str]], catalog: Catalog
+        self, wanted: Sequence[tuple[ToolCall, CallContext | str]], catalog: Catalog
     ) -> AsyncGenerator[Event]:
-        jobs: list[PlannedCall] = []
+        begun: list[tuple[ToolCall, CallContext]] = []
         shown: list[HostedCall] = []
         for call, context in wanted:
             self.made += 1
@@ -184,21 +177,21 @@ class HostedCalls:
                 for event in await self._asked_first(call, context, tool):
                     yield event
             else:
-                jobs.append(PlannedCall(ToolCall(call.id, call.name, call.arguments), context))
+                begun.append((call, context))
                 shown.append(HostedCall(self._draft, call, tool and tool.definition, self._style))
                 for event in shown[-1].begin():
                     yield event
-        async with aclosing(results(self._asker.executor, jobs, parallel=self._parallel)) as ended:
+        async with aclosing(results(self._asker.executor, begun, parallel=self._parallel)) as ended:
             async for place, result in ended:
                 for event in self._ended(shown[place], result):
                     yield event
 
     async def _asked_first(
-        self, call: ModelCall, context: CallContext, tool: Tool | None, request: str | None = None
+        self, call: ToolCall, context: CallContext, tool: Tool | None, request: str | None = None
     ) -> list[Event]:
         """Make a call that a person may have to approve first: it is no item of its own before that is known."""
         definition = tool and tool.definition
-        result = await self._asker.executor.execute(ToolCall(call.id, call.name, call.arguments), context)
+        result = await self._asker.executor.execute(call, context)
         ticket = asks(result)
         if ticket is not None:
             self.asked = True
@@ -220,7 +213,7 @@ class HostedCalls:
         for event in events:
             yield event
 
-    def _leave_out(self, calls: Sequence[ModelCall]) -> None:
+    def _leave_out(self, calls: Sequence[ToolCall]) -> None:
         told = f"max_tool_calls of {self._most} is reached"
         place = len(self._draft.output)
         for call in calls:
@@ -228,7 +221,7 @@ class HostedCalls:
             answer = {"type": "function_call_output", "call_id": call.id, "output": told}
             self._left_out += [(place, {**made, "id": self._draft.new_id("fc")}), (place, answer)]
 
-    def _given_back(self, call: ModelCall, reason: str) -> Iterator[Event]:
+    def _given_back(self, call: ToolCall, reason: str) -> Iterator[Event]:
         shown = HostedCall(self._draft, call, None, self._style)
         yield from shown.begin()
         yield from self._ended(shown, _refusal(call, reason))
@@ -237,7 +230,7 @@ class HostedCalls:
         self._citations.add(result.metadata)
         return shown.end(result, self._include)
 
-    def _context(self, call: ModelCall, offer: Offer, catalog: Catalog, *, key: str | None = None) -> CallContext:
+    def _context(self, call: ToolCall, offer: Offer, catalog: Catalog, *, key: str | None = None) -> CallContext:
         tool = catalog.find(call.name)
         options = EMPTY if tool is None else offer.options.get(tool.definition.name, EMPTY)
         return self._asker.context._replace(options=options, idempotency_key=key)
@@ -258,5 +251,5 @@ def _must_ask(tool: Tool | None) -> bool:
     return tool is not None and tool.plan.approval is not None
 
 
-def _refusal(call: ModelCall, output: str) -> ToolResult:
+def _refusal(call: ToolCall, output: str) -> ToolResult:
     return ToolResult(call.id, call.name, output, ToolStatus.DENIED)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
+from toolplug.catalog.call import ToolCall
 from toolplug.responses.backend import CallPart, Delta
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.input_items import Item
@@ -87,14 +88,6 @@ CUT_SHORT: Mapping[str | None, str] = {"length": "max_output_tokens", "content_f
 _MAX_CALL_ID = 64
 
 
-class ModelCall(NamedTuple):
-    """One call as the model made it, but for an id that could not be used."""
-
-    id: str
-    name: str
-    arguments: str
-
-
 @dataclass(slots=True, eq=False)
 class _Part:
     """A part of a content under way."""
@@ -149,9 +142,9 @@ class Turn:
         return any(call.item is not None for call in self._calls)
 
     @property
-    def hosted(self) -> list[ModelCall]:
-        """The calls that are made here, in the model's order."""
-        return [ModelCall(call.id, call.name, "".join(call.arguments)) for call in self._calls if call.item is None]
+    def hosted(self) -> list[ToolCall]:
+        """The calls that are made here, in the model's order; an id that cannot be used is replaced."""
+        return [ToolCall(call.id, call.name, "".join(call.arguments)) for call in self._calls if call.item is None]
 
     def read(self, delta: Delta) -> Iterator[Event]:
         """Take one piece."""
