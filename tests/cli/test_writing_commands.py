@@ -205,7 +205,8 @@ def test_a_new_package_installs_into_a_fresh_environment_and_is_found_there(run:
     venv.create(tmp_path / "venv", with_pip=True)
     scripts = tmp_path / "venv" / "bin"
     package = tmp_path / "toolplug-weather"
-    _must(scripts / "python", "-m", "pip", "install", "--quiet", ROOT, package, "pytest", "httpx2", folder=tmp_path)
+    core = f"{ROOT}[server]"
+    _must(scripts / "python", "-m", "pip", "install", "--quiet", core, package, "pytest", "httpx2", folder=tmp_path)
     _must(scripts / "python", "-m", "pytest", "-q", folder=package)
     assert "installed-not-enabled" in _must(scripts / "toolplug", "providers", folder=tmp_path)
     (tmp_path / "providers.yaml").write_text("providers: {weather: {enabled: true}}")
