@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import thread_time
 
+UNBOUNDED_MS = 500
+"""Ten times what one callback may take: machines differ by a factor, and what has no bound takes seconds."""
+
 
 class LongestCallback:
     """`ms` is the longest CPU time of one callback so far."""

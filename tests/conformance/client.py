@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,9 +38,37 @@ async def main(url: str, known: Mapping[str, Any]) -> None:
     """Connect, list, and make each call at once; what a server refuses or answers badly ends that call only."""
     endpoint = Endpoint(url=url, oauth=credentials(known), trusted=True)
     egress = Egress(("loopback",))  # where the scenario's authorization server is
+    listening = Listening()
     async with connector(egress, Path())(endpoint, lambda: None) as connection:
+        if os.environ["MCP_CONFORMANCE_SCENARIO"] == "sse-retry":
+            await listening.opened()
         tools = [sanitised(raw, "peer").definition for raw in await connection.tools()]
         await asyncio.gather(*(made(connection, *call) for call in calls(tools, known)))
+
+
+class Listening(logging.Handler):
+    """Waits for the stream on which a server sends by itself; the SDK opens it in a task and only logs that it did.
+
+    The scenario `sse-retry` takes any GET after a call for the reconnection, so this one has to come before.
+    """
+
+    _OPEN = "GET SSE connection established"
+    _WAIT_S = 30
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self._opened = asyncio.Event()
+        logger = logging.getLogger("mcp.client.streamable_http")
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == self._OPEN:
+            self._opened.set()
+
+    async def opened(self) -> None:
+        """Return when the stream is open; a timeout means that the SDK logs another text now."""
+        await asyncio.wait_for(self._opened.wait(), self._WAIT_S)
 
 
 def credentials(known: Mapping[str, Any]) -> ClientCredentials | None:

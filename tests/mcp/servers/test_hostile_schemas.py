@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
-from tests.longest_callback import longest_callback
+from tests.longest_callback import UNBOUNDED_MS, longest_callback
 from tests.mcp.servers.scripted import TIME, Harness, ScriptedConnection, run, tool
 
 from toolplug.catalog.call import Report
@@ -15,7 +15,6 @@ from toolplug.mcp.plans import UNFIT
 
 pytestmark = pytest.mark.anyio
 
-HELD_MS = 50
 OPTIONS = {"enum": [{"a": n} for n in range(600)]}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "array", "items": OPTIONS}}}
 VALUE = {"a": [{"a": 599}] * 90_000}
@@ -31,7 +30,7 @@ async def test_arguments_that_are_too_large_to_validate_never_reach_the_server(h
         'invalid arguments for tool "now"\n/: too large to validate',
     )
     assert answered.status == "success"
-    assert longest.ms <= HELD_MS
+    assert longest.ms <= UNBOUNDED_MS
 
 
 @pytest.mark.requirement("C-3-validation-bounded")
@@ -46,4 +45,4 @@ async def test_a_structured_result_that_is_too_large_to_validate_is_left_out(har
     with longest_callback() as longest:
         result = await run(tools.live, "now")
     assert (result.output, result.structured, result.metadata) == ("all of it", None, {"left_out": UNFIT})
-    assert longest.ms <= HELD_MS
+    assert longest.ms <= UNBOUNDED_MS
