@@ -27,12 +27,12 @@ from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.servers.sdk import mcp_speaker
 from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
 from toolplug.mcp.mcp_sessions import Serving
+from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.providers.planning import KIND
 from toolplug.providers.registry import FunctionRegistry, RegistryServices, TemporaryRoot, stored_sites
 from toolplug.providers.site import Services
@@ -270,7 +270,7 @@ class Parts:
             metrics.register(ServerMetrics(servers.records, servers.discoveries, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code))  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
-            mcp = Serving(mcp_speaker, toolsets.tools.end)
+            mcp = Serving(mcp_server_endpoint, toolsets.tools.end)
             life.callback(mcp.stop)
             responses = ResponsesService(store, settings.responses, toolsets.tools.end)
             life.push_async_callback(responses.aclose)

@@ -1,16 +1,20 @@
 """An open connection to a server, as the rest of the package needs it: two requests, and three pieces of news.
 
-`sdk.connecting` makes them; nothing else on this side imports the SDK.
+`sdk.client` makes them, and is imported with the SDK when the first connection is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import NamedTuple, Protocol, cast
 
 from toolplug.catalog.call import Report
+from toolplug.execution.egress import Egress
 from toolplug.mcp.server_config import Transport
 
 MAX_PAGES = 100
@@ -90,3 +94,48 @@ OnChange = Callable[[], None]
 Connect = Callable[[Transport, OnChange], AbstractAsyncContextManager[ServerConnection]]
 """Opens a connection; entering raises `ConnectionFailed`. Leaving ends the server's process group, within 5 s. Entered
 and left by one task."""
+
+MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
+
+_SDK = "mcp"
+_CLIENT = "toolplug.mcp.sdk.client"
+
+
+class Connections:
+    """Connects to servers, by `connect`.
+
+    `configured` returns which addresses are allowed now, which can change while a host runs, and the folder in which
+    commands start.
+    """
+
+    def __init__(self, configured: Callable[[], tuple[Egress, Path]]) -> None:
+        self._configured = configured
+        self._connector: tuple[Egress, Connect] | None = None
+
+    @asynccontextmanager
+    async def connect(self, transport: Transport, on_change: OnChange) -> AsyncGenerator[ServerConnection]:
+        """Implement `Connect`."""
+        async with (await self._sdk_connect())(transport, on_change) as connection:
+            yield connection
+
+    async def _sdk_connect(self) -> Connect:
+        """The SDK's implementation; the same while `egress` does not change, since it keeps tokens."""
+        egress, folder = self._configured()
+        if self._connector is None or self._connector[0] != egress:
+            try:
+                client = await asyncio.to_thread(import_with_sdk, _CLIENT)
+            except ModuleNotFoundError:
+                raise ConnectionFailed(MISSING) from None
+            # A module that is imported by name has no types.
+            self._connector = egress, cast("Connect", client.connector(egress, folder))
+        return self._connector[1]
+
+
+def import_with_sdk(name: str) -> ModuleType:
+    """Import a module of toolplug that uses the SDK, after the whole SDK.
+
+    Two threads that began to import different parts of it would each wait for the other, and one would get a module
+    that is not complete. Raises `ModuleNotFoundError` without the extra `mcp`.
+    """
+    import_module(_SDK)
+    return import_module(name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import orjson
 
@@ -15,6 +15,7 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
+from toolplug.mcp.connection import import_with_sdk
 from toolplug.mcp.list_changed import Watch
 
 
@@ -154,3 +155,12 @@ class McpServerEndpoint(Protocol):
 def refusal(status: int, code: int, message: str, to: RequestId | None = None) -> Reply:
     """An error as an answer."""
     return Reply(status, orjson.dumps({"jsonrpc": "2.0", "id": to, "error": {"code": code, "message": message}}))
+
+
+_ANSWERING = "toolplug.mcp.sdk.answering"
+
+
+def mcp_server_endpoint() -> McpServerEndpoint:
+    """The endpoint that the SDK implements. Raises `ModuleNotFoundError` without the extra `mcp`."""
+    # A module that is imported by name has no types.
+    return cast("McpServerEndpoint", import_with_sdk(_ANSWERING).SdkSpeaker())

@@ -40,7 +40,7 @@ from toolplug.host.servers.records import (
     not_found,
     server_view,
 )
-from toolplug.host.servers.sdk import Connections
+from toolplug.mcp.connection import Connections
 from toolplug.mcp.connection_strategies import BackgroundCloses
 from toolplug.mcp.plans import ADDED
 from toolplug.mcp.server_config import Server, config_hash
@@ -109,7 +109,7 @@ class McpServers:
         self._discovery = discovery
         self._coded = {server.name.id: server for server in coded}
         self._serving = serving
-        self._connect = Connections(lambda: self._configuration).connect
+        self._connect = Connections(lambda: (self._egress, self._configuration.folder)).connect
         self._hash_key = b""
         self._servers: dict[ServerName, ServerTools] = {}
         self._handles: dict[ServerName, ServerHandle] = {}
@@ -283,9 +283,12 @@ class McpServers:
             withheld = self._configuration.servers.withheld.get(server.name.id, withheld)
         return server_view(self._servers[server.name], self._discovery.record(server.name), withheld)
 
+    @property
+    def _egress(self) -> Egress:
+        return Egress(self._configuration.settings.egress.allow)
+
     def _check_address(self, record: ServerRecord) -> None:
-        egress = Egress(self._configuration.settings.egress.allow)
-        check_address(record.url or "", record.headers or {}, egress)
+        check_address(record.url or "", record.headers or {}, self._egress)
 
     def _check_room(self, name: str, by: Principal) -> None:
         if name in self.ids(by.tenant):
