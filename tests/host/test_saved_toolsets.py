@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("desk_package")]
 DESK = """
     from toolplug import FunctionProvider, tool
 
-    class Desk(FunctionProvider):
+    class DeskProvider(FunctionProvider):
         @tool
         async def read(self) -> str:
             "Read the page."
@@ -57,7 +57,7 @@ Write = Callable[[str], Path]
 
 @pytest.fixture
 def desk_package(package: Package) -> None:
-    package("toolplug-desk", {"desk": "desk_mod:Desk"}, desk_mod=DESK)
+    package("toolplug-desk", {"desk": "desk_mod:DeskProvider"}, desk_mod=DESK)
 
 
 @pytest.fixture

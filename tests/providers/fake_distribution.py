@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import Distribution, MetadataPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,6 @@ def provides(**types: str) -> str:
     """The text of `entry_points.txt` for these provider types."""
     lines = [f"{name} = {value}" for name, value in types.items()]
     return "\n".join(["[console_scripts]", "tool = tool:main", "", "[toolplug.providers]", *lines, ""])
-
-
-def distributions_in(*folders: Path) -> list[Distribution]:
-    """What `importlib.metadata` finds there."""
-    context = MetadataPathFinder.Context(path=[str(folder) for folder in folders])
-    return list(MetadataPathFinder.find_distributions(context))
 
 
 def run_with(folder: Path, code: str) -> Any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.metadata import Distribution
+import sys
+from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
 
 import pytest
-from tests.providers.fake_distribution import distributions_in, install, provides, run_with
+from tests.providers.fake_distribution import install, provides, run_with
 
 from toolplug.providers.entry_points import Installed, installed
 
 
 def found_in(*folders: Path, running: str = "1.0") -> Installed:
-    return installed(distributions_in(*folders), running=running)
+    return installed([str(folder) for folder in folders], running=running)
 
 
 @pytest.mark.requirement("C-1-entry-point-group")
@@ -115,7 +116,14 @@ def test_metadata_that_cannot_be_read_is_reported_and_costs_nobody_else(tmp_path
     assert all(problem.hint for problem in found.problems)
 
 
-def test_a_finder_that_gives_nonsense_is_reported() -> None:
+def test_a_newer_copy_that_offers_nothing_hides_the_older_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    install(first, "toolplug-notes", "[console_scripts]\nnotes = notes:main\n", version="2.0")
+    install(second, "Toolplug_Notes", provides(notes="notes:Old"))
+    assert found_in(first, second).types == {}
+
+
+def test_a_finder_that_gives_nonsense_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nonsense(Distribution):
         def read_text(self, filename: str) -> str | None:
             raise RuntimeError("no files here")
@@ -123,6 +131,14 @@ def test_a_finder_that_gives_nonsense_is_reported() -> None:
         def locate_file(self, path: object) -> Path:
             return Path("/nowhere", str(path))
 
-    (problem,) = installed([Nonsense()], running="1.0").problems
+    class Finder(DistributionFinder):
+        def find_distributions(self, context: object = None) -> list[Distribution]:
+            return [Nonsense()]
+
+        def find_spec(self, *arguments: object) -> None:
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+    (problem,) = installed([], running="1.0").problems
     assert (problem.code, problem.file) == ("metadata_unreadable", "/nowhere")
     assert "RuntimeError: no files here" in problem.message

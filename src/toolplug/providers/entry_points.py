@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions, version
 from itertools import groupby
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -61,21 +62,25 @@ class Installed:
     problems: tuple[Problem, ...] = ()
 
 
-def installed(found: Iterable[Distribution] | None = None, *, running: str | None = None) -> Installed:
-    """Look through these distributions (by default those on `sys.path`) for provider packages.
+def installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:
+    """Look through the distributions in these folders (by default `sys.path`) for provider packages.
 
     `running` is the version of toolplug that they must admit, by default the installed one. Of two copies of one
     distribution the first counts, as for the import.
     """
     ours = version(_OURS) if running is None else running
+    where: dict[str, Any] = {} if path is None else {"path": path}
     seen: set[str] = set()
     outcomes: list[InstalledProvider | Problem] = []
-    for distribution in distributions() if found is None else found:
+    for distribution in distributions(**where):
         try:
-            name = canonicalize_name(_stated(distribution, "Name"))
-            if name not in seen:
-                outcomes += [_outcome(distribution, point, ours) for point in _points(distribution)]
-                seen.update((name,) if name else ())
+            if not _mentions_group(distribution):
+                continue  # its metadata is not parsed: that takes 0.2 ms each
+            name = _stated(distribution, "Name")
+            if canonicalize_name(name) in seen or (name and not _mentions_group(_first_copy(name, where))):
+                continue
+            outcomes += [_outcome(distribution, point, ours) for point in distribution.entry_points.select(group=GROUP)]
+            seen.update((canonicalize_name(name),) if name else ())
         except Exception as error:  # noqa: BLE001  whatever the files of a foreign package make the parsers raise
             outcomes.append(_unreadable(distribution, error))
     providers = [item for item in outcomes if isinstance(item, InstalledProvider)]
@@ -86,10 +91,12 @@ def installed(found: Iterable[Distribution] | None = None, *, running: str | Non
     )
 
 
-def _points(distribution: Distribution) -> Iterable[EntryPoint]:
-    """Its provider types; the file is parsed only where the group stands in it."""
-    mentioned = GROUP in (distribution.read_text("entry_points.txt") or "")
-    return distribution.entry_points.select(group=GROUP) if mentioned else ()
+def _mentions_group(distribution: Distribution) -> bool:
+    return GROUP in (distribution.read_text("entry_points.txt") or "")
+
+
+def _first_copy(name: str, where: Mapping[str, Any]) -> Distribution:
+    return next(iter(distributions(name=name, **where)))
 
 
 def _stated(distribution: Distribution, field: str) -> str:
