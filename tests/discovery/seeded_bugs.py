@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from toolplug.discovery.record import KnownServer, Listing, ServerState
 from toolplug.discovery.service import Discovery
-from toolplug.discovery.watched_server import Watched
+from toolplug.discovery.watched_server import WatchedServer
 from toolplug.stores.store import Store
 
 
-class _GoesOnWhenForgotten(Watched):
+class _GoesOnWhenForgotten(WatchedServer):
     """A listing that is under way when its server is forgotten or edited is kept all the same."""
 
     def cancel(self) -> None:
@@ -22,14 +22,14 @@ class _GoesOnWhenForgotten(Watched):
         await super().stop()
 
 
-class _ListsBesideOneThatHangs(Watched):
+class _ListsBesideOneThatHangs(WatchedServer):
     """A listing that was given up and goes on is not waited for."""
 
     async def _last_has_ended(self) -> bool:
         return True
 
 
-class _LosesToolsByFailure(Watched):
+class _LosesToolsByFailure(WatchedServer):
     """A failed listing is one that found nothing."""
 
     def outcome(self, kept: ServerState, result: Listing | str) -> ServerState:
@@ -39,7 +39,7 @@ class _LosesToolsByFailure(Watched):
         return replace(after, record=replace(after.record, tools=(), stale=False), body=b"")
 
 
-class _HidesThatToolsAreOld(Watched):
+class _HidesThatToolsAreOld(WatchedServer):
     """The tools of the last configuration stand for those of the next."""
 
     def _begun(self, listing: str, kept: ServerState) -> ServerState | None:
@@ -47,16 +47,16 @@ class _HidesThatToolsAreOld(Watched):
         return after and replace(after, record=replace(after.record, stale=False))
 
 
-class _BelievesTheDead(Watched):
+class _BelievesTheDead(WatchedServer):
     """Whatever another process began, it is about."""
 
-    def _believed_s(self, kept: ServerState) -> float:
-        if not kept.attempt or kept.attempt.startswith(self._around.process):
+    def _lease_left_s(self, kept: ServerState) -> float:
+        if not kept.attempt or kept.attempt.startswith(self._services.process):
             return 0
         return 1_000_000
 
 
-class _TakesTheWordOfOthers(Watched):
+class _TakesTheWordOfOthers(WatchedServer):
     """What another process writes of another configuration is taken for this one's."""
 
     def adopt(self, kept: ServerState) -> None:
@@ -65,7 +65,7 @@ class _TakesTheWordOfOthers(Watched):
         self._show()
 
 
-def _with(watched: type[Watched]) -> Callable[[Store], Discovery]:
+def _with(watched: type[WatchedServer]) -> Callable[[Store], Discovery]:
     """A service whose servers are watched by this class."""
 
     class Buggy(Discovery):

@@ -1,1 +1,1 @@
-"""What MCP servers list: found out in the background, kept in the store, and read without asking anybody."""
+"""Discovery of the tools of MCP servers: listed in the background, stored, and read without asking a server."""

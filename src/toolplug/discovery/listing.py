@@ -1,9 +1,13 @@
-"""Reading what a server listed into tools, and a discovery record as the lines that the store keeps."""
+"""Reading a server's list into tools, and the stored form of a discovery record.
+
+A stored record is one line of JSON about the server, then one line for each tool: a long list is read in slices, and
+the lines of an unchanged list are not parsed again.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict, cast
@@ -16,10 +20,6 @@ from toolplug.discovery.record import DiscoveryRecord, FoundTool, Listing, Serve
 from toolplug.discovery.sanitise import KIND, sanitised
 from toolplug.errors import InvalidDefinition, StoreRefused
 from toolplug.runtime.tasks import in_slices
-
-# The stored form of a discovery record: one line of JSON about the server, then one line for each tool.
-#
-# Line by line, so that a long list is read in slices; and the lines of an unchanged list need not be read again.
 
 _RECORD_FIELDS = [item.name for item in fields(DiscoveryRecord) if item.name != "tools"]
 _STATE_FIELDS = [item.name for item in fields(ServerState) if item.name not in ("record", "body", "pins")]
@@ -36,15 +36,15 @@ class _ToolLine(TypedDict):
 
 
 def record_bytes(name: ServerName, kept: ServerState) -> bytes:
-    """The record as the store keeps it."""
+    """Return the stored form of a server's state."""
     header: dict[str, object] = {"id": name.id, "tenant": name.tenant}
     header |= {key: getattr(kept.record, key) for key in _RECORD_FIELDS}
     header |= {"pins": dict(kept.pins)} | {key: getattr(kept, key) for key in _STATE_FIELDS}
     return orjson.dumps(header) + b"\n" + kept.body
 
 
-def tool_line(tool: FoundTool) -> bytes:
-    """One tool; whether it is in quarantine the pins tell."""
+def _tool_line(tool: FoundTool) -> bytes:
+    """Return the line of one tool; its quarantine is in the pins."""
     definition = tool.definition
     output = definition.output_schema
     line = {
@@ -59,15 +59,10 @@ def tool_line(tool: FoundTool) -> bytes:
     return orjson.dumps(line)
 
 
-def body_of(lines: Iterable[bytes]) -> bytes:
-    """The lines of all tools as one text."""
-    return b"\n".join(lines)
-
-
 async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, ServerState]:
-    """Whose record these bytes are, and the record. Tools that are as in the `last` one are its objects.
+    """Return the server and its state; tools that are equal in `last` are the same objects.
 
-    Raises `StoreRefused` where this toolplug cannot read them.
+    Raises `StoreRefused` for bytes that this version cannot read.
     """
     head, _, body = value.partition(b"\n")
     try:
@@ -92,14 +87,15 @@ def _tools(server: str, body: bytes, last: ServerState) -> Iterator[FoundTool]:
     known = {tool.name: tool for tool in last.record.tools}
     for line in body.split(b"\n") if body else ():
         tool = _tool(server, cast("_ToolLine", orjson.loads(line)))
-        yield same_object(tool, known.get(tool.name))
+        yield _same_object(tool, known)
 
 
-def same_object(tool: FoundTool, known: FoundTool | None) -> FoundTool:
-    """The known one, if it says the same: what compares objects then sees no change."""
-    if known is None or known.cut != tool.cut or known.definition.signature != tool.definition.signature:
+def _same_object(tool: FoundTool, known: Mapping[str, FoundTool]) -> FoundTool:
+    """Return the known tool of this name if it is equal, so that comparing objects shows no change."""
+    found = known.get(tool.name)
+    if found is None or found.cut != tool.cut or found.definition.signature != tool.definition.signature:
         return tool
-    return known
+    return found
 
 
 def _tool(server: str, line: _ToolLine) -> FoundTool:
@@ -117,13 +113,13 @@ def _tool(server: str, line: _ToolLine) -> FoundTool:
 
 MAX_TOOLS = 10_000
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Of all tools of a server together; those that come after are left out."""
+"""Of all tools of a server together; later ones are left out."""
 MAX_LEFT_OUT = 100
-"""Lines of the report."""
+"""Lines of the report on tools that were left out."""
 
 
 class _Read(NamedTuple):
-    """A tool that is kept, its bytes, and a digest of what the server sent."""
+    """A tool that is kept, its line, and the digest of what the server sent."""
 
     sent: bytes
     tool: FoundTool
@@ -131,28 +127,29 @@ class _Read(NamedTuple):
 
 
 class ListReader:
-    """Reads the lists of one server. What it sends again as it was is not looked at again: lists may come often."""
+    """Reads the lists of one server; a tool that it sends again unchanged is not parsed again."""
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._last: Mapping[bytes, _Read] = {}
 
     async def read(self, raw: Sequence[object], kept: ServerState) -> Listing:
-        """The tools, in the server's order; those that are as they are kept are the same objects.
+        """Return the tools in the server's order, without blocking the event loop for long.
 
-        Takes as long as it takes, in slices.
+        Tools that are equal in `kept` are the same objects; later ones of the same name, those over a limit and those
+        without a valid name are left out.
         """
         left_out = RemovedParts(at_most=MAX_LEFT_OUT)
         known = {tool.name: tool for tool in kept.record.tools}
         each = [item async for item in in_slices(self._each(raw, known, left_out))]
         found = [read for read in each if read is not None]
         self._last = {read.sent: read for read in found if read.sent}
-        return Listing(tuple(read.tool for read in found), body_of(read.line for read in found), left_out.lines())
+        return Listing(tuple(read.tool for read in found), b"\n".join(read.line for read in found), left_out.lines())
 
     def _each(
         self, raw: Sequence[object], known: Mapping[str, FoundTool], left_out: RemovedParts
     ) -> Iterator[_Read | None]:
-        """Each tool in turn; None for one that is left out."""
+        """Yield each tool in turn, None for one that is left out."""
         seen: set[str] = set()
         size = 0
         for index, sent in enumerate(raw):
@@ -180,15 +177,13 @@ class ListReader:
         digest = _digest(sent)
         last = self._last.get(digest)
         if last is not None:
-            tool = same_object(last.tool, known.get(last.tool.name))
-            return last if tool is last.tool else last._replace(tool=tool)
-        tool = sanitised(sent, self._server)
-        tool = same_object(tool, known.get(tool.name))
-        return _Read(digest, tool, tool_line(tool))
+            return last._replace(tool=_same_object(last.tool, known))
+        tool = _same_object(sanitised(sent, self._server), known)
+        return _Read(digest, tool, _tool_line(tool))
 
 
 def _digest(sent: object) -> bytes:
-    """Equal for what is sent again as it was; nothing for what is no JSON, and so is never taken for another."""
+    """Return a digest of JSON as it was sent; empty for values that are no JSON, which are read every time."""
     try:
         return hashlib.blake2b(orjson.dumps(sent), digest_size=20).digest()
     except (TypeError, orjson.JSONEncodeError):

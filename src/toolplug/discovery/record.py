@@ -1,8 +1,8 @@
-"""The discovery record of a server: what is known of its tools, each transition, pins, and differences."""
+"""The discovery record of an MCP server: its tools as last listed, the state transitions, pins, and differences."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -12,38 +12,33 @@ from toolplug.execution.accounting import timestamp
 
 
 class ServerName(NamedTuple):
-    """Which server. `tenant` is None for one of the operator's file, which every tenant has."""
+    """The identity of a server. `tenant` is None for one of the operator's file, which every tenant has."""
 
     id: str
     tenant: str | None = None
 
 
 class ListingFailed(Exception):
-    """A server could not be asked, or gave no list of tools; the text is for the operator and holds no secret."""
-
-
-def _unknown() -> bool | None:
-    return None
+    """A server could not be reached, or returned no list of tools; the text is for the operator, without secrets."""
 
 
 class KnownServer(NamedTuple):
     """One server as it is configured now.
 
-    `config_hash` is equal for configurations that start the same server. `listing(fresh)` starts or reaches it, gives
-    the tools of every page as it sent them (JSON values, which may be anything), and leaves nothing behind; it raises
-    `ListingFailed`. Where it is `fresh`, a process that runs already is not asked. `announces()` is whether the server
-    announces changes of its list, None while that is not known. `timeout_s` bounds a listing from outside, and a list
-    that is `rediscover_s` old is read again. With `pin` a tool that is new, or whose definition has
-    changed, since the server was first listed is quarantined until somebody accepts it.
+    `config_hash` is equal for configurations that start the same server. `listing(fresh)` starts or reaches it, returns
+    the tools of every page as sent (any JSON values), and leaves nothing running; it raises `ListingFailed`. With
+    `fresh`, a process that runs already is not used. `announces()` tells whether the server announces changes of its
+    list, None while that is not known. `timeout_s` bounds a listing, and a list that is `rediscover_s` old is read
+    again. With `pin`, a tool that is new or has changed since the first listing is quarantined until it is accepted.
     """
 
     name: ServerName
     config_hash: str
-    listing: Callable[[bool], Awaitable[Sequence[object]]]
+    listing: Callable[[bool], Coroutine[None, None, Sequence[object]]]
     timeout_s: float = 30.0
     pin: bool = False
     rediscover_s: float | None = None
-    announces: Callable[[], bool | None] = _unknown
+    announces: Callable[[], bool | None] = lambda: None
 
 
 Status = Literal["never", "discovering", "success", "failed"]
@@ -51,11 +46,10 @@ Status = Literal["never", "discovering", "success", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class FoundTool:
-    """One tool of a server, made safe.
+    """One tool of a server, sanitised.
 
-    The definition's `ref` is of kind `mcp`, its source the server's id, its name the server's own. `cut` says what was
-    removed from it, as `/path: why`. A `quarantined` one was not accepted as it is now, and is not to be called;
-    the definition is the new one.
+    The definition's `ref` is of kind `mcp`, with the server's id and the server's own name of the tool. `cut` lists
+    what was removed, as `/path: why`. `quarantined`: its present definition is not accepted, so it must not be called.
     """
 
     definition: ToolDefinition
@@ -64,18 +58,17 @@ class FoundTool:
 
     @property
     def name(self) -> str:
-        """The server's own name for it."""
+        """The tool's name on the server."""
         return self.definition.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryRecord:
-    """The last that is known of a server.
+    """The result of the last discovery of a server.
 
-    `last_discovery` is when the last discovery ended, well or not, and `next_retry` when a failed one is tried again:
-    RFC 3339 in UTC. `stale`: the tools are the last good ones, and what the server lists now is not known; so are those
-    that were found with another configuration than the one of `config_hash`. `left_out` says which of the listed tools
-    are not among them, and why. `announces_changes`: does the server say when its list changes; None: not known.
+    `last_discovery` is the time at which it ended, with success or not, and `next_retry` that of the next attempt after
+    a failure: RFC 3339 in UTC. `stale`: the tools are from the last success, or from another configuration than that of
+    `config_hash`. `left_out` lists the tools that were not kept, and why. `announces_changes` is None while unknown.
     """
 
     status: Status = "never"
@@ -93,7 +86,7 @@ NEVER = DiscoveryRecord()
 
 
 class Changes(NamedTuple):
-    """Names of tools, in the order of the listing that has them. A definition has changed when its digest has."""
+    """Names of tools, in the order of their listing. `modified` ones have another digest."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -103,16 +96,9 @@ class Changes(NamedTuple):
         return ", ".join(f"{len(names)} {kind}" for kind, names in self._asdict().items() if names) or "no change"
 
 
-NO_CHANGE = Changes((), (), ())
-
-
 def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Changes:
-    """From one listing to the next."""
-    before, after = tuple(before), tuple(after)
-    if before == after:
-        return NO_CHANGE
-    old = {tool.name: tool.definition.ref.digest for tool in before}
-    new = {tool.name: tool.definition.ref.digest for tool in after}
+    """Return the differences from one listing to the next."""
+    old, new = _digests(before), _digests(after)
     return Changes(
         added=tuple(name for name in new if name not in old),
         removed=tuple(name for name in old if name not in new),
@@ -120,31 +106,29 @@ def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Changes:
     )
 
 
-# Which tools of a pinned server wait for somebody, and what was accepted under their names.
-#
-# What a server lists first is accepted. From then on a listed tool is accepted unless its name is among the pins: with
-# the digest of its accepted definition where it has another one now, or with none where the name is new. An accepted
-# name that goes keeps its pin, so that it cannot come back as something else.
+def _digests(tools: Iterable[FoundTool]) -> dict[str, str]:
+    return {tool.name: tool.definition.ref.digest for tool in tools}
+
+
+# Pins: the first listing of a pinned server is accepted whole. Later a tool is quarantined while its name is pinned,
+# with the accepted digest if the definition has changed, or "" if the name is new. A name that is listed no longer
+# keeps its pin, so that it cannot come back with another definition.
 
 MAX_PINS = 20_000
 
 Pins = Mapping[str, str]
-"""Name → digest of the accepted definition; empty for a name that was never accepted."""
+"""Tool name → digest of the accepted definition; empty for a name that was never accepted."""
 
 NO_PINS: Pins = MappingProxyType({})
 
 
 class TooManyNames(Exception):
-    """More names have come and gone than are remembered."""
+    """A server would need more than `MAX_PINS` pins."""
 
 
 def pins_after(pins: Pins, before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Pins:
-    """The pins when one listing follows another. Raises `TooManyNames`."""
-    before, after = tuple(before), tuple(after)
-    if before == after:
-        return pins
-    accepted = {tool.name: tool.definition.ref.digest for tool in before} | dict(pins)
-    listed = {tool.name: tool.definition.ref.digest for tool in after}
+    """Return the pins after the listing that follows `before`. Raises `TooManyNames`."""
+    accepted, listed = _digests(before) | dict(pins), _digests(after)
     held = {name: digest for name, digest in accepted.items() if digest and listed.get(name) != digest}
     if len(held) > MAX_PINS:
         raise TooManyNames(f"more than {MAX_PINS} tools of a pinned server have gone or changed; accept what it lists")
@@ -152,22 +136,20 @@ def pins_after(pins: Pins, before: Iterable[FoundTool], after: Iterable[FoundToo
 
 
 def quarantining(tools: Iterable[FoundTool], pins: Pins) -> tuple[FoundTool, ...]:
-    """The tools, those whose definition is not the accepted one in quarantine."""
+    """Return the tools with the pinned ones quarantined; those that need no change stay the same objects."""
     return tuple(
-        tool
-        if tool.quarantined == (tool.name in pins)
-        else FoundTool(tool.definition, tool.cut, quarantined=not tool.quarantined)
+        tool if tool.quarantined == (tool.name in pins) else replace(tool, quarantined=not tool.quarantined)
         for tool in tools
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """The record, and what only discovery needs to know. Times are on the store's clock.
+    """The record with the state of its discovery. Times are seconds on the store's clock.
 
-    `body` is the record's tools as bytes, and `found_at` when they were found. `attempt` names the listing that is
-    under way, in whichever process; it is believed in until `believed_until`, and only its own result ends it. After
-    `failures` in a row the next try is at `retry_at`.
+    `body` is the record's tools as bytes, found at `found_at`. `attempt` names the listing in progress in any process;
+    its lease ends at `believed_until`, and only its own result ends it. After `failures` in a row the next attempt is
+    at `retry_at`.
     """
 
     record: DiscoveryRecord = NEVER
@@ -181,7 +163,7 @@ class ServerState:
 
     @property
     def config_hash(self) -> str:
-        """The configuration that it is about."""
+        """The hash of the configuration that the record is about."""
         return self.record.config_hash
 
 
@@ -190,7 +172,7 @@ NOTHING = ServerState()
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The tools of one listing, made safe, and the same as bytes."""
+    """The sanitised tools of one listing, the same as bytes, and what was left out."""
 
     tools: tuple[FoundTool, ...] = ()
     body: bytes = b""
@@ -198,12 +180,12 @@ class Listing:
 
 
 def begun(kept: ServerState, config_hash: str, *, attempt: str, until: float) -> ServerState:
-    """With a listing of this configuration under way."""
+    """Return the state with a listing of this configuration in progress."""
     return replace(kept, record=discovering(kept.record, config_hash), attempt=attempt, believed_until=until)
 
 
 def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
-    """The record while a listing of this configuration is under way or about to be."""
+    """Return the record as it is while a listing of this configuration is due or in progress."""
     return replace(
         record,
         status="discovering",
@@ -217,7 +199,7 @@ def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
 def succeeded(
     kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool, announces: bool | None = None
 ) -> ServerState:
-    """With the result of a listing. Raises `TooManyNames`."""
+    """Return the state after a successful listing. Raises `TooManyNames`."""
     is_first = not kept.record.tools and not kept.found_at
     pins = NO_PINS if is_first or not pin else pins_after(kept.pins, kept.record.tools, listing.tools)
     record = DiscoveryRecord(
@@ -232,7 +214,7 @@ def succeeded(
 
 
 def failed(kept: ServerState, config_hash: str, error: str, *, at: float, retry_at: float) -> ServerState:
-    """With a listing that failed: the last good tools stay, and are stale."""
+    """Return the state after a failed listing: the last good tools stay, as stale ones."""
     record = replace(
         kept.record,
         status="failed",
@@ -246,9 +228,9 @@ def failed(kept: ServerState, config_hash: str, error: str, *, at: float, retry_
 
 
 def with_newer_tools(kept: ServerState, mine: ServerState) -> ServerState:
-    """What another process has written; with the tools that were found here, if it knows none that are as new.
+    """Return `kept`, which another process wrote, with the tools of `mine` as stale ones if those are newer.
 
-    They are stale then, whichever configuration they were found with. A success is what it is.
+    A success of the other process stays as it is.
     """
     if kept.record.status == "success" or mine.found_at <= kept.found_at:
         return kept
@@ -257,7 +239,7 @@ def with_newer_tools(kept: ServerState, mine: ServerState) -> ServerState:
 
 
 def accepted(kept: ServerState, names: Collection[str] | None) -> ServerState:
-    """With these quarantined definitions accepted; None: all that is listed, and what has gone is forgotten."""
+    """Return the state with these quarantined definitions accepted; None accepts all and drops every pin."""
     listed = {tool.name for tool in kept.record.tools}
     chosen = kept.pins.keys() if names is None else listed.intersection(names)
     pins = MappingProxyType({name: digest for name, digest in kept.pins.items() if name not in chosen})

@@ -1,4 +1,4 @@
-"""The records of all servers: in memory to be read, in the store to be kept and shared, under `discovery/`."""
+"""The discovery records of all servers: read from memory, saved in the store under `discovery/`, and shared."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from toolplug.discovery.listing import read_record, record_bytes
 from toolplug.discovery.record import NOTHING, ServerName, ServerState, with_newer_tools
@@ -20,40 +21,38 @@ CHANGES = "discovery-changes"
 
 _PAGE = 1000
 _UNREAD = -1
-"""The revision of an entry that is no longer what the store has: no record has it."""
+"""The revision of an entry that must be read again; no record has it."""
 _LOG = logging.getLogger("toolplug.discovery")
 
 Derive = Callable[[ServerState], ServerState | None]
-"""From what is kept to what is to be kept; None leaves it. Asked again where another process was quicker."""
+"""Returns the new state for the present one, None to leave it; called again if another process has written first."""
 
 
 def record_key(name: ServerName) -> str:
-    """Where a server's record is. A tenant may be called anything; its name stands in the record."""
+    """Return the key of a server's record: a hash, since a tenant's name may hold any character."""
     return PREFIX + hashlib.sha256(ascii((name.tenant, name.id)).encode()).hexdigest()
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
-    """One record as this process has it; `revision` is the store's last that is known, 0 for none.
+    """One record as this process has it; `revision` is the last known one of the store, 0 for none.
 
-    An `unsaved` one is ahead of the store, which could not take it; of an `untold` one other processes have not heard.
+    An `unsaved` entry is newer than the store's record; an `unannounced` one was not announced to other processes yet.
     """
 
-    __slots__ = ("kept", "lock", "name", "revision", "unsaved", "untold")
-
-    def __init__(self, name: ServerName) -> None:
-        self.name = name
-        self.kept = NOTHING
-        self.revision = 0
-        self.unsaved = False
-        self.untold = False
-        self.lock = asyncio.Lock()
+    name: ServerName
+    kept: ServerState = NOTHING
+    revision: int = 0
+    unsaved: bool = False
+    unannounced: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Records:
-    """Reads without asking the store; writes by compare-and-swap, and follows what other processes write.
+    """Reads records from memory, writes them by compare-and-swap, and follows the writes of other processes.
 
-    `changed(name, kept)` hears of each change in this process's memory, in its order. `wanted(name, kept)` says whether
-    what could not be saved is still to be: not if it is about a configuration that has been replaced here meanwhile.
+    `changed(name, kept)` is called for each change in memory, in order. `wanted(name, kept)` returns whether a state
+    that could not be saved should still be: not if its configuration has been replaced since.
     """
 
     def __init__(
@@ -75,11 +74,11 @@ class Records:
         self._closed = False
 
     async def start(self) -> None:
-        """Read every record, and follow. Raises `StoreError`."""
+        """Read every record, and follow changes until `aclose`. Raises `StoreError`."""
         await self._following.start()
 
     async def aclose(self) -> None:
-        """Follow no longer; what the store could not take is lost."""
+        """Stop following; states that could not be saved are lost."""
         self._closed = True
         if self._saver is not None:
             self._saver.cancel()
@@ -87,19 +86,18 @@ class Records:
         await self._following.aclose()
 
     def now(self) -> float:
-        """The time by which times are kept."""
+        """Return the time on the store's clock, in seconds."""
         return self._store.now()
 
     def kept(self, name: ServerName) -> ServerState:
-        """What is known of a server; `NOTHING` where nothing is."""
+        """Return the state of a server; `NOTHING` for an unknown one."""
         entry = self._entries.get(record_key(name))
         return NOTHING if entry is None else entry.kept
 
     async def change(self, name: ServerName, derive: Derive, *, must_save: bool = False) -> bool:
-        """Change what is kept; False where `derive` leaves it.
+        """Change the state of a server; return False if `derive` leaves it.
 
-        A store that fails delays only the saving, unless it `must_save`: then `StoreError` is raised, and nothing has
-        changed.
+        A failing store only delays the saving; with `must_save`, `StoreError` is raised and nothing has changed.
         """
         entry = self._entry(name)
         async with entry.lock:
@@ -128,7 +126,7 @@ class Records:
                 return True
 
     async def delete(self, name: ServerName) -> None:
-        """Delete the record, whatever it is by now. Raises `StoreError`."""
+        """Delete the record of a server, in any state. Raises `StoreError`."""
         entry = self._entry(name)
         self._put(entry, NOTHING)
         async with entry.lock:
@@ -141,7 +139,7 @@ class Records:
         return self._entries.setdefault(record_key(name), _Entry(name))
 
     def _gives_way(self, entry: _Entry) -> bool:
-        """Is what could not be saved no longer wanted: then the store's record counts, or that there is none."""
+        """Return whether an unsaved state is not wanted any longer; the store's record, or its absence, then holds."""
         return entry.unsaved and not self._wanted(entry.name, entry.kept)
 
     def _put(self, entry: _Entry, kept: ServerState) -> None:
@@ -156,12 +154,12 @@ class Records:
         await self._announce(entry)
 
     async def _announce(self, entry: _Entry) -> None:
-        """Tell the other processes; a store that fails now delays them, and no more."""
+        """Announce the change to other processes, later if the store fails now."""
         try:
             await self._log.announce(record_key(entry.name).encode())
-            entry.untold = False
+            entry.unannounced = False
         except StoreError as error:
-            entry.untold = True
+            entry.unannounced = True
             self._make_up_later(error)
 
     async def _look_again(self, change: bytes) -> None:
@@ -183,7 +181,7 @@ class Records:
             await self._look_again(key.encode())
 
     async def _first_look(self, key: str) -> None:
-        """Read a record of which this process knows not even the name."""
+        """Read a record whose server this process does not know yet."""
         record = await self._store.read(key)
         if record is None:
             return
@@ -197,7 +195,7 @@ class Records:
             await self._take(entry, record)
 
     async def _read(self, entry: _Entry) -> None:
-        """Make the store's record ours, or save what it lacks. Raises `StoreError`."""
+        """Take over the store's record, or save what it lacks. Raises `StoreError`."""
         record = await self._store.read(record_key(entry.name))
         if self._gives_way(entry):
             entry.unsaved, entry.revision = False, _UNREAD
@@ -211,7 +209,7 @@ class Records:
             self._put(entry, NOTHING)
 
     async def _take(self, entry: _Entry, record: Record) -> None:
-        """Take another process's record over, with the tools that were found here and could not be saved."""
+        """Take over the record of another process, with newer tools that were found here and could not be saved."""
         try:
             _, kept = await read_record(record.value, entry.kept)
         except StoreRefused as error:
@@ -220,7 +218,8 @@ class Records:
         mine = entry.kept
         entry.revision = record.revision
         if entry.unsaved and mine.config_hash == kept.config_hash and mine.found_at > kept.found_at:
-            await self._save(entry, mine if _is_later(mine, kept) else with_newer_tools(kept, mine))
+            is_later = (mine.record.last_discovery or "") >= (kept.record.last_discovery or "")
+            await self._save(entry, mine if is_later else with_newer_tools(kept, mine))
             return
         entry.unsaved = False
         if kept != mine:
@@ -232,16 +231,12 @@ class Records:
             self._saver = asyncio.create_task(self._make_up(), name="toolplug-discovery-saver")
 
     async def _make_up(self) -> None:
-        """Save and announce until the store has taken everything."""
-        while behind := [entry for entry in self._entries.values() if entry.unsaved or entry.untold]:
+        """Save and announce until nothing is left to do."""
+        while behind := [entry for entry in self._entries.values() if entry.unsaved or entry.unannounced]:
             await asyncio.sleep(self._pause_s)
             for entry in behind:
                 async with entry.lock:
                     with suppress(StoreError):
                         await self._read(entry)
-                        if entry.untold:
+                        if entry.unannounced:
                             await self._announce(entry)
-
-
-def _is_later(one: ServerState, other: ServerState) -> bool:
-    return (one.record.last_discovery or "") >= (other.record.last_discovery or "")

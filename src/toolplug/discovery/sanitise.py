@@ -1,4 +1,4 @@
-"""Sanitising tools of MCP servers: a definition that can be listed, and a report of what was removed."""
+"""Sanitising the tools of MCP servers: definitions that can be listed, and reports of what was removed."""
 
 from __future__ import annotations
 
@@ -18,45 +18,50 @@ from toolplug.catalog.text import cleaned, cleaned_description
 from toolplug.discovery.record import FoundTool
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 
-Node = dict[str, object]
+KIND = "mcp"
 
 _ANY_OBJECT = Schema({"type": "object"})
+_HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
+_LOOKED_AT = 8 * MAX_DESCRIPTION_BYTES
+"""Characters of a description that are read; text after them could not be kept, whatever is removed before it."""
 
 
-def sanitised_parameters(raw: object, cuts: RemovedParts) -> Schema:
-    """The schema of a tool's arguments; any object where this one cannot be kept."""
-    at = ("inputSchema",)
+def sanitised(raw: object, server: str) -> FoundTool:
+    """Return the tool of one listed value. Raises `InvalidDefinition` for one without a valid name."""
     if not isinstance(raw, dict):
-        cuts.add(at, "is no schema; any object is taken")
-        return _ANY_OBJECT
+        raise InvalidDefinition("a tool must be an object")
+    given = cast("dict[str, object]", raw)
+    name = given.get("name")
+    if not isinstance(name, str):
+        raise InvalidDefinition("name must be text", at="name")
+    check_foreign_tool_name(name)
+    cuts = RemovedParts()
+    output = given.get("outputSchema")
+    definition = ToolDefinition(
+        name=name,
+        description=_description(given.get("description"), cuts) or f"{server} tool: {name}",
+        parameters=_schema(given.get("inputSchema"), "inputSchema", cuts, "; any object is taken") or _ANY_OBJECT,
+        output_schema=None if output is None else _schema(output, "outputSchema", cuts),
+        hints=_hints(given.get("annotations"), cuts),
+    )
+    return FoundTool(definition.owned_by(KIND, server), cuts.lines())
+
+
+def _schema(raw: object, key: str, cuts: RemovedParts, instead: str = "") -> Schema | None:
+    """Return a schema of objects, or None for one that cannot be kept. Raises `HiddenCharacter`."""
     try:
-        return _of_object(cast("Node", raw), at, cuts)
+        if not isinstance(raw, dict):
+            raise InvalidDefinition("is no schema")
+        return _of_object(cast("dict[str, object]", raw), (key,), cuts)
     except HiddenCharacter:
         raise
     except InvalidDefinition as error:
-        cuts.add(at, f"{error}; any object is taken")
-        return _ANY_OBJECT
-
-
-def sanitised_output(raw: object, cuts: RemovedParts) -> Schema | None:
-    """The schema of a tool's structured results; None where there is none, or it cannot be kept."""
-    if raw is None:
-        return None
-    at = ("outputSchema",)
-    if not isinstance(raw, dict):
-        cuts.add(at, "is no schema")
-        return None
-    try:
-        return _of_object(cast("Node", raw), at, cuts)
-    except HiddenCharacter:
-        raise
-    except InvalidDefinition as error:
-        cuts.add(at, str(error))
+        cuts.add((key,), f"{error}{instead}")
         return None
 
 
-def _of_object(raw: Node, at: Path, cuts: RemovedParts) -> Schema:
-    """Raises `InvalidDefinition` for what is past the limits, no JSON Schema, or not of objects."""
+def _of_object(raw: dict[str, object], at: Path, cuts: RemovedParts) -> Schema:
+    """Raise `InvalidDefinition` for what is over the limits, no JSON Schema, or not of objects."""
     removed = RemovedParts()
     value = sanitise_schema(raw, at, removed)
     stated = value.get("type", "object")
@@ -70,35 +75,8 @@ def _of_object(raw: Node, at: Path, cuts: RemovedParts) -> Schema:
     return schema
 
 
-KIND = "mcp"
-
-_HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
-_LOOKED_AT = 8 * MAX_DESCRIPTION_BYTES
-"""Characters of a description; what comes after so many cannot be kept, whatever is removed before it."""
-
-
-def sanitised(raw: object, server: str) -> FoundTool:
-    """The tool. Raises `InvalidDefinition` for what has no name that a tool may have."""
-    if not isinstance(raw, dict):
-        raise InvalidDefinition("a tool must be an object")
-    given = cast("dict[str, object]", raw)
-    name = given.get("name")
-    if not isinstance(name, str):
-        raise InvalidDefinition("name must be text", at="name")
-    check_foreign_tool_name(name)
-    cuts = RemovedParts()
-    definition = ToolDefinition(
-        name=name,
-        description=_description(given.get("description"), cuts) or f"{server} tool: {name}",
-        parameters=sanitised_parameters(given.get("inputSchema"), cuts),
-        output_schema=sanitised_output(given.get("outputSchema"), cuts),
-        hints=_hints(given.get("annotations"), cuts),
-    )
-    return FoundTool(definition.owned_by(KIND, server), cuts.lines())
-
-
 def _description(raw: object, cuts: RemovedParts) -> str:
-    """Empty where there is none."""
+    """Return the cleaned description; empty if there is none."""
     at = ("description",)
     if raw is None:
         return ""
@@ -120,7 +98,7 @@ def _description(raw: object, cuts: RemovedParts) -> str:
 
 
 def _hints(raw: object, cuts: RemovedParts) -> ToolHints:
-    """The hints that mean something here; others are left as they are, unread."""
+    """Return the hints that toolplug knows; others are ignored."""
     if raw is None:
         return NO_HINTS
     if not isinstance(raw, dict):

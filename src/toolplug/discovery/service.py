@@ -1,4 +1,4 @@
-"""What servers list, found out in the background and kept; reading it never asks a server or the store."""
+"""The discovery service: lists MCP servers in the background; reading a result asks neither server nor store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, get_args
 
@@ -17,13 +18,13 @@ from prometheus_client.registry import Collector
 
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, Status, accepted
 from toolplug.discovery.record_store import Records
-from toolplug.discovery.watched_server import DiscoveryServices, FairSemaphore, Watched
+from toolplug.discovery.watched_server import DiscoveryServices, FairSemaphore, WatchedServer
 from toolplug.execution.live import Unsubscribe
 from toolplug.stores.change_log import PAUSE_S
 from toolplug.stores.store import Store
 
 GRACE_S = 5.0
-"""So long a listing that is given up at the end may take to clean up."""
+"""How long a cancelled listing may clean up when the service is closed."""
 
 _LOG = logging.getLogger("toolplug.discovery")
 
@@ -31,7 +32,7 @@ Listener = Callable[[ServerName, DiscoveryRecord], None]
 
 
 class ServerMetrics(Collector):
-    """What discovery knows, and how it went. Servers that tenants added are counted together, under no name."""
+    """Metrics of discovery: servers by state, stale ones, quarantined tools, and discoveries by server and outcome."""
 
     def __init__(
         self,
@@ -39,13 +40,16 @@ class ServerMetrics(Collector):
         discoveries: Mapping[tuple[str, str], int],
         namespace: str,
     ) -> None:
-        """`records` returns that of every server; `discoveries` counts those that ended, by server and outcome."""
+        """`records` returns the record of every server; `discoveries` counts those that ended, by server and outcome.
+
+        Servers that tenants added share one name in `discoveries`.
+        """
         self._records = records
         self._discoveries = discoveries
         self._prefix = f"{namespace}_mcp"
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families."""
+        """Yield the metric families."""
         records = tuple(self._records())
         servers = GaugeMetricFamily(
             f"{self._prefix}_servers", "MCP servers by the state of discovery.", labels=["status"]
@@ -68,15 +72,15 @@ class ServerMetrics(Collector):
         yield ended
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: the names do not clash with a provider's, so nothing needs to be collected to find out."""
+        """Return nothing, so that registering collects nothing: the names cannot clash with those of providers."""
         return iter(())
 
 
 class Discovery:
     """The discovery service of one process; used inside `async with`, on one event loop.
 
-    A store that cannot answer costs no reader anything: the service goes on in memory and saves when it can. Any number
-    of processes share a store: a server is listed by one of them at a time, and the others hear of it.
+    While the store fails, the service works in memory and saves later. Any number of processes share a store: one of
+    them lists a server at a time, and the others take over the result.
     """
 
     def __init__(
@@ -89,41 +93,41 @@ class Discovery:
         grace_s: float = GRACE_S,
     ) -> None:
         self._records = Records(store, self._changed, self._wanted, pause_s=pause_s)
-        self._around = DiscoveryServices(
+        self._services = DiscoveryServices(
             records=self._records,
             places=places or FairSemaphore(),
             process=secrets.token_hex(8),
             luck=luck,
-            told=self._told,
+            notify=self._notify,
         )
         self._grace_s = grace_s
-        self._known: dict[ServerName, Watched] = {}
+        self._known: dict[ServerName, WatchedServer] = {}
         self._listeners: list[Listener] = []
-        self._last_told: dict[ServerName, DiscoveryRecord] = {}
+        self._last_notified: dict[ServerName, DiscoveryRecord] = {}
 
     async def __aenter__(self) -> Self:
-        """Read what is kept. Raises `StoreError`."""
+        """Read the stored records. Raises `StoreError`."""
         await self._records.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give up what is under way; the records are again as they were before it."""
+        """Cancel the listings in progress and restore the records from before them."""
         known = [*self._known.values()]
         self._known.clear()
         await asyncio.gather(*(watched.stop() for watched in known))
-        if listings := [*self._around.listings.values()]:
+        if listings := [*self._services.listings.values()]:
             await asyncio.wait(listings, timeout=self._grace_s)
         await self._records.aclose()
 
     def record(self, name: ServerName) -> DiscoveryRecord:
-        """What is known of a server now, without waiting; the same object while nothing has changed."""
+        """Return the record of a server without waiting; the same object until something changes."""
         watched = self._known.get(name)
         return self._records.kept(name).record if watched is None else watched.shown
 
     def watch(self, listener: Listener) -> Unsubscribe:
-        """Hear of each changed record, also of those that other processes change; one that raises is logged."""
+        """Call the listener for each changed record, also of other processes; its exceptions are logged."""
         self._listeners.append(listener)
 
         def unsubscribe() -> None:
@@ -133,11 +137,11 @@ class Discovery:
         return unsubscribe
 
     def know(self, server: KnownServer) -> None:
-        """A server as it is configured now.
+        """Discover this server, as it is configured now, in the background.
 
-        It is listed at once where its configuration has changed or it was never listed, and when its time has come
-        where the last listing failed or was another process's that has died. A success is believed until somebody says
-        `due`, or it is as old as `rediscover_s`.
+        It is listed now if its configuration has changed or it was never listed, after the backoff if the last listing
+        failed, and after a lease if another process that lists it has died. A success holds until `due` is called or it
+        is `rediscover_s` old.
         """
         before = self._known.get(server.name)
         if before is not None and before.server.config_hash == server.config_hash:
@@ -145,54 +149,51 @@ class Discovery:
             return
         if before is not None:
             before.cancel()
-        watched = self._known[server.name] = Watched(server, self._around, before)
+        watched = self._known[server.name] = WatchedServer(server, self._services, before)
         watched.start()
 
     async def leave(self, name: ServerName) -> None:
-        """Ask this server no more (it is disabled); what is under way leads to nothing, and the record stays."""
+        """Stop discovering a server, for one that is disabled; a listing in progress is dropped, the record stays."""
         watched = self._known.pop(name, None)
         if watched is not None:
             await watched.stop()
-            self._told(name, self.record(name))
+            self._notify(name, self.record(name))
 
     async def forget(self, name: ServerName) -> None:
-        """The server is no more: its record is deleted, and what is under way leads to nothing. Raises `StoreError`."""
+        """Stop discovering a removed server, and delete its record. Raises `StoreError`."""
         watched = self._known.pop(name, None)
         if watched is not None:
             watched.cancel()
         await self._records.delete(name)
-        self._last_told.pop(name, None)
+        self._last_notified.pop(name, None)
 
     def due(self, name: ServerName) -> None:
-        """The list of this server may have changed, or somebody is about to need it: look again in the background.
+        """List a server again in the background, since its list may have changed or is about to be needed.
 
-        Asked often, it looks 300 ms after the first, and once a second at most; where the last listing failed, not
-        before its time.
+        Repeated calls are debounced: it is listed 300 ms after the first, at most once a second, and after a failure
+        not before the end of the backoff.
         """
         watched = self._known.get(name)
         if watched is not None:
             watched.due()
 
     async def discovered(self, name: ServerName, wait_s: float | None) -> DiscoveryRecord:
-        """Begin a listing now, or join the one under way; the record when it has ended, or after so many seconds.
+        """Begin a listing in a fresh process, or join the one in progress, and return the record.
 
-        The server is started anew for it, whether one runs or not.
-        0 does not wait: the record says `discovering`. None waits for the end. Of an unknown server it is what is kept.
+        Waits at most `wait_s` seconds for the end, None: without a limit; before the end the record is `discovering`.
+        Of a server that is not known it is the stored record.
         """
         watched = self._known.get(name)
-        if watched is None:
-            return self.record(name)
-        watched.ask()
-        if wait_s != 0:
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._settled(name)
-            except TimeoutError:
-                return self.record(name)
+        if watched is not None:
+            watched.ask()
+            if wait_s != 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._settled(name)
         return self.record(name)
 
     async def keep(self, name: ServerName, config_hash: str, tools: Sequence[object]) -> None:
-        """A running server of this configuration lists these: the same as if a listing had brought them."""
+        """Record what a running server of this configuration listed, as the result of a listing."""
         watched = self._known.get(name)
         if watched is None or watched.server.config_hash != config_hash:
             return
@@ -209,20 +210,20 @@ class Discovery:
     async def accept(self, name: ServerName, tools: Collection[str] | None) -> DiscoveryRecord:
         """Accept the quarantined definitions of these tools as they are listed now; None: of all.
 
-        Names that are not in quarantine are passed over. Raises `StoreError`, and then nothing has changed.
+        Names that are not quarantined are ignored. Raises `StoreError`; then nothing has changed.
         """
         await self._records.change(name, lambda kept: accepted(kept, tools) if kept.pins else None, must_save=True)
         return self.record(name)
 
     async def _settled(self, name: ServerName) -> None:
-        """Wait until nothing is under way, also where the server is configured anew meanwhile."""
+        """Wait until no listing is in progress, also if the server is configured again in the meantime."""
         while (watched := self._known.get(name)) is not None and watched.shown.status == "discovering":
             await watched.settled.wait()
 
     def _changed(self, name: ServerName, kept: ServerState) -> None:
         watched = self._known.get(name)
         if watched is None:
-            self._told(name, kept.record)
+            self._notify(name, kept.record)
         else:
             watched.adopt(kept)
 
@@ -230,11 +231,11 @@ class Discovery:
         watched = self._known.get(name)
         return watched is None or watched.server.config_hash == kept.config_hash
 
-    def _told(self, name: ServerName, record: DiscoveryRecord) -> None:
-        """Tell everybody, unless it is what they were told last."""
-        if self._last_told.get(name) == record:
+    def _notify(self, name: ServerName, record: DiscoveryRecord) -> None:
+        """Call every listener, unless the record is equal to the last one."""
+        if self._last_notified.get(name) == record:
             return
-        self._last_told[name] = record
+        self._last_notified[name] = record
         for listener in [*self._listeners]:
             try:
                 listener(name, record)
