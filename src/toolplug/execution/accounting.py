@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from time import time
@@ -84,6 +85,17 @@ def audit(
         **({} if origin is None else {"peer": origin.peer, "credential": origin.credential}),
     }
     _LOGGER.info("%s", json.dumps(line, separators=(",", ":")))
+
+
+@contextmanager
+def audited(event: str, principal: Principal, request_id: str, target: Callable[[], str]) -> Generator[None]:
+    """Write one audit line when the block ends: `done`, or `refused` if it raises; `target` is called then."""
+    try:
+        yield
+    except Exception:
+        audit(event, "refused", principal, target(), request_id)
+        raise
+    audit(event, "done", principal, target(), request_id)
 
 
 BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)

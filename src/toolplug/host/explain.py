@@ -1,13 +1,13 @@
-"""Explaining why a tool can be called or not: every gate in order, and the nearest names of an unknown tool."""
+"""Explaining whether a caller can call a tool: every gate in order, or the nearest names of an unknown tool."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
 from toolplug.discovery.sanitise import KIND as OF_SERVER
@@ -17,19 +17,17 @@ from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.explain_gates import (
     GateVerdict,
     agent_path,
+    equipped_gate,
     limit_gates,
     server_gates,
     verdict,
     where_a_server_has_it,
 )
-from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import only_installed
-from toolplug.host.parts import Saved
-from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.parts import Parts, always_listed
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
-from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import KIND as LENT
 from toolplug.toolsets.agent_tools import AgentTools
@@ -40,36 +38,14 @@ MOST = 3
 
 
 class LikelyName(NamedTuple):
-    """A name that a tool or provider has, and what it belongs to."""
+    """A name that was probably meant, and what has it."""
 
     name: str
     home: str
 
 
-def likely_tools(
-    name: str, listed: Catalog, tools: AgentTools, tenant: str, agent: str | None, session: Session | None
-) -> list[LikelyName]:
-    """The tools that are called alike, the most like first; `listed` are those of the providers.
-
-    With an agent, or where the name has a dot, those of toolsets, also of such that the agent may not use: without an
-    agent, those of the providers. Reads no catalog under a prefix that nobody has read: names are enough.
-    """
-    homes: dict[str, str] = {}
-    if agent is None:
-        homes.update((item, f"provider {tool.definition.ref.source!r}") for item, tool in listed.items())
-        homes.update(
-            (item, f"MCP server {tool.definition.ref.source!r}") for item, tool in tools.servers.catalog.items()
-        )
-    if agent is not None or "." in name:
-        homes.update(_of_toolsets(tools, tenant, agent))
-    if session is not None:
-        homes.update((item, "the session") for item in _of_session(session))
-    meant = [] if agent is None else list(_under_prefixes(name, tools, tenant, homes))
-    meant += nearest_few(name, homes, MOST)
-    return [LikelyName(item, homes[item]) for item in dict.fromkeys(meant)][:MOST]
-
-
 def _of_toolsets(tools: AgentTools, tenant: str, agent: str | None) -> Iterator[tuple[str, str]]:
+    """Yield each tool of a toolset and its home, also of toolsets that the agent may not use."""
     allowlist = None if agent is None else tools.allowlists.of(tenant, agent)
     for toolset in tools.toolsets.of(tenant).values():
         home = f"toolset {toolset.id!r}"
@@ -79,16 +55,8 @@ def _of_toolsets(tools: AgentTools, tenant: str, agent: str | None) -> Iterator[
             yield f"{toolset.prefix}.{own}", home
 
 
-def _under_prefixes(name: str, tools: AgentTools, tenant: str, homes: Mapping[str, str]) -> Iterator[str]:
-    """What a bare name is called in the toolsets that have a tool of it."""
-    for toolset in tools.toolsets.of(tenant).values():
-        whole = f"{toolset.prefix}.{name}"
-        if whole in homes:
-            yield whole
-
-
 def _names(toolset: Toolset) -> list[str]:
-    """The names of its tools, as far as they are known before its factory has run."""
+    """Return the names of a toolset's tools, as far as they are known before its factory has run."""
     source = toolset.source
     if isinstance(source, SharedSource):
         return list(source.executor.catalog)
@@ -97,21 +65,16 @@ def _names(toolset: Toolset) -> list[str]:
     return [item.name for item in source.tools or ()]
 
 
-def _of_session(session: Session) -> list[str]:
-    own = session.executor.catalog
-    return [*own, *(own.unavailable or EMPTY_CATALOG)]
-
-
 _ASK = "ask: a person must approve each call"
 _ASK_CALLER = "ask: a person must approve each call, the caller's own client may ask"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One tool as one caller meets it.
+    """Whether and why one caller can call one tool.
 
-    `gates` are in the order of a call; `settings` are the effective value and the origin of every knob. For a name that
-    nobody lists, `gates` tell where the tool lives, if that is known, and `nearest` the names that were probably meant.
+    `gates` have the order of a call; `settings` are the effective value and the origin of every setting. For a name
+    that is not listed, `gates` tell which source has the tool, if any, and `nearest` the names that may be meant.
     """
 
     name: str
@@ -123,37 +86,31 @@ class Explanation:
 
     @property
     def callable(self) -> bool:
-        """Does no gate refuse this caller."""
+        """Whether the tool is listed and no gate refuses this caller."""
         return self.found and all(gate.verdict != "refused" for gate in self.gates)
 
     @property
     def asks(self) -> bool:
-        """Must a person approve each call."""
+        """Whether a person must approve each call."""
         return any(gate.verdict == "ask" for gate in self.gates)
 
 
 class Explainer:
-    """Draws explanations from what runs under one entered host, and from the configuration that holds now."""
+    """Explains tools from the parts of an entered host and its present configuration."""
 
-    def __init__(
-        self,
-        registry: FunctionRegistry,
-        agents: AgentTools,
-        servers: McpServers,
-        saved: Saved,
-        configuration: Configuration,
-    ) -> None:
-        self._registry = registry
-        self._agents = agents
-        self._servers = servers
-        self._saved = saved
-        self._configuration = configuration
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._registry = parts.registry
+        self._agents = parts.toolsets.tools
+        self._configuration = parts.configuration
 
     def explain(self, name: str, principal: Principal, agent: str | None, session: Session | None) -> Explanation:
-        """Why this principal can call the tool of this name, or cannot; counts no call."""
+        """Return whether and why this principal can call the tool of this name; counts no call."""
         way = agent_path(self._agents, name, principal, agent, None if session is None else session.code)
-        before = () if way is None else way.gates
-        tool = self._without_agent(name) if way is None else way.tool
+        if way is None:
+            tool, before = self._registry.catalog.find(name) or self._agents.servers.catalog.find(name), ()
+        else:
+            tool, before = way
         if tool is None and session is not None:
             tool = _lent(session, name)
             before = before if tool is None else before[:1]  # what is lent is in no toolset
@@ -169,11 +126,8 @@ class Explainer:
             settings=tool.plan.settings,
         )
 
-    def _without_agent(self, name: str) -> Tool | None:
-        return self._registry.catalog.find(name) or self._agents.servers.catalog.find(name)
-
     def _source(self, tool: Tool, tenant: str) -> Iterator[GateVerdict]:
-        """The switch of its provider or the state of its server, and providers that have its name and come later."""
+        """Yield the switch of its provider or the state of its server, then later providers with a tool of its name."""
         ref = tool.definition.ref
         running = self._registry.running()
         if ref.kind == NATIVE:
@@ -182,7 +136,7 @@ class Explainer:
             refusal = None if tool.plan.switch.open else f"provider {ref.source!r} is switched off"
             yield verdict("switch", refusal, line, "on")
         elif ref.kind == OF_SERVER:
-            yield from server_gates(self._servers, tenant, tool)
+            yield from server_gates(self._parts.servers, tenant, tool)
         for key, generation in running.items():
             if key != ref.source and tool.definition.name in generation.catalog:
                 detail = f"provider {ref.source!r} comes first; {key!r} has a tool of this name, too"
@@ -190,9 +144,10 @@ class Explainer:
 
     def _gates(self, tool: Tool, principal: Principal, session: Session | None) -> Iterator[GateVerdict]:
         plan = tool.plan
-        equipped = self._saved.gate(ToolsetOwner(principal.tenant, principal.subject, session and session.code))
+        owner = ToolsetOwner(principal.tenant, principal.subject, session and session.code)
+        equipped = self._parts.equipment.of(owner)
         if equipped is not None:
-            yield equipped.verdict(tool)
+            yield equipped_gate(equipped, always_listed(self._parts.current), tool)
         given = {gate.name: gate for gate in plan.gates}
         yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
         yield _policy(plan, given.pop("policy", None), principal)
@@ -204,23 +159,25 @@ class Explainer:
         if plan.observers:
             yield verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
         if plan.ref.kind == LENT and session is not None:
-            yield _application(session)
+            away = None if session.reachable else "the application that lends it is not connected (plugin_gone)"
+            state = f"application {session.plugin_status}"
+            yield verdict("session", away, "POST /api/sessions/{code}/register-tools", state)
 
     def _hidden_of(self, session: Session | None, name: str) -> Iterator[GateVerdict]:
-        """The rule that hides what the session was lent."""
+        """Yield the policy that hides a tool of the session."""
         hides = self._configuration.settings.sessions.policy == "disable"
         if hides and session is not None and name in session.state.tools.tools:
             detail = "the session was lent it, and the policy of sessions is disable"
             yield verdict("policy", detail, self._configuration.origin("sessions", "policy"), "")
 
     def _where_it_lives(self, name: str, tenant: str) -> Iterator[GateVerdict]:
-        """A provider or a server that has the tool, or is called like it, and why it does not list it."""
+        """Yield providers and servers that have the tool, or its name, with why it is not listed."""
         for key, generation in self._registry.running().items():
             rule = generation.entry.tools.get(name)
             if rule is not None and rule.policy == "disable":
                 detail = f"provider {key!r} has it, and its policy is disable"
                 yield verdict("policy", detail, generation.entry.origin("tools", name, "policy"), "")
-        yield from where_a_server_has_it(self._servers, tenant, name)
+        yield from where_a_server_has_it(self._parts.servers, tenant, name)
         entries = self._configuration.providers
         for record in self._idle():
             if name in (record.key, record.type):
@@ -229,19 +186,34 @@ class Explainer:
                 yield verdict("provider", detail, line, "")
 
     def _idle(self) -> tuple[ProviderRecord, ...]:
-        """The providers that do not run, those that are only installed among them."""
+        """Return the providers that do not run, with those that are only installed."""
         return (*self._registry.idle(), *only_installed(self._configuration.providers))
 
     def _likely(
         self, name: str, principal: Principal, agent: str | None, session: Session | None
     ) -> Iterator[LikelyName]:
-        """Tools that are called alike, then a provider that does not run."""
+        """Yield at most `MOST` tools with similar names, the nearest first, then a provider that does not run.
+
+        With an agent, or if the name has a dot, toolsets are searched; without an agent, providers and servers. No
+        prefixed catalog is built for it: the names are enough.
+        """
         try:
             acting = acting_agent(principal, agent)
         except AccessError:
             acting = agent
-        listed = self._registry.catalog
-        yield from likely_tools(name, listed, self._agents, principal.tenant, acting, session)
+        homes: dict[str, str] = {}
+        if acting is None:
+            for what, catalog in (("provider", self._registry.catalog), ("MCP server", self._agents.servers.catalog)):
+                homes.update((item, f"{what} {tool.definition.ref.source!r}") for item, tool in catalog.items())
+        if acting is not None or "." in name:
+            homes.update(_of_toolsets(self._agents, principal.tenant, acting))
+        if session is not None:
+            own = session.executor.catalog
+            homes.update((item, "the session") for item in (*own, *(own.unavailable or EMPTY_CATALOG)))
+        toolsets = () if acting is None else self._agents.toolsets.of(principal.tenant).values()
+        meant = [whole for toolset in toolsets if (whole := f"{toolset.prefix}.{name}") in homes]
+        for item in list(dict.fromkeys((*meant, *nearest_few(name, homes, MOST))))[:MOST]:
+            yield LikelyName(item, homes[item])
         idle = {record.key: record.state for record in self._idle() if record.key != name}
         near = nearest(name, idle)
         if near is not None:
@@ -249,16 +221,9 @@ class Explainer:
 
 
 def _lent(session: Session, name: str) -> Tool | None:
-    """The session's tool of this name, also while its application is away."""
+    """Return the session's tool of this name, also while its application is away; None if it has none."""
     own = session.executor.catalog
     return own.find(name) or (None if own.unavailable is None else own.unavailable.find(name))
-
-
-def _application(session: Session) -> GateVerdict:
-    refusal = None if session.reachable else "the application that lends it is not connected (plugin_gone)"
-    return verdict(
-        "session", refusal, "POST /api/sessions/{code}/register-tools", f"application {session.plugin_status}"
-    )
 
 
 def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdict:

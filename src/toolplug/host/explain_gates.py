@@ -1,4 +1,4 @@
-"""The gates of `explain`: for each, whether it lets a caller's call pass, and what decided."""
+"""The gates of `explain`: whether each lets a caller's call pass, and what decided that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.results import rounded
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.servers.records import ServerView
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.saved.equipped import Stays
@@ -26,9 +25,9 @@ Verdict = Literal["open", "ask", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """What one gate says to this caller; `origin` is the line of the configuration, or the call, that decided.
+    """The decision of one gate for a caller; `origin` is the line of the configuration, or the call, that decided.
 
-    `ask`: it lets a call through once a person has approved that very call.
+    `ask` lets a call pass once a person has approved that call.
     """
 
     gate: str
@@ -38,7 +37,7 @@ class GateVerdict:
 
 
 def verdict(gate: str, refusal: str | None, origin: str, otherwise: str) -> GateVerdict:
-    """Open, unless there is a reason why not."""
+    """Return an open gate with the detail `otherwise`, or a refusing one if there is a `refusal`."""
     return GateVerdict(
         gate=gate,
         verdict="open" if refusal is None else "refused",
@@ -51,15 +50,18 @@ _DISCOVERY = "GET /api/mcp-servers/{id}"
 
 
 def server_gates(servers: McpServers, tenant: str, tool: Tool) -> Iterator[GateVerdict]:
-    """The state of the server that a tool is of, as discovery left it."""
+    """Yield the switch and the discovery of the MCP server that has the tool."""
     view = next((item for item in servers.servers(tenant) if item.id == tool.definition.ref.source), None)
     if view is not None:
         yield verdict("server", None, view.origin, f"MCP server {view.id!r} is on")
-        yield verdict("discovery", _refusal(view.record, tool), _DISCOVERY.format(id=view.id), _state(view.record))
+        name = tool.definition.ref.name
+        waits = any(found.quarantined and found.name == name for found in view.record.tools)
+        refusal = "its definition has changed, and this is not accepted yet" if waits else None
+        yield verdict("discovery", refusal, _DISCOVERY.format(id=view.id), _state(view.record))
 
 
 def where_a_server_has_it(servers: McpServers, tenant: str, name: str) -> Iterator[GateVerdict]:
-    """Servers that have a tool of this name, which is theirs or `server/tool`, and why nobody can call it so."""
+    """Yield a gate for each server that has a tool of this name, or of `server/tool`, with why it is not listed."""
     server, slash, own = name.partition("/")
     for view in servers.servers(tenant):
         wanted = own if slash and server == view.id else name.rpartition(".")[2]
@@ -71,22 +73,11 @@ def where_a_server_has_it(servers: McpServers, tenant: str, name: str) -> Iterat
         elif view.tools.get(wanted, view.policy) == "disable":
             yield verdict("policy", f"MCP server {view.id!r} has it, and its policy is disable", view.origin, "")
         elif found.quarantined:
-            yield _quarantined(view, wanted)
+            detail = f"MCP server {view.id!r} has changed its tool {wanted!r}, and this is not accepted yet"
+            yield verdict("quarantine", detail, _DISCOVERY.format(id=view.id), "")
         else:
             detail = f"MCP server {view.id!r} has it, and is called through a toolset that has from: mcp:{view.id}"
             yield verdict("toolset", detail, view.origin, "")
-
-
-def _quarantined(view: ServerView, tool: str) -> GateVerdict:
-    detail = f"MCP server {view.id!r} has changed its tool {tool!r}, and this is not accepted yet"
-    return verdict("quarantine", detail, _DISCOVERY.format(id=view.id), "")
-
-
-def _refusal(record: DiscoveryRecord, tool: Tool) -> str | None:
-    name = tool.definition.ref.name
-    if any(found.quarantined and found.name == name for found in record.tools):
-        return "its definition has changed, and this is not accepted yet"
-    return None
 
 
 def _state(record: DiscoveryRecord) -> str:
@@ -99,12 +90,13 @@ _GATES = {"max_concurrency": "concurrency"}
 
 
 def limit_gates(plan: Plan) -> Iterator[GateVerdict]:
-    """The breaker of abandoned calls, then each level's counters, in the order in which a call meets them."""
+    """Yield the breaker of abandoned calls, then the limiters of each level, in the order of a call."""
     running, limit = plan.abandoned.running, plan.abandoned.limit
     refusal = f"{running} calls were given up and still run" if running >= limit else None
     yield verdict("breaker", refusal, DEFAULT_ORIGIN, f"{running} of at most {limit} calls given up and still running")
-    # Settings of one knob stand in the order of its limiters: the most specific level first.
-    origins = {knob: iter([item.origin for item in plan.settings if item.knob == knob]) for knob in _knobs(plan)}
+    # The settings of one knob have the order of its limiters: the most specific level first.
+    knobs = {limiter.knob for limiter in plan.limiters}
+    origins = {knob: iter([item.origin for item in plan.settings if item.knob == knob]) for knob in knobs}
     for limiter in plan.limiters:
         said = limiter.refusal()
         text = None if said is None else f"{said.what}, retry in {rounded(said.retry_after_s)} s"
@@ -112,12 +104,8 @@ def limit_gates(plan: Plan) -> Iterator[GateVerdict]:
         yield verdict(_GATES.get(limiter.knob, limiter.knob), text, origin, limiter.used)
 
 
-def _knobs(plan: Plan) -> set[str]:
-    return {limiter.knob for limiter in plan.limiters}
-
-
 class AgentPath(NamedTuple):
-    """The way of a call through an agent: the tool that a toolset has, allowed or not, and the gates before it."""
+    """The path of a call through an agent: the toolset's tool, allowed or not, and the gates before it."""
 
     tool: Tool | None
     gates: tuple[GateVerdict, ...]
@@ -126,7 +114,7 @@ class AgentPath(NamedTuple):
 def agent_path(
     tools: AgentTools, name: str, principal: Principal, agent: str | None, session: str | None
 ) -> AgentPath | None:
-    """How a call of this name goes for the agent that the principal acts as; None where it acts as none."""
+    """Return the path of a call of this name for the agent that the principal acts as; None if it acts as none."""
     try:
         acting = acting_agent(principal, agent)
     except (AgentNotAllowed, AgentRequired) as error:
@@ -146,7 +134,7 @@ def agent_path(
 
 
 def _owners(tools: AgentTools, name: str, tenant: str, session: str | None) -> Iterator[tuple[Toolset, Tool | None]]:
-    """The toolset whose tool is called so, by canonical or wire name; else the one whose prefix the name has."""
+    """Yield the toolset that has the tool, by canonical or wire name, then those with the prefix of the name."""
     known = tools.toolsets.of(tenant)
     near = [item for item in known.values() if name.startswith((f"{item.prefix}.", f"{item.prefix}_"))]
     for toolset in near:
@@ -183,16 +171,10 @@ def _allowed(tools: AgentTools, toolset: Toolset, tenant: str, agent: str) -> Ga
     return verdict("allowlist", refusal, allowlist.origin, f"agent {agent!r} may use toolset {toolset.id!r}")
 
 
-class EquippedGate(NamedTuple):
-    """A caller's equipped toolset, and which tools are listed all the same."""
-
-    toolset: SavedToolset
-    stays: Stays
-
-    def verdict(self, tool: Tool) -> GateVerdict:
-        """Does the choice leave the tool in."""
-        name = self.toolset.name
-        left_in = tool.definition.name in self.toolset.tools or self.stays(tool)
-        refusal = None if left_in else f"saved toolset {name!r} is equipped, and does not have this tool"
-        detail = f"saved toolset {name!r} is equipped, and leaves it in"
-        return verdict("equipped", refusal, f"POST /api/toolsets/{name}/equip", detail)
+def equipped_gate(toolset: SavedToolset, stays: Stays, tool: Tool) -> GateVerdict:
+    """Return whether the equipped toolset leaves the tool in; `stays` tells which tools it never leaves out."""
+    name = toolset.name
+    left_in = tool.definition.name in toolset.tools or stays(tool)
+    refusal = None if left_in else f"saved toolset {name!r} is equipped, and does not have this tool"
+    detail = f"saved toolset {name!r} is equipped, and leaves it in"
+    return verdict("equipped", refusal, f"POST /api/toolsets/{name}/equip", detail)

@@ -1,4 +1,4 @@
-"""The host: one configuration, entered, with everything that runs under it joined into executors for its callers."""
+"""The host: runs one configuration, and gives each caller an executor of its tools."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from prometheus_client import CollectorRegistry
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.errors import ConfigError, Problem, StoreError
-from toolplug.execution.accounting import OnCall, audit
+from toolplug.errors import Problem, StoreError
+from toolplug.execution.accounting import OnCall, audited
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.live import ToolExecutor
-from toolplug.host.agent_reach import AgentReach, reach_of
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
@@ -32,6 +31,7 @@ from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
+from toolplug.host.views import AgentReach, reach_of
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
@@ -51,7 +51,10 @@ _LOG = logging.getLogger("toolplug.host")
 _READY_KEPT_S = 60.0
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Mapping[str, str]], Configuration]
-"""Reads a configuration, given the prefixes of toolsets of the host's code by id; raises `ConfigError`."""
+"""Reads a source with an environment, the installed packages, and the prefixes of coded toolsets by id.
+
+Raises `ConfigError`.
+"""
 
 
 def open_host(
@@ -62,27 +65,26 @@ def open_host(
     sessions: bool = True,
     on_call: OnCall | None = None,
 ) -> Host:
-    """A host for a configuration file, or for a mapping of the same shape. Nothing is read before it is entered.
+    """Return a host for a configuration file, or a mapping of the same shape, which is read when the host is entered.
 
-    `environ` is what `${NAME}` in the configuration means; None: the environment of the process when it is entered.
-    `serving` False is for a look beside the process that serves, and `sessions` False for one that serves no sessions:
-    those of the store, and their queued calls, are another process's own. `on_call` is called with provider, tool name,
-    status and seconds of each tool call that was answered.
+    `environ` gives the values of `${NAME}`; None: the environment of the process on entering. `serving` False is for
+    inspection next to the process that serves; `sessions` False leaves the sessions of the store, and their queued
+    calls, to another process. `on_call` is called with provider, tool name, status and seconds of each answered call.
     """
     return Host(config, environ, read_configuration, serving=serving, sessions=sessions, on_call=on_call)
 
 
 class PartDown(NamedTuple):
-    """A part of the host without which calls cannot be served. `reason` is for operators: it may name paths."""
+    """A part of the host that is down, so that calls cannot be served. `reason` is for operators: it may name paths."""
 
     part: str
     reason: str
 
 
 class Host:
-    """Runs the providers of one configuration while it is entered; may be entered again after it was left.
+    """Runs one configuration while it is entered; it can be entered again after it was left.
 
-    Entering raises `ConfigError` with every problem at once, and `StoreError` where the store cannot be opened.
+    Entering raises `ConfigError` with every problem at once, and `StoreError` if the store cannot be opened.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class Host:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
-        self._open = await Parts.open(self._read(), self._coded, tuple(self._coded_mcp.values()), serves=self._serves)
+        self._open = await Parts.open(self._read(), self._coded, self._coded_mcp, serves=self._serves)
         self._say_what_runs()
         return self
 
@@ -124,18 +126,18 @@ class Host:
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:
-        """The host as the lifespan of a Starlette or FastAPI application: `FastAPI(lifespan=host.lifespan)`."""
+        """Run the host as the lifespan of a Starlette or FastAPI application: `FastAPI(lifespan=host.lifespan)`."""
         async with self:
             yield
 
     @property
     def entered(self) -> bool:
-        """Does it run."""
+        """Whether the host is entered."""
         return self._open is not None
 
     @property
     def settings(self) -> HostSettings:
-        """The sections of the configuration but `providers`, as they are now."""
+        """The present settings of the host: every section but `providers` and `mcp_servers`."""
         return self._entered().configuration.settings
 
     @property
@@ -145,12 +147,12 @@ class Host:
 
     @property
     def metrics(self) -> CollectorRegistry:
-        """Everything that `/metrics` shows."""
+        """The registry of the metrics that `/metrics` shows."""
         return self._entered().metrics
 
     @property
     def store(self) -> Store:
-        """Where the host keeps records."""
+        """The store of the host's records."""
         return self._entered().store
 
     @property
@@ -165,7 +167,7 @@ class Host:
 
     @property
     def queued(self) -> QueuedCalls:
-        """The calls whose callers come back for the result."""
+        """The calls whose callers fetch the result later."""
         return self._entered().queued
 
     @property
@@ -175,33 +177,33 @@ class Host:
 
     @property
     def servers(self) -> McpServers:
-        """The MCP servers whose tools toolsets may have."""
+        """The MCP servers."""
         return self._entered().servers
 
     @property
     def mcp(self) -> Serving:
-        """What clients of Model Context Protocol share."""
+        """The state that clients of the host's MCP endpoint share."""
         return self._entered().mcp
 
     @property
     def responses(self) -> ResponsesService:
-        """What makes responses of a model, and their conversations."""
+        """The Responses API: responses of a model, and their conversations."""
         return self._entered().responses
 
     def is_on_request(self, tool: ToolDefinition) -> bool:
-        """Is it a tool that the model of a response is offered only where the request names it."""
+        """Return whether the model of a response is offered the tool only if the request names it."""
         wanted = self._entered().configuration.providers.wanted.get(tool.ref.source)
         return tool.ref.kind == KIND and wanted is not None and wanted.entry.on_request
 
     @property
     def quotas(self) -> QuotaUse:
-        """What tenants and keys use of their quotas now."""
+        """The present use of quotas by tenants and keys."""
         return self._entered().quotas
 
     @property
     def saved_toolsets(self) -> SavedToolsets:
-        """What each owner has chosen among their tools, with notes."""
-        return self._entered().saved.toolsets
+        """The saved toolsets of each owner, with notes."""
+        return self._entered().saved
 
     def register_toolset(
         self,
@@ -210,13 +212,13 @@ class Host:
         source: ToolExecutor | Factory,
         tools: Iterable[ToolDefinition] | None = None,
     ) -> None:
-        """Register a toolset in place of any other of its id, at once; it stays registered when the host is left.
+        """Register a toolset in place of any other of its id; it stays registered when the host is left.
 
-        `source`: an executor that everybody shares and nobody here closes, or a factory that runs once for each session
-        and whose executor is closed with it; without a session, one for each call. `tools` are those that a factory's
-        executor will have: they are listed before it runs. Without them the first call or listing runs it. What the
-        configuration's agents name must be registered before the host is entered. Raises `InvalidDefinition` for an
-        illegal id or prefix, and `ApiError` for a prefix that another toolset has.
+        `source` is an executor that all callers share and the host never closes, or a factory that runs once for each
+        session, without one for each call, and whose executor is closed with it. `tools` are those of a factory's
+        executor, listed before it runs; without them the first call or listing runs it. Toolsets that the agents of the
+        configuration name must be registered before the host is entered. Raises `InvalidDefinition` for an invalid id
+        or prefix, and `ApiError` for a prefix that another toolset has.
         """
         toolset = coded_toolset(id, prefix, source, tools)
         coded = self._coded.with_coded(toolset)
@@ -234,12 +236,12 @@ class Host:
         *,
         scope: Scope = "shared",
     ) -> None:
-        """Register the tools of an MCP server as a toolset, like `register_toolset` does.
+        """Register the tools of an MCP server as a toolset, as `register_toolset` does.
 
-        `server`: the id of one under `mcp_servers`, or what would stand there. `allow_for`: agents that may use the
-        toolset, beside what the configuration allows them. `scope` session: each session has a connection of its own.
-        Listing shows what discovery has found, and starts nothing. Raises `InvalidDefinition`, `ApiError` and
-        `ConfigError`.
+        `server` is the id of an entry of `mcp_servers`, or a mapping like such an entry. `allow_for` are agents that
+        may use the toolset in addition to those of the configuration. With the `scope` session, each session has its
+        own connection. Listing shows the discovered tools, and starts nothing. Raises `InvalidDefinition`, `ApiError`,
+        and `ConfigError` for an invalid mapping.
         """
         environ = os.environ if self._environ is None else self._environ
         item = coded_mcp(id, prefix, server, allow_for, scope, environ)
@@ -258,7 +260,7 @@ class Host:
         toolsets: Collection[str] | None = None,
         within: Hashable = None,
     ) -> Catalog:
-        """What `executor_for` lists, once every toolset that lists nothing before it was opened has been opened."""
+        """Return what `executor_for` lists, after opening the toolsets that list nothing before they are opened."""
         chosen = self.executor_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)
         return await listed(chosen)
 
@@ -271,14 +273,14 @@ class Host:
         toolsets: Collection[str] | None = None,
         within: Hashable = None,
     ) -> ToolExecutor:
-        """The tools of this caller as one executor that follows every change (docs/reference/http.md, *whose catalog*).
+        """Return the caller's tools as one executor that follows changes (docs/reference/http.md, *whose catalog*).
 
-        `toolsets`: the ids of those that this one request wants among the agent's; the rest is neither listed nor run.
-        None or nothing: all of them. What a session has of its own is in no toolset and stays.
-        `within`: the key of a conversation that is no session, such as one of MCP, in which toolsets are opened once.
+        `toolsets` are the ids of the agent's toolsets that this request uses, None or empty for all; the session's own
+        tools stay in any case. `within` is the key of a conversation without a session, such as one of MCP, in which
+        toolsets are opened once.
 
         Raises `AgentRequired`, `AgentNotAllowed`, and for the session `InvalidSessionCode`, `SessionNotFound` and
-        `SessionGone`; one that another process made is found by `sessions.find` first. Without the scope `tools:call`
+        `SessionGone`; `sessions.find` must have loaded a session of another process. Without the scope `tools:call`
         every tool is listed and refused.
         """
         opened = self._entered()
@@ -288,47 +290,44 @@ class Host:
     def catalog_page(
         self, principal: Principal, *, agent: str | None = None, session: str | None = None
     ) -> CatalogPage:
-        """Every tool that there is, for people who configure, also those that nobody can call; asks and starts nothing.
+        """Return every tool for people who configure, also those that cannot be called; starts nothing.
 
-        With an agent, or for a credential of one: what that agent can reach. Raises like `executor_for`.
+        With an agent, or for a credential of one: the tools that the agent can reach. Raises like `executor_for`.
         """
         opened = self._entered()
         return opened.infos.page(principal, agent, _session(opened, session, principal))
 
     def reach(self, principal: Principal) -> AgentReach | None:
-        """What the agents of this principal can reach; None for one that is limited to no agents."""
+        """Return what the agents of this principal can reach; None if its credential names no agents."""
         return reach_of(self._entered().toolsets.tools, principal)
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:
-        """What is wrong with entries of MCP servers, without which the host goes on."""
+        """The problems of invalid `mcp_servers` entries; the host runs without these servers."""
         return self._entered().configuration.servers.problems
 
     def records(self) -> tuple[ProviderRecord, ...]:
-        """Every provider: those of the configuration in file order, then those that are only installed, by type."""
+        """Return every provider: those of the configuration in file order, then those that are only installed."""
         opened = self._entered()
         return (*opened.registry.records(), *only_installed(opened.configuration.providers))
 
     def explain(
         self, tool: str, principal: Principal, *, agent: str | None = None, session: str | None = None
     ) -> Explanation:
-        """Why this principal can call the tool, or cannot: every gate in order, and what decided.
+        """Return whether this principal can call the tool: every gate in order, and what decided each.
 
-        Raises like `executor_for` for the session. An agent that cannot be had is a gate of the explanation.
+        Raises like `executor_for` for the session. An agent that the principal may not use is a refusing gate.
         """
         opened = self._entered()
-        explainer = Explainer(
-            opened.registry, opened.toolsets.tools, opened.servers, opened.saved, opened.configuration
-        )
-        return explainer.explain(tool, principal, agent, _session(opened, session, principal))
+        return Explainer(opened).explain(tool, principal, agent, _session(opened, session, principal))
 
     def stop(self) -> None:
-        """End the streams of all who wait for news; calls go on until the host is left."""
+        """End every event stream; calls go on until the host is left."""
         self.sessions.stop()
         self.mcp.stop()
 
     async def ready(self) -> tuple[PartDown, ...]:
-        """The parts without which calls cannot be served now; empty when they can. The log says why, once."""
+        """Return the parts that are down, none if calls can be served; each change is logged once."""
         down: tuple[PartDown, ...] = ()
         if self._open is None:
             return (PartDown("host", "it has not been started"),)
@@ -346,28 +345,27 @@ class Host:
         await self._switch(key, True, "provider.enable", by, request_id)
 
     async def disable(self, key: str, *, by: Principal, request_id: str = "") -> None:
-        """Stop the provider of this key until the next start or reload; calls that run end. Raises `NoSuchProvider`."""
+        """Stop the provider of this key, after its running calls, until the next start or reload.
+
+        Raises `NoSuchProvider`.
+        """
         await self._switch(key, False, "provider.disable", by, request_id)
 
     async def reload(self, *, by: Principal, request_id: str = "") -> Reloaded:
-        """Read the configuration again and make it so: unchanged providers keep running, the others are swapped.
+        """Read the configuration again and apply it: unchanged providers keep running, the others are replaced.
 
         Raises `ConfigError` with every problem; then nothing has changed.
         """
         async with self._changing:
             opened = self._entered()
             before = opened.registry.running()
-            try:
+            with audited("config.reload", by, request_id, self._shown_source):
                 configuration = await in_own_thread(self._read)
                 check_unchangeable(opened.configuration, configuration)
                 await opened.registry.apply(wanted_providers(configuration, {}))
-            except ConfigError:
-                audit("config.reload", "refused", by, self._shown_source(), request_id)
-                raise
-            self._overrides = MappingProxyType({})
-            opened.configure(configuration)
-            _say_wrong_servers(configuration)
-            audit("config.reload", "done", by, self._shown_source(), request_id)
+                self._overrides = MappingProxyType({})
+                opened.configure(configuration)
+                _say_wrong_servers(configuration)
             after = opened.registry.running()
             kept = tuple(key for key in after if before.get(key) is after[key])
             started = tuple(key for key in after if key not in kept)
@@ -376,15 +374,11 @@ class Host:
     async def _switch(self, key: str, on: bool, event: str, by: Principal, request_id: str) -> None:
         async with self._changing:
             opened = self._entered()
-            try:
+            with audited(event, by, request_id, lambda: key):
                 overrides = MappingProxyType({**self._overrides, key: on})
                 wanted = await in_own_thread(partial(wanted_providers, opened.configuration, overrides))
                 await opened.registry.apply(wanted)
-            except Exception:
-                audit(event, "refused", by, key, request_id)
-                raise
-            self._overrides = overrides
-            audit(event, "done", by, key, request_id)
+                self._overrides = overrides
 
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
@@ -405,7 +399,8 @@ class Host:
         _say_wrong_servers(self._entered().configuration)
         for record in self.records():
             level = logging.DEBUG if record.state is ProviderState.INSTALLED_NOT_ENABLED else logging.INFO
-            _LOG.log(level, "provider %s (%s): %s%s", record.key, record.type, record.state, _because(record))
+            reason = f" ({record.reason})" if record.reason else ""
+            _LOG.log(level, "provider %s (%s): %s%s", record.key, record.type, record.state, reason)
         for view in self.servers.servers(ANONYMOUS.tenant):
             _LOG.info("MCP server %s: %s", view.id, view.state)
 
@@ -415,10 +410,6 @@ def _say_wrong_servers(configuration: Configuration) -> None:
         _LOG.error("%s; going on without it", problem)
 
 
-def _because(record: ProviderRecord) -> str:
-    return f" ({record.reason})" if record.reason else ""
-
-
 def _session(opened: Parts, code: str | None, principal: Principal) -> Session | None:
-    """The principal's session of this code, None for none. Raises `AccessError`."""
+    """Return the principal's session of this code, None for no code. Raises `AccessError`."""
     return None if code is None else opened.sessions.known(code, principal.tenant)

@@ -1,8 +1,8 @@
-"""Everything that runs under one entered host: opened in order, closed in reverse, each part with what it needs."""
+"""The parts of an entered host: opened in order, with what each needs, and closed in reverse order."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -21,7 +21,6 @@ from toolplug.execution.idempotency import Replays
 from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
 from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
-from toolplug.host.explain_gates import EquippedGate
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import wanted_providers
@@ -44,72 +43,40 @@ from toolplug.stores.serving_lock import only_server, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.equipped import EquippedToolsets
-from toolplug.toolsets.saved.saved_toolset import Caller, ToolsetOwner
-from toolplug.toolsets.saved.service import CatalogOf, SavedToolsets
+from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays
+from toolplug.toolsets.saved.saved_toolset import Caller
+from toolplug.toolsets.saved.service import SavedToolsets
 
 MANAGING = "toolsets"
-"""The type of the providers whose tools stay in every catalog: with them another toolset is equipped, or none."""
+"""The provider type whose tools stay in every catalog, since they equip another toolset or none."""
 
 S = TypeVar("S")
 
 
-class AlwaysListed:
-    """Which tools no equipped toolset leaves out: those that choose toolsets, and what reads the results of any."""
+def always_listed(current: Callable[[], Configuration]) -> Stays:
+    """Return which tools no equipped toolset leaves out: those that choose toolsets, and the reader of kept results."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self._keys = _managing(configuration)
-
-    def configure(self, configuration: Configuration) -> None:
-        """Go by this configuration from now on."""
-        self._keys = _managing(configuration)
-
-    def __call__(self, tool: Tool) -> bool:
+    def stays(tool: Tool) -> bool:
         ref = tool.definition.ref
-        return ref.source == SOURCE or (ref.source in self._keys and ref.kind == KIND)
+        wanted = current().providers.wanted.get(ref.source) if ref.kind == KIND else None
+        return ref.source == SOURCE or (wanted is not None and wanted.entry.type == MANAGING)
+
+    return stays
 
 
-class Saved(NamedTuple):
-    """The saved toolsets of one entered host."""
+def _offered(saved: SavedToolsets) -> Services:
+    """Return the services that providers may ask for by type: `SavedToolsets`."""
 
-    stays: AlwaysListed
-    equipment: EquippedToolsets
-    toolsets: SavedToolsets
-
-    @property
-    def services(self) -> Services:
-        """What providers may ask for."""
-        return _offered({SavedToolsets: self.toolsets})
-
-    def gate(self, owner: ToolsetOwner) -> EquippedGate | None:
-        """What the owner has equipped, as a gate; None where that is nothing."""
-        toolset = self.equipment.of(owner)
-        return None if toolset is None else EquippedGate(toolset, self.stays)
-
-
-def saved_toolsets(configuration: Configuration, store: Store, services: CallServices, catalog_of: CatalogOf) -> Saved:
-    """Saved toolsets that are not entered yet; `catalog_of` is asked by calls and requests only."""
-    stays = AlwaysListed(configuration)
-    equipment = EquippedToolsets(services.unknown, stays)
-    return Saved(stays, equipment, SavedToolsets(store, equipment, catalog_of))
-
-
-def _offered(services: Mapping[type, object]) -> Services:
     def service(kind: type[S], /) -> S:
-        found = services.get(kind)
-        if not isinstance(found, kind):
+        if not isinstance(saved, kind):
             raise LookupError(f"this host does not offer {kind.__name__}")
-        return found
+        return saved
 
     return service
 
 
-def _managing(configuration: Configuration) -> frozenset[str]:
-    return frozenset(key for key, wanted in configuration.providers.wanted.items() if wanted.entry.type == MANAGING)
-
-
 class HostReservedNames:
-    """The names that are taken in a tenant's catalogs, and the tools of a session that has none of its own."""
+    """The names that are taken in a tenant's catalogs, and the tools of a session without tools of its own."""
 
     def __init__(self, registry: FunctionRegistry, toolsets: ToolsetService, views: Views) -> None:
         self._registry = registry
@@ -117,7 +84,7 @@ class HostReservedNames:
         self._views = views
 
     def taken(self, tenant: str, name: str) -> str | None:
-        """Whose name this is already in the catalogs of the tenant; None: it is free."""
+        """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
         catalog = self._registry.catalog.visible_to(Principal(tenant=tenant))
         tool = catalog.find(name)
         if tool is not None:
@@ -128,19 +95,19 @@ class HostReservedNames:
         return None
 
     def default_tools(self, tenant: str) -> ToolExecutor | None:
-        """The tools of a session whose plugin has registered nothing."""
+        """Return the tools of a session without tools of its own; None if no toolset is configured for it."""
         return self._views.default_tools(tenant, self._toolsets.default_toolset)
 
 
 def session_planner(configuration: Configuration, services: CallServices) -> Planner:
-    """Makes the plans of session tools under this configuration."""
+    """Return the planner of session tools under this configuration."""
     policy = ToolPolicy(configuration.settings.sessions.policy, configuration.origin("sessions", "policy"))
     return Planner(services, policy)
 
 
 @dataclass(slots=True, eq=False)
 class CurrentConfiguration:
-    """Gives the configuration that holds now; a reload replaces it."""
+    """The present configuration, which a reload replaces."""
 
     configuration: Configuration
 
@@ -177,7 +144,7 @@ def registry_services(
 ) -> RegistryServices:
     """Return what the registry of the host needs.
 
-    Providers keep files next to the store's own, or for its life where it has none.
+    Providers keep their files next to the store's file; without one, in a temporary folder as long as the host runs.
     """
     settings = configuration.settings
     folder = store_folder(settings.store, folder=configuration.folder)
@@ -192,9 +159,9 @@ def registry_services(
 
 
 class Serves(NamedTuple):
-    """What a host does by itself: discover MCP `servers`, hold the `sessions` of its store.
+    """Whether a host discovers MCP `servers`, and whether it holds the `sessions` of its store.
 
-    What it does not do is left to the process that does. `on_call` is told of each tool call that was answered.
+    Another process does what it does not. `on_call` is called for each tool call that was answered.
     """
 
     servers: bool
@@ -218,7 +185,8 @@ class Parts:
     approvals: Approvals
     sessions: Sessions
     queued: QueuedCalls
-    saved: Saved
+    equipment: EquippedToolsets
+    saved: SavedToolsets
     mcp: Serving
     responses: ResponsesService
     quotas: QuotaUse
@@ -226,12 +194,12 @@ class Parts:
 
     @classmethod
     async def open(
-        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Sequence[McpRegistration], *, serves: Serves
+        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Mapping[str, McpRegistration], *, serves: Serves
     ) -> Self:
-        """Open what the configuration asks for, or nothing. Raises `ConfigError` and `StoreError`.
+        """Open every part, or none. Raises `ConfigError` and `StoreError`.
 
-        `coded`: the toolsets that the host's own code registered; `coded_mcp` those among them that have the tools of
-        MCP servers. Parts that call one another meet in lambdas: each is called when all are there.
+        `coded` are the toolsets that the host's own code registered, `coded_mcp` by id those of MCP servers. Parts that
+        need later ones get lambdas, which are called once all are open.
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
@@ -241,25 +209,24 @@ class Parts:
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
             services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, serves.on_call)
-            saved = saved_toolsets(configuration, store, services, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
-            own = registry_services(configuration, store, services, artifacts, saved.services)
+            equipment = EquippedToolsets(services.unknown, always_listed(current))
+            saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
+            own = registry_services(configuration, store, services, artifacts, _offered(saved))
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             discovery = await life.enter_async_context(Discovery(store))
-            described = [item.server for item in coded_mcp if item.server is not None]
+            described = [item.server for item in coded_mcp.values() if item.server is not None]
             servers = McpServers(configuration, store, services, discovery, described, serving=serves.servers)
             await life.enter_async_context(servers)
-            toolsets = await life.enter_async_context(
-                _toolset_service(configuration, services, registry, servers, store, coded, coded_mcp)
-            )
-            views = Views(registry, toolsets.tools, own.tail, saved.equipment)
-            await life.enter_async_context(saved.toolsets)
-            neighbours = HostReservedNames(registry, toolsets, views)
+            toolsets = ToolsetService(configuration, registry, servers, store, services, coded, coded_mcp)
+            await life.enter_async_context(toolsets)
+            views = Views(registry, toolsets.tools, own.tail, equipment)
+            await life.enter_async_context(saved)
             sessions = await life.enter_async_context(
                 Sessions(
                     store,
                     session_planner(configuration, services),
-                    neighbours,
+                    HostReservedNames(registry, toolsets, views),
                     limits=settings.session_limits,
                     begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
@@ -287,6 +254,7 @@ class Parts:
                 approvals=approvals,
                 sessions=sessions,
                 queued=queued,
+                equipment=equipment,
                 saved=saved,
                 mcp=mcp,
                 responses=responses,
@@ -298,46 +266,45 @@ class Parts:
 
     @property
     def configuration(self) -> Configuration:
-        """The newest that holds."""
+        """The present configuration."""
         return self.current()
 
     def configure(self, configuration: Configuration) -> None:
-        """Hold everything but the providers to a configuration that was read again."""
+        """Apply a configuration that was read again to every part but the providers."""
         self.current.configuration = configuration
         self.servers.configure(configuration)
         self.toolsets.configure(configuration)
-        self.saved.stays.configure(configuration)
         planner = session_planner(configuration, self.services)
         self.sessions.reconfigure(configuration.settings.session_limits, planner)
         self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         self.responses.configure(configuration.settings.responses)
 
     def register_mcp(self, item: McpRegistration) -> None:
-        """Register a toolset of an MCP server of the host's code. Raises `ApiError`."""
+        """Register a toolset of the host's code with the tools of an MCP server. Raises `ApiError`."""
         if item.server is not None:
             self.servers.register(item.server)
         self.toolsets.register_mcp(item)
 
     def in_session(self, principal: Principal, agent: str | None, code: str) -> ToolExecutor:
-        """The principal's tools, through an agent where there is one, with those of a session. Raises `AccessError`."""
+        """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
         return self.views.executor_for(principal, agent, self.sessions.known(code, principal.tenant), None)
 
     async def unchosen(self, caller: Caller) -> Catalog:
-        """What the caller could call if nothing were equipped. Raises `AccessError` and `StoreError`."""
+        """Return the caller's catalog as if nothing were equipped. Raises `AccessError` and `StoreError`."""
         principal, agent, code, _ = caller
         session = None if code is None else await self.sessions.find(code, principal.tenant)
         return await listed(self.views.unchosen(principal, agent, session))
 
     def session_over(self, code: str) -> None:
-        """Close and forget what was kept for a session."""
+        """Close and forget what was kept for a session that is over."""
         self.views.end(code)
         self.toolsets.tools.end(code)
-        self.saved.toolsets.end(code)
+        self.saved.end(code)
         self.mcp.announcer.end(code)
 
 
 def _serving_alone(configuration: Configuration) -> AbstractAsyncContextManager[None]:
-    """Be the only process that serves the store; wait for another one as long as its calls may take to end."""
+    """Return the lock of the only process that serves the store; entering waits as long as another one may drain."""
     file = store_file(configuration.settings.store, folder=configuration.folder)
     if file is None:
         warn_of_workers()
@@ -350,7 +317,7 @@ def _serving_alone(configuration: Configuration) -> AbstractAsyncContextManager[
 
 @asynccontextmanager
 async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncGenerator[Store]:
-    """The store, served `alone` by this process; it counts what callers keep where a quota asks for it."""
+    """Open the store, served by this process `alone` if set, and counting stored bytes if a quota limits them."""
     settings = current().settings
     async with AsyncExitStack() as life:
         if alone:
@@ -362,26 +329,5 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
 
 
 async def listed(executor: ToolExecutor) -> Catalog:
-    """What an executor lists, once every toolset that lists nothing before it was opened has been opened."""
+    """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
     return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
-
-
-def _toolset_service(
-    configuration: Configuration,
-    services: CallServices,
-    registry: FunctionRegistry,
-    servers: McpServers,
-    store: Store,
-    coded: Toolsets,
-    coded_mcp: Sequence[McpRegistration],
-) -> ToolsetService:
-    """The toolsets of the configuration and of code; entered, also the store's. Raises `ConfigError`."""
-    toolsets = ToolsetService(configuration, registry, servers, store, services)
-    toolsets.configure(configuration)
-    of_servers = {item.id: item for item in coded_mcp}
-    for toolset in coded.coded.values():
-        if toolset.id in of_servers:
-            toolsets.register_mcp(of_servers[toolset.id])
-        else:
-            toolsets.register(toolset)
-    return toolsets

@@ -18,12 +18,12 @@ import orjson
 
 from toolplug.config.quotas import Owner, Quotas, quota_exceeded
 from toolplug.execution.accounting import audit_origin
+from toolplug.host.tenant_records import every_key
 from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
 
 _COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")
 """Records that callers fill; locks, marks and approvals are small and short-lived."""
 _OWNERS = "stored-by/"
-_PAGE = 1_000
 _NEVER = float("inf")
 
 
@@ -51,15 +51,12 @@ class CountingStore:
     async def __aenter__(self) -> Self:
         """Open the store, and read who keeps how much."""
         await self._store.__aenter__()
-        after = ""
-        while keys := await self._store.keys(_OWNERS, after=after, limit=_PAGE):
-            for key in keys:
-                record = await self._store.read(key)
-                if record is not None:
-                    name, tenant, subject, size = orjson.loads(record.value)
-                    expires_at = _NEVER if record.expires_at is None else record.expires_at
-                    self._put(name, _Stored(tenant, subject, size, expires_at))
-            after = keys[-1]
+        async for key in every_key(self._store, _OWNERS):
+            record = await self._store.read(key)
+            if record is not None:
+                name, tenant, subject, size = orjson.loads(record.value)
+                expires_at = _NEVER if record.expires_at is None else record.expires_at
+                self._put(name, _Stored(tenant, subject, size, expires_at))
         return self
 
     async def __aexit__(

@@ -17,10 +17,9 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.plans import DEFAULT_POLICY
-from toolplug.host.agent_reach import AgentReach, acts_as_nobody
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.views import acting_agent
+from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed

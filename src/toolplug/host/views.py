@@ -1,10 +1,14 @@
-"""A caller's catalog: the executor for a principal, agent, session and request filter (docs/reference/http.md)."""
+"""A caller's catalog: the executor for a principal, agent, session and request filter (docs/reference/http.md).
+
+Effective set = agent ∩ tenant ∩ principal ∩ request (docs/reference/toolsets.md). A tool that only the request leaves
+out is no secret from its caller: a call of it is `denied`, not `unknown_tool`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.access import ScopeGate
@@ -16,7 +20,7 @@ from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
 from toolplug.execution.plans import CALL_SCOPE, UNKNOWN
-from toolplug.host.agent_reach import acts_as_nobody
+from toolplug.host.file.settings import MCP, PROVIDER, split_source
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.session import Session
@@ -24,15 +28,11 @@ from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
-
-# The toolsets that a request asks for, among those of its agent: the rest is not listed, and each call of it refused.
-#
-# Effective set = agent ∩ tenant ∩ principal ∩ request (docs/reference/toolsets.md). A tool that only the request leaves
-# out is no secret from its caller, so a call of it is `denied`, not `unknown_tool`.
+from toolplug.toolsets.toolset import Toolset
 
 
 class FilterGate(NamedTuple):
-    """Refuses whoever calls."""
+    """Refuses every caller, for the tools of toolsets that the request does not ask for."""
 
     name = "request"
     origin = "the request"
@@ -42,12 +42,12 @@ class FilterGate(NamedTuple):
         return "its toolset is not among those that the request asks for"
 
 
-_LEFT_OUT = FilterGate()
+_NOT_REQUESTED = FilterGate()
 
 
-def left_out(catalog: Catalog) -> Catalog:
-    """Nothing to list; a call of one of these tools is answered by its own plan, which refuses it."""
-    refused = catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _LEFT_OUT)))
+def _left_out(catalog: Catalog) -> Catalog:
+    """Return a catalog that lists nothing, and refuses each call of these tools with their own plans."""
+    refused = catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NOT_REQUESTED)))
     listed = Catalog(refused.values(), prefixes=refused.prefixes)
     return Catalog(prefixes=catalog.prefixes, unavailable=layered(listed, refused.unavailable or EMPTY_CATALOG))
 
@@ -56,7 +56,7 @@ _NEWEST = 1_000
 
 
 class RecentViews:
-    """One view for each key: as long as anybody holds it, and the newest few also when nobody does."""
+    """One view for each key, kept while it is in use; the `_NEWEST` last ones are kept in any case."""
 
     def __init__(self) -> None:
         self._views: WeakValueDictionary[Hashable, LiveCatalog] = WeakValueDictionary()
@@ -64,7 +64,7 @@ class RecentViews:
         self._of_sessions: dict[str, set[Hashable]] = {}
 
     def view(self, key: Hashable, make: Callable[[], LiveCatalog], *, session: str | None = None) -> LiveCatalog:
-        """The view of this key, made where there is none. One of a session is dropped when the session ends."""
+        """Return the view of this key, made if there is none. With a `session`, it is dropped when that ends."""
         view = self._views.get(key)
         if view is None:
             view = self._views[key] = make()
@@ -74,45 +74,42 @@ class RecentViews:
         return view
 
     def end(self, session: str) -> None:
-        """Drop the views of a session that is over."""
+        """Drop the views of a session that has ended."""
         for key in self._of_sessions.pop(session, ()):
             self._newest.drop(key)
 
 
 class WithReadResultLast:
-    """Divides catalogs into their tools and the reader of kept results; `reader()` is that one tool."""
+    """Divides catalogs into their tools and the reader of kept results; `reader()` lists that one tool."""
 
     def __init__(self, reader: Callable[[], Catalog]) -> None:
         self._reader = reader
-        self.body: CachedValue = CachedValue(_without_reader)
+        self.body: CachedValue = CachedValue(
+            lambda catalog: catalog.where(lambda tool: tool.definition.ref.source != SOURCE)
+        )
         self.tail: CachedValue = CachedValue(self.reader_for)
         self.whole: CachedValue = CachedValue(lambda catalog: layered(self.body(catalog), self.tail(catalog)))
 
     def reader_for(self, catalog: Catalog) -> Catalog:
-        """The reader where a result of these tools may be kept, else nothing."""
+        """Return the reader if a result of these tools may be kept, else nothing."""
         return self._reader() if any(tool.plan.artifacts for tool in catalog.values()) else EMPTY_CATALOG
 
 
-def _without_reader(catalog: Catalog) -> Catalog:
-    return catalog.where(lambda tool: tool.definition.ref.source != SOURCE)
-
-
 CREDENTIAL = "the credential"
-"""The origin of what was decided when the key or token was made."""
+"""The origin of decisions that the key or token itself carries."""
 
 _NO_CALLS = ScopeGate(CALL_SCOPE, CREDENTIAL)
 
-
 Parts = tuple[LiveCatalog, ...]
-"""What a caller sees, in order; each view of it follows the parts themselves, so that a change has one step to go."""
+"""The catalogs of a caller, in order; each view follows them directly, so that a change is one step away."""
 
 Choose = Callable[[Parts], LiveCatalog]
 
 
 class Views:
-    """The callers' views of one registry and its toolsets, as each has equipped some or not.
+    """The executors of callers over one registry and its toolsets, with what each owner has equipped.
 
-    `tail()` is the tool that reads kept results.
+    `tail()` lists the tool that reads kept results.
     """
 
     def __init__(
@@ -120,10 +117,12 @@ class Views:
     ) -> None:
         self._registry = registry
         self._agents = agents
-        self._refused = CachedValue(_refused)
-        self._left_out = CachedValue(left_out)
-        self._everybodys = merged_executor(self._unknown(), registry, agents.servers)
-        self._nothing_chosen = self._everybodys.view(self._left_out)
+        self._refused = CachedValue(
+            lambda catalog: catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
+        )
+        self._left_out = CachedValue(_left_out)
+        self._shared_tools = merged_executor(self._unknown(), registry, agents.servers)
+        self._nothing_chosen = self._shared_tools.view(self._left_out)
         self._order = WithReadResultLast(tail)
         self._equipment = equipment
         self._recent = RecentViews()
@@ -137,10 +136,10 @@ class Views:
         only: frozenset[str] | None = None,
         within: Hashable = None,
     ) -> ToolExecutor:
-        """The tools of this caller, as their equipped toolset chooses. Raises `AgentRequired` and `AgentNotAllowed`.
+        """Return the caller's tools, as equipped. Raises `AgentRequired` and `AgentNotAllowed`.
 
-        `only`: those of these toolsets, and what the session has of its own. `within`: for what toolsets are opened
-        where there is no session; None: for each call.
+        `only` limits them to these toolsets and the session's own tools. Without a session, toolsets are opened once
+        for each key `within`, None: for each call.
         """
         if acts_as_nobody(principal, agent):
             return self._nothing
@@ -162,11 +161,11 @@ class Views:
         return lambda parts: self._equipment.view(owner, parts, code)
 
     def end(self, session: str) -> None:
-        """Drop what was kept for a session that is over."""
+        """Drop the views of a session that has ended."""
         self._recent.end(session)
 
     def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
-        """The tools of this caller, whatever is equipped. Raises like `executor_for`."""
+        """Return the caller's tools as if nothing were equipped. Raises like `executor_for`."""
         if acts_as_nobody(principal, agent):
             return self._nothing
         code = None if session is None else session.code
@@ -196,10 +195,10 @@ class Views:
         return LazyExecutor(self._agents, choice, within if session is None else code, composed, context)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
-        return self._in_session(self._everybodys if only is None else self._nothing_chosen, principal, session)
+        return self._in_session(self._shared_tools if only is None else self._nothing_chosen, principal, session)
 
     def _of_agent(self, choice: Choice, session: Hashable) -> LiveCatalog:
-        """The toolsets of the choice; those that only the request leaves out are not listed."""
+        """Return the toolsets of the choice; those that only the request leaves out refuse calls."""
         tools = self._agents.executor(choice, session)
         if choice.only is None:
             return tools
@@ -207,14 +206,14 @@ class Views:
         return merged_executor(self._unknown(), tools, others.view(self._left_out))
 
     def default_tools(self, tenant: str, toolset: str | None) -> ToolExecutor | None:
-        """One toolset under its prefix, as a tenant sees it, for sessions that have nothing of their own."""
+        """Return one toolset under its prefix as a tenant sees it, None for no toolset."""
         if toolset is None:
             return None
         caller = Principal(tenant=tenant)
         return self._agents.executor(Choice(tenant, None, (toolset,))).view(lambda catalog: catalog.visible_to(caller))
 
     def _in_session(self, tools: LiveCatalog, principal: Principal, session: Session | None) -> Parts:
-        """These tools, then the session's, then what reads the results that are kept of any of them."""
+        """Return these tools, then the session's, then the readers of results that are kept of either."""
         order = self._order
         if session is None:
             return (self._seen_by(principal, tools.view(order.whole)),)
@@ -227,11 +226,11 @@ class Views:
         )
 
     def _shared(self, principal: Principal, tools: LiveCatalog, part: CachedValue) -> LiveCatalog:
-        """A part of these tools that all sessions of the caller see alike."""
+        """Return a part of these tools that all sessions of the principal share."""
         return self._recent.view((principal, tools, part), lambda: self._seen_by(principal, tools.view(part)))
 
     def _seen_by(self, principal: Principal, tools: LiveCatalog) -> LiveCatalog:
-        """These tools without those that are hidden from the caller; without the scope to call, each refused."""
+        """Return the tools that are visible to the principal; without the scope to call, each is refused."""
         if principal.has_scope(CALL_SCOPE):
             return tools.view(lambda catalog: catalog.visible_to(principal))
         return tools.view(lambda catalog: self._refused(catalog).visible_to(principal))
@@ -240,12 +239,11 @@ class Views:
         return self._registry.accounting.counters(UNKNOWN, UNKNOWN)
 
 
-def _refused(catalog: Catalog) -> Catalog:
-    return catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
-
-
 def acting_agent(principal: Principal, agent: str | None) -> str | None:
-    """The agent that the caller acts as, None for none; a credential of one agent implies it."""
+    """Return the agent that the caller acts as, None for none; a credential of one agent implies it.
+
+    Raises `AgentRequired` for a credential of several agents without a choice, and `AgentNotAllowed`.
+    """
     if principal.agents is None:
         return agent
     if agent is None:
@@ -255,3 +253,39 @@ def acting_agent(principal: Principal, agent: str | None) -> str | None:
     if agent not in principal.agents:
         raise AgentNotAllowed(agent)
     return agent
+
+
+class AgentReach(NamedTuple):
+    """What agents can reach: `toolsets` in the order of the allowlists, keys of `providers`, and ids of `servers`.
+
+    A principal whose credential names agents is shown nothing else; a request that names no agent counts for all.
+    """
+
+    toolsets: tuple[Toolset, ...] = ()
+    providers: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, tools: AgentTools, tenant: str, agents: Iterable[str]) -> Self:
+        """Return what the tenant's agents can reach by their present allowlists."""
+        found: dict[str, Toolset] = {}
+        for agent in agents:
+            found.update({toolset.id: toolset for toolset in tools.chosen(Choice(tenant, agent))})
+        sources: dict[str, set[str]] = {PROVIDER: set(), MCP: set()}
+        for toolset in found.values():
+            kind, name = split_source(toolset.shown) or (None, "")
+            if kind is not None:
+                sources[kind].add(name)
+        return cls(tuple(found.values()), frozenset(sources[PROVIDER]), frozenset(sources[MCP]))
+
+
+def reach_of(tools: AgentTools, principal: Principal) -> AgentReach | None:
+    """Return what the agents of the principal can reach; None if its credential names no agents."""
+    if principal.agents is None:
+        return None
+    return AgentReach.of(tools, principal.tenant, sorted(principal.agents))
+
+
+def acts_as_nobody(principal: Principal, agent: str | None) -> bool:
+    """Return whether the credential has an empty list of agents, so that it lists and calls nothing."""
+    return agent is None and principal.agents is not None and not principal.agents

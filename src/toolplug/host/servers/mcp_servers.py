@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -20,7 +20,7 @@ from toolplug.config.quotas import quota_exceeded
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName
 from toolplug.discovery.service import Discovery
 from toolplug.errors import ApiError, StoreError
-from toolplug.execution.accounting import audit
+from toolplug.execution.accounting import audited
 from toolplug.execution.egress import Egress
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
@@ -29,17 +29,18 @@ from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
 from toolplug.host.servers.records import (
     CHANGES,
+    SERVERS,
     ServerRecord,
-    ServerRecords,
     ServerView,
     added_server,
     changed_record,
     check_address,
     check_id,
-    key_of,
     not_found,
+    server_hash_key,
     server_view,
 )
+from toolplug.host.tenant_records import TenantRecords
 from toolplug.mcp.connection import Connections
 from toolplug.mcp.connection_strategies import BackgroundCloses
 from toolplug.mcp.plans import ADDED
@@ -50,13 +51,13 @@ from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
 
 MOST_ADDED = 100
-"""Servers that one tenant may add."""
+"""The number of servers that one tenant may add."""
 
 _LOG = logging.getLogger("toolplug.host")
 
 
 class ServerHandle:
-    """The sources of a server's toolsets: the same objects whether there is such a server now or not."""
+    """The sources of a server's toolsets, which stay the same objects while the server comes and goes."""
 
     def __init__(self, unknown: CallCounters) -> None:
         self._unknown = unknown
@@ -69,7 +70,7 @@ class ServerHandle:
         }
 
     def use(self, tools: ServerTools | None) -> None:
-        """List and call these tools from now on; None: there is no server."""
+        """List and call these tools from now on; none of a server that does not exist."""
         self._tools = tools
         self._live.join(*(() if tools is None else (tools.live,)))
         self._lone.join(*(() if tools is None else (tools.lone,)))
@@ -79,19 +80,19 @@ class ServerHandle:
 
 
 class _Nothing(LiveCatalog):
-    """What a session has of a server that was not there when the session began to use it."""
+    """The empty executor of a session that began to use a server before it existed."""
 
     async def aclose(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: it started nothing."""
 
 
 class McpServers:
-    """Keeps the servers of one host, their executors, and what discovery knows of them.
+    """The MCP servers of one host: their configuration, their executors, and their discovery.
 
-    It starts nothing itself: discovery does when it is due, and an executor when one of its tools is called; unless it
-    is `serving`, only what is asked for is discovered. A server that comes over HTTP is stored first, and is of the
-    caller's tenant. What is changed of a server of the file (its tools' rules, and whether it is enabled) holds for
-    every tenant. While entered it follows the records that other processes change, within a quarter of a second.
+    A server is started by its discovery, or by a call of one of its tools; unless `serving`, only requested discoveries
+    run. A server added over HTTP belongs to the caller's tenant; a change of a server of the file, which can set
+    `enabled` and `tools`, holds for every tenant. While entered it follows the records that other processes change,
+    within a quarter of a second.
     """
 
     def __init__(
@@ -116,7 +117,8 @@ class McpServers:
         self._last_counted: dict[ServerName, str | None] = {}
         self._limits = NO_LIMITS
         self._closes = BackgroundCloses()
-        self._records = ServerRecords(store)
+        self._store = store
+        self._records = TenantRecords(store, SERVERS, ServerRecord)
         self._kept: dict[ServerName, ServerRecord] = {}
         self._keys: dict[str, ServerName] = {}
         self._changing = asyncio.Lock()
@@ -125,7 +127,7 @@ class McpServers:
         self.discoveries: Counter[tuple[str, str]] = Counter()
 
     async def __aenter__(self) -> Self:
-        self._hash_key = await self._records.hash_key()
+        self._hash_key = await server_hash_key(self._store)
         self._discovery.watch(self._found_tools)
         await self._following.start()
         return self
@@ -139,49 +141,52 @@ class McpServers:
         await self._closes.wait()
 
     def configure(self, configuration: Configuration) -> None:
-        """Make the servers of this configuration, which has been checked, those of the file."""
+        """Replace the servers of the file by those of a checked configuration."""
         self._configuration = configuration
         self._apply()
 
     def register(self, server: Server) -> None:
-        """Register one of the host's code, in place of any other of its id."""
+        """Register a server of the host's code, in place of any other of its id."""
         self._coded[server.name.id] = server
         self._apply()
 
     def servers(self, tenant: str) -> tuple[ServerView, ...]:
-        """Those that the tenant has: of the file in its order, then added ones."""
+        """Return the servers of a tenant: those of the file in its order, then added ones."""
         return tuple([self._view(server) for server in self._of(tenant).values()])
 
     def server(self, tenant: str, name: str) -> ServerView:
-        """One of them. Raises `ApiError`."""
+        """Return one server of a tenant. Raises `ApiError` for an unknown one."""
         return self._view(self._found(tenant, name))
 
     def ids(self, tenant: str | None) -> Collection[str]:
-        """What a tenant's toolsets may name, None: every tenant's; also servers of the file whose entries are wrong."""
+        """Return the ids that toolsets may name: of a tenant, or None for those of the file and of the host's code.
+
+        Servers of the file with invalid entries are included.
+        """
         return {*self._configuration.servers.ids, *self._of(tenant)}
 
     def records(self) -> Iterator[DiscoveryRecord]:
-        """What is known of each server, of all tenants."""
+        """Return the discovery record of every server, of all tenants."""
         return (self._discovery.record(name) for name in self._servers)
 
     def record(self, tenant: str, server: str) -> DiscoveryRecord:
-        """What is known of the server that a tenant means by an id."""
+        """Return the discovery record of a tenant's server."""
         return self._discovery.record(self._name(tenant, server))
 
     def listed(self, tenant: str) -> Mapping[str, Catalog]:
-        """The tools of each server that the tenant has, under the server's own names."""
+        """Return the tools of each server of a tenant, by server id, under the server's own names."""
         return {name: self._servers[server.name].live.catalog for name, server in self._of(tenant).items()}
 
     def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
-        """The source of a toolset of this server; the same object each time. Lists nothing while there is none."""
+        """Return the source of a toolset of this server, the same object each time; empty while there is no server."""
         return self._handle(self._name(tenant, server)).sources[scope]
 
     def used(self, tenant: str | None, server: str) -> None:
-        """A session begins to use the server: what is known of it is looked at again, in the background."""
+        """List the server's tools again in the background, since a session begins to use them."""
         self._discovery.due(self._name(tenant, server))
 
     async def add(self, record: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
-        """Add a server with a `url` for the caller's tenant; its discovery has begun when this returns.
+        """Add a server with a `url` for the caller's tenant, and begin its discovery.
 
         Raises `ApiError` and `StoreError`; then nothing has changed.
         """
@@ -191,13 +196,13 @@ class McpServers:
                 self._check_address(record)
                 self._check_room(record.id, by)
                 record = record.model_copy(update={"tenant": by.tenant, "by": by.subject})
-                change = await self._records.keep(record)
+                change = await self._records.save(record, *record.name)
                 self._put(record)
             await self._log.announce_done(change)
             return self.server(by.tenant, record.id)
 
     async def change(self, change: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
-        """Change what is set of a server; it is discovered again where it is reached in another way. Raises like `add`.
+        """Change what the record sets of a server; a new address is discovered again. Raises like `add`.
 
         Of a server of the file, only `enabled` and `tools` can be changed.
         """
@@ -211,19 +216,19 @@ class McpServers:
                 record = changed_record(before, change.model_copy(update={"by": by.subject}))
                 if change.url is not None or change.headers is not None:
                     self._check_address(record)
-                key = await self._records.keep(record)
+                key = await self._records.save(record, *record.name)
                 self._put(record)
             await self._log.announce_done(key)
             return self.server(by.tenant, server)
 
     async def remove(self, server: str, *, by: Principal, request_id: str) -> None:
-        """Remove a server that was added, with what is known of it. Raises like `add`."""
+        """Remove an added server and its discovery record. Raises like `add`."""
         async with self._changing:
             with self._audited("remove", server, by, request_id):
                 found = self._found(by.tenant, server)
                 if found.name.tenant is None:
                     raise _in_file(found, "remove it there")
-                change = await self._records.drop(found.name)
+                change = await self._records.delete(*found.name)
             self._drop(found.name)
             try:
                 await self._discovery.forget(found.name)
@@ -232,7 +237,7 @@ class McpServers:
             await self._log.announce_done(change)
 
     async def discover(self, server: str, *, by: Principal, wait_s: float, request_id: str) -> ServerView:
-        """Ask the server for its tools now, waiting at most so long for the answer; a failure stands in the record.
+        """List the server's tools now, waiting at most `wait_s` seconds; a failure is in the view's record.
 
         Raises `ApiError` and `StoreError`.
         """
@@ -257,18 +262,18 @@ class McpServers:
         return self.server(by.tenant, server)
 
     def _name(self, tenant: str | None, server: str) -> ServerName:
-        """Which server a tenant means by an id."""
+        """Return the server that a tenant means by an id."""
         own = ServerName(server, tenant)
         return own if own in self._kept else ServerName(server)
 
     def _of(self, tenant: str | None) -> dict[str, Server]:
-        """The servers that a tenant has by id; its own stands over the file's."""
+        """Return the servers of a tenant by id; its own take precedence over shared ones."""
         mine = {name.id: self._servers[name].server for name in self._kept if name.tenant == tenant and tenant}
-        files = {name: self._servers[ServerName(name)].server for name in self._everybodys()}
-        return {**files, **mine}
+        shared = {name: self._servers[ServerName(name)].server for name in self._shared()}
+        return {**shared, **mine}
 
-    def _everybodys(self) -> Mapping[str, Server]:
-        """Those that no tenant has for itself."""
+    def _shared(self) -> Mapping[str, Server]:
+        """Return the servers of every tenant, as configured: of the file, then of the host's code."""
         return {**self._configuration.servers.servers, **self._coded}
 
     def _found(self, tenant: str, name: str) -> Server:
@@ -301,15 +306,15 @@ class McpServers:
                 raise quota_exceeded("servers", owner, limit)
 
     def _wanted(self) -> Iterable[Server]:
-        """Every server as it should run now: those of the file with what was changed of them, and the added ones."""
-        for server in self._everybodys().values():
+        """Yield every server as it should run now: the shared ones with their changes, and the added ones."""
+        for server in self._shared().values():
             yield _with_change(server, self._kept.get(server.name))
         for record in self._kept.values():
             if record.tenant is not None:
                 yield added_server(record)
 
     def _apply(self) -> None:
-        """Run the wanted servers under the host's limits of now: one that has not changed stays, others end."""
+        """Run the wanted servers under the present limits; unchanged ones keep running, and unwanted ones end."""
         wanted = {server.name: server for server in self._wanted()}
         limits = self._services.limits().limits
         limits_changed, self._limits = limits != self._limits, limits
@@ -338,13 +343,12 @@ class McpServers:
         tools.show(known)
         self._handle(name).use(tools)
         if self._serving:
-            found_before = self._discovery.record(name).status == "success"
             self._know(tools)
-            if found_before:
+            if known.status == "success":
                 self._discovery.due(name)
 
     def _know(self, tools: ServerTools) -> None:
-        """Have the server discovered as it is configured now, or no longer where it is disabled."""
+        """Discover the server as it is configured now; a disabled one no longer."""
         server = tools.server
         if server.enabled:
             self._discovery.know(
@@ -369,10 +373,9 @@ class McpServers:
         self._closes.begin(tools.aclose())
 
     def _handle(self, name: ServerName) -> ServerHandle:
-        handle = self._handles.get(name)
-        if handle is None:
-            handle = self._handles[name] = ServerHandle(self._services.unknown)
-        return handle
+        if name not in self._handles:
+            self._handles[name] = ServerHandle(self._services.unknown)
+        return self._handles[name]
 
     def _found_tools(self, name: ServerName, record: DiscoveryRecord) -> None:
         tools = self._servers.get(name)
@@ -384,9 +387,9 @@ class McpServers:
         tools.show(record)
 
     def _keep_listing(self, name: ServerName, listed: Sequence[object]) -> None:
-        """Keep what a session's new connection lists, which every new one would: it saves discovery another start.
+        """Use what a session's new connection lists as a discovery, which saves another start of the server.
 
-        A change of the configuration in the meantime makes it worthless; its hash shows that.
+        Discovery compares the hash, and drops the list if the configuration has changed.
         """
         tools = self._servers.get(name)
         if tools is not None:
@@ -394,7 +397,7 @@ class McpServers:
 
     def _put(self, record: ServerRecord) -> None:
         self._kept[record.name] = record
-        self._keys[key_of(record.name)] = record.name
+        self._keys[self._records.key(*record.name)] = record.name
         self._apply()
 
     def _drop(self, name: ServerName) -> None:
@@ -403,35 +406,27 @@ class McpServers:
 
     async def _look_again(self, change: bytes) -> None:
         async with self._changing:
-            record = await self._records.changed(change)
+            key = change.decode()
+            record, _ = await self._records.at(key)
             if record is not None:
                 self._put(record)
-            elif (name := self._keys.pop(change.decode(), None)) is not None:
+            elif (name := self._keys.pop(key, None)) is not None:
                 self._drop(name)
 
     async def _restore(self) -> None:
         async with self._changing:
-            self._kept = {record.name: record for record in await self._records.every()}
-            self._keys = {key_of(name): name for name in self._kept}
+            self._kept = {record.name: record async for record in self._records.every()}
+            self._keys = {self._records.key(*name): name for name in self._kept}
             self._apply()
 
-    @contextmanager
-    def _audited(self, what: str, server: str, by: Principal, request_id: str) -> Generator[None]:
-        """One line for what is done in the block, or refused; an id that nobody has is not repeated."""
-        try:
-            yield
-        except Exception:
-            self._audit(what, "refused", server, by, request_id)
-            raise
-        self._audit(what, "done", server, by, request_id)
-
-    def _audit(self, what: str, outcome: str, server: str, by: Principal, request_id: str) -> None:
-        target = server if server in self.ids(by.tenant) else "_unknown"
-        audit(f"mcp_server.{what}", outcome, by, target, request_id)
+    def _audited(self, what: str, server: str, by: Principal, request_id: str) -> AbstractContextManager[None]:
+        """Audit the block; an id that no server has is not repeated."""
+        event = f"mcp_server.{what}"
+        return audited(event, by, request_id, lambda: server if server in self.ids(by.tenant) else "_unknown")
 
 
 def _with_change(server: Server, record: ServerRecord | None) -> Server:
-    """A server of the file with what was changed of it over HTTP; where that gives rules, they replace the file's."""
+    """Return a shared server with its changes over HTTP; changed rules replace all those of the configuration."""
     if record is None:
         return server
     shown = f"PATCH /api/mcp-servers/{record.id} by {record.by}"

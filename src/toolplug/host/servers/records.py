@@ -1,13 +1,12 @@
-"""MCP servers as callers send them, as the store keeps them, and as they are shown; and the checks of requests.
+"""MCP servers in requests, in the store, and in answers, with the checks of requests.
 
-`mcp-server/<hash of tenant and id>`  a server of one tenant, or a change of one of the file, which holds for everybody
-`mcp-server-changes`                  no value, but a log: the keys of records that have changed, for every process
-`mcp-hash-key`                        32 random bytes, with which values are hashed that must not be guessed
+`mcp-server/<hash of tenant and id>`  a server of one tenant, or a change of a server of the file for all tenants
+`mcp-server-changes`                  a log without a value: the keys of changed records, for every process
+`mcp-hash-key`                        32 random bytes, the key for hashes of values that must not be guessed
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,20 +30,19 @@ from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.store import Store
 
 CHANGES = "mcp-server-changes"
+SERVERS = "mcp-server/"
 
 _HASH_KEY = "mcp-hash-key"
-_SERVER = "mcp-server/"
-_PAGE = 1000
 _KEY_BYTES = 32
 
 Rules = dict[str, Annotated[ToolRule, BeforeValidator(rule)]]
 
 
 class ServerRecord(Part):
-    """What a caller sends of a server, and what the store keeps; None is not set.
+    """A server in a request and in the store; None is not set.
 
-    With a `tenant` it is a server of that tenant, only by its address, since commands are defined in the operator's
-    file; else it is a change of the file's server of this id. `McpServers` sets `tenant` and `by` from the caller.
+    With a `tenant` it is a server of that tenant, which has an address, since only the operator's file defines
+    commands; without, it is a change of the file's server of this id. `McpServers` sets `tenant` and `by`.
     """
 
     id: str
@@ -59,7 +57,7 @@ class ServerRecord(Part):
 
     @property
     def name(self) -> ServerName:
-        """The name of its server."""
+        """The name of the server."""
         return ServerName(self.id, self.tenant)
 
     @property
@@ -68,50 +66,13 @@ class ServerRecord(Part):
         return all(value is None for value in (self.url, self.headers, self.policy, self.discovery_timeout_s))
 
 
-class ServerRecords:
-    """Reads and writes them; every method may raise `StoreError`. Those that write give the key that has changed."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def every(self) -> list[ServerRecord]:
-        """Every record, of all tenants."""
-        records: list[ServerRecord] = []
-        after = ""
-        while keys := await self._store.keys(_SERVER, after=after, limit=_PAGE):
-            records += [record for key in keys if (record := await self.changed(key.encode())) is not None]
-            after = keys[-1]
-        return records
-
-    async def changed(self, change: bytes) -> ServerRecord | None:
-        """What is at a key that the log of changes names; None where nothing is any more."""
-        kept = await self._store.read(change.decode())
-        return None if kept is None else ServerRecord.model_validate_json(kept.value)
-
-    async def keep(self, record: ServerRecord) -> bytes:
-        """Keep it in place of the last one of its server."""
-        key = key_of(record.name)
-        await self._store.commit(key, record.model_dump_json(exclude_defaults=True).encode())
-        return key.encode()
-
-    async def drop(self, name: ServerName) -> bytes:
-        """Delete the record of a server."""
-        key = key_of(name)
-        await self._store.commit(key, None)
-        return key.encode()
-
-    async def hash_key(self) -> bytes:
-        """The key of this store; made by whoever asks first."""
-        with suppress(StoreConflict):
-            await self._store.commit(_HASH_KEY, secrets.token_bytes(_KEY_BYTES), expected=0)
-        kept = await self._store.read(_HASH_KEY)
-        assert kept is not None, "this record is never deleted"
-        return kept.value
-
-
-def key_of(name: ServerName) -> str:
-    """Where the record of a server is; a tenant may be called anything, so that its name stands in the record."""
-    return _SERVER + hashlib.sha256(ascii(tuple(name)).encode()).hexdigest()
+async def server_hash_key(store: Store) -> bytes:
+    """Return the store's key for hashes of configurations, made by the first caller. Raises `StoreError`."""
+    with suppress(StoreConflict):
+        await store.commit(_HASH_KEY, secrets.token_bytes(_KEY_BYTES), expected=0)
+    found = await store.read(_HASH_KEY)
+    assert found is not None, "this record is never deleted"
+    return found.value
 
 
 DEFAULT_DISCOVERY_S = 30.0
@@ -119,24 +80,24 @@ DEFAULT_DISCOVERY_S = 30.0
 _OF_THE_REQUEST = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer")
 )
-"""Headers that say where a request goes and where it ends: whoever sends it writes these."""
+"""Headers of routing and framing, which the HTTP client sets itself."""
 _MAX_URL = 2048
 MAX_HEADERS = 100
 MAX_HEADER_BYTES = 32 * 1024
-"""Of the headers for one server: names and values together. Few servers take more."""
+"""Of the names and values of all headers for one server. Few servers accept more."""
 
 
 def check_id(name: str) -> None:
-    """Raise `ApiError` for what no server can be called."""
+    """Raise `ApiError` for an invalid server id."""
     if not is_server_id(name):
         message = f"{name[:80]!r} is no server id; {SERVER_RULE} are allowed"
         raise ApiError("invalid_server_id", message, param="id")
 
 
 def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
-    """Raise `ApiError` for what is no address of a server, or one that may not be asked, and for no header.
+    """Raise `ApiError` for an invalid or forbidden address, and for a header that cannot be sent.
 
-    A host's name is looked up by whoever connects, which is when it counts.
+    Only literal addresses are compared with `egress` here; a host name is resolved and checked on connecting.
     """
     try:
         parts = urlsplit(url)
@@ -152,10 +113,8 @@ def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
         raise ApiError("address_refused", message, param="url")
     size = sum(len(name) + len(value) for name, value in headers.items())
     if len(headers) > MAX_HEADERS or size > MAX_HEADER_BYTES:
-        found = (
-            f"{len(headers)} headers of {size} bytes; {MAX_HEADERS} of {MAX_HEADER_BYTES} bytes together are allowed"
-        )
-        raise ApiError("invalid_header", found, param="headers")
+        allowed = f"{MAX_HEADERS} of {MAX_HEADER_BYTES} bytes together are allowed"
+        raise ApiError("invalid_header", f"{len(headers)} headers of {size} bytes; {allowed}", param="headers")
     for name, value in headers.items():
         if not is_header(name, value):
             raise ApiError("invalid_header", f"{name[:80]!r} is no header that can be sent", param="headers")
@@ -173,19 +132,19 @@ def _permitted(egress: Egress, host: str) -> bool:
 
 
 def not_found(name: str, known: Mapping[str, object]) -> ApiError:
-    """There is no such server for this tenant."""
+    """Return the error for a server that the tenant does not have, with the nearest id."""
     hint = name_hint(name, known)
     return ApiError("server_not_found", "no such MCP server" + (f" ({hint})" if hint else ""), param="id")
 
 
 def changed_record(record: ServerRecord, change: ServerRecord) -> ServerRecord:
-    """The record after a change; it stays that of the same server."""
+    """Return the record with the values that a change sets; `id` and `tenant` stay."""
     given = {key: value for key, value in change if value is not None}
     return record.model_copy(update={**given, "id": record.id, "tenant": record.tenant})
 
 
 def added_server(record: ServerRecord) -> Server:
-    """The server that a record of a tenant describes."""
+    """Return the server that a tenant's record describes."""
     shown = f"POST /api/mcp-servers by {record.by}"
     return Server(
         name=ServerName(record.id, record.tenant),
@@ -202,11 +161,10 @@ ServerSource = Literal["file", "api"]
 
 
 class ServerView(NamedTuple):
-    """One server and what is known of it. `transport` is how it is reached; what could be a secret is `***`.
+    """One server and its discovery record. `transport` shows `***` for every value that could be a secret.
 
-    `tools` are the policies that rules give, by the server's own names, `unmatched` the names of rules that the server
-    has no tool for. `origin` is the line, or the request, that
-    configured it.
+    `tools` maps the server's own tool names to the policies of rules; `unmatched` are the names in rules for which the
+    server has no tool. `origin` is the line, or the request, that configured it.
     """
 
     id: str
@@ -222,7 +180,7 @@ class ServerView(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Where it stands, in a few words for the log."""
+        """The state of discovery in a few words, for the log."""
         if not self.enabled:
             return "off"
         record = self.record
@@ -231,7 +189,7 @@ class ServerView(NamedTuple):
 
 
 def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset[str]) -> ServerView:
-    """What may be shown of a server; `withheld` are texts that came from the environment or from secret files."""
+    """Return the view of a server; `withheld` texts, from the environment or secret files, are masked."""
     server = tools.server
     return ServerView(
         id=server.name.id,
@@ -263,7 +221,7 @@ def _shown(transport: Transport, withheld: frozenset[str]) -> Mapping[str, objec
 
 
 def _without_secrets(args: Sequence[str]) -> Iterator[str]:
-    """Arguments without what is called like a secret, and without addresses' passwords."""
+    """Yield the arguments with values of secret options and passwords in addresses masked."""
     for argument in named_arguments(args):
         if argument.secret:
             yield f"{argument.before}{MASK}"
@@ -273,10 +231,10 @@ def _without_secrets(args: Sequence[str]) -> Iterator[str]:
 
 
 def _without_credentials(url: str) -> str:
-    """An address without user, password and the values of its query."""
+    """Return an address with user, password and query masked."""
     if not holds_credentials(url) and "?" not in url:
         return url
     parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")
-    netloc = f"{MASK}@{host[2]}" if host[1] else parts.netloc
+    _, at, host = parts.netloc.rpartition("@")
+    netloc = f"{MASK}@{host}" if at else parts.netloc
     return urlunsplit(parts._replace(netloc=netloc, query=MASK if parts.query else ""))

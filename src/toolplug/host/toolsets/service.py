@@ -1,18 +1,18 @@
-"""The toolsets and allowlists of a running host: from the file, from code, and over HTTP."""
+"""The toolsets and allowlists of a running host: of the file, of the host's code, and set over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
-from toolplug.execution.accounting import audit
+from toolplug.execution.accounting import audit, audited
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.host.file.configuration import Configuration, document_of
@@ -20,12 +20,14 @@ from toolplug.host.file.server_entries import SECTION, ServerEntries
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, split_source
 from toolplug.host.file.toolset_entries import is_agent_id
 from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.tenant_records import TenantRecords
 from toolplug.host.toolsets.records import (
+    ALLOWLISTS,
+    BINDINGS,
     CHANGES,
     AllowlistRecord,
     Binding,
     BindingRecord,
-    ToolsetRecords,
     check_agent,
     check_source,
     check_toolsets,
@@ -38,7 +40,7 @@ from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET
 from toolplug.toolsets.registered import Allowlist, Toolsets
-from toolplug.toolsets.toolset import FROM_CODE, Made, PerSession, SharedSource, Source, Toolset
+from toolplug.toolsets.toolset import FROM_CODE, Made, PerSession, SharedSource, Toolset
 
 _LOG = logging.getLogger("toolplug.host")
 
@@ -47,9 +49,10 @@ NOBODY = Allowlist((), "default")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpRegistration:
-    """One registration: `server` is what the code describes itself, None where it names one of the configuration.
+    """A toolset of an MCP server that the host's code registered.
 
-    `source` says which, as the configuration would. `agents` may use the toolset beside what the configuration says.
+    `server` is the server that the code describes, None for one of the configuration; `source` is `mcp:` and its id.
+    `agents` may use the toolset in addition to those of the configuration.
     """
 
     id: str
@@ -61,7 +64,7 @@ class McpRegistration:
 
     @property
     def placeholder(self) -> Toolset:
-        """The toolset while no host is entered; raises `InvalidDefinition` for an illegal id or prefix."""
+        """The toolset until a host is entered; raises `InvalidDefinition` for an invalid id or prefix."""
         return Toolset(id=self.id, prefix=self.prefix, source=PerSession(factory=_not_entered, tools=()))
 
 
@@ -73,9 +76,9 @@ def coded_mcp(
     scope: Scope,
     environ: Mapping[str, str],
 ) -> McpRegistration:
-    """A registration of a server of the configuration by its id, or of one that is described like an entry of it.
+    """Return a registration of a server, given by its id or described like an entry of `mcp_servers`.
 
-    Raises `ConfigError` for a description that is wrong.
+    Raises `ConfigError` for an invalid description.
     """
     described = None
     if not isinstance(server, str):
@@ -95,9 +98,9 @@ def _not_entered() -> Made:
 
 
 class ToolsetService:
-    """Changes the toolsets of one host. What comes over HTTP is a record first, and holds for the caller's tenant.
+    """The toolsets and allowlists of one host. What is set over HTTP is stored, for the caller's tenant.
 
-    While it is entered it follows the records that other processes change, within a quarter of a second.
+    While entered it follows the records that other processes change, within a quarter of a second.
     """
 
     def __init__(
@@ -107,18 +110,31 @@ class ToolsetService:
         servers: McpServers,
         store: Store,
         services: CallServices,
+        coded: Toolsets,
+        coded_mcp: Mapping[str, McpRegistration],
     ) -> None:
+        """`coded` are the toolsets of the host's code, `coded_mcp` by id those of MCP servers."""
         self._configuration = configuration
         self._registry = registry
         self._servers = servers
+        self._coded = coded
+        self._coded_mcp = coded_mcp
         self._coded_agents: dict[str, tuple[str, ...]] = {}
-        self._records = ToolsetRecords(store)
+        self._lists = TenantRecords(store, ALLOWLISTS, AllowlistRecord)
+        self._bindings = TenantRecords(store, BINDINGS, BindingRecord)
         self._tools = AgentTools(services)
         self._changing = asyncio.Lock()
         self._log = ChangeLog(store, CHANGES)
         self._following = Following(self._log, self._look_again, self._restore)
 
     async def __aenter__(self) -> Self:
+        """Register the toolsets of the file, of code and of the store. Raises `ApiError` and `StoreError`."""
+        self.configure(self._configuration)
+        for name, toolset in self._coded.coded.items():
+            if name in self._coded_mcp:
+                self.register_mcp(self._coded_mcp[name])
+            else:
+                self.register(toolset)
         await self._following.start()
         return self
 
@@ -135,56 +151,38 @@ class ToolsetService:
 
     @property
     def default_toolset(self) -> str | None:
-        """The id of the toolset for sessions that have nothing of their own."""
+        """The id of the toolset for sessions without tools of their own; None if there is none."""
         return self._configuration.settings.sessions.default_toolset
 
     def prefixes(self, tenant: str) -> frozenset[str]:
-        """Those of the toolsets that the tenant can see."""
+        """Return the prefixes of the toolsets that the tenant can see."""
         return self._tools.toolsets.prefixes(tenant)
 
     def configure(self, configuration: Configuration) -> None:
-        """Make the toolsets and agents of this configuration, which has been checked, those of the file."""
+        """Replace the toolsets and agents of the file by those of a checked configuration."""
         self._configuration = configuration
         entries = configuration.toolsets
         before = self._tools.toolsets.configured
         servers = self._tools.toolsets.servers
         exposed = [_as_before(servers.get(item.id), item) for item in self._exposed()]
-        wanted = [
-            _as_before(
-                before.get(name),
-                Toolset(
-                    id=name,
-                    prefix=entry.prefix,
-                    source=self._source(None, entry.source, entry.scope),
-                    limits=_limits(configuration, name),
-                    used=self._used(None, entry.source),
-                    shown=entry.source,
-                    origin=entries.places[name],
-                ),
-            )
-            for name, entry in entries.toolsets.items()
-        ]
+        wanted: list[Toolset] = []
+        for name, entry in entries.toolsets.items():
+            limits = _limits(configuration, name)
+            new = self._toolset(None, name, entry.prefix, entry.source, entry.scope, entries.places[name], limits)
+            wanted.append(_as_before(before.get(name), new))
         self._tools.change(
             toolsets=self._tools.toolsets.configured_as(wanted, exposed),
             allowlists=self._tools.allowlists.configured_as(self._configured_lists()),
         )
 
     def _exposed(self) -> Iterator[Toolset]:
-        """The servers of the file that have a prefix, in its order."""
+        """Yield a toolset for each server of the file that has a prefix, in file order."""
         for name, server in self._configuration.servers.servers.items():
             if server.prefix is not None:
-                source = f"{MCP}{name}"
-                yield Toolset(
-                    id=name,
-                    prefix=server.prefix,
-                    source=self._source(None, source, "shared"),
-                    used=self._used(None, source),
-                    shown=source,
-                    origin=server.origin("prefix"),
-                )
+                yield self._toolset(None, name, server.prefix, f"{MCP}{name}", "shared", server.origin("prefix"))
 
     def begin_session(self, principal: Principal, agent: str | None = None) -> None:
-        """Hear that a session of this principal begins: the servers that it may use are looked at again.
+        """List the servers again that a new session of this principal may use.
 
         Without an agent, those are the servers in catalogs without one, and those of the agents that it may act as.
         """
@@ -200,26 +198,25 @@ class ToolsetService:
                 server.used()
 
     def register(self, toolset: Toolset) -> None:
-        """Register one of the host's code. Raises `ApiError` for a prefix that another one has."""
+        """Register a toolset of the host's code. Raises `ApiError` for a prefix that another one has."""
         self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
 
     def register_mcp(self, item: McpRegistration) -> None:
-        """Register one of the host's code that has the tools of an MCP server, for its agents as well.
+        """Register a toolset of the host's code that has the tools of an MCP server, and allow it for its agents.
 
-        Raises `ApiError`, also for a server that there is not; then nothing has changed.
+        Raises `ApiError` for a taken prefix and an unknown server; then nothing has changed.
         """
         _, server = split_source(item.source) or ("", item.source)
         if item.server is None and server not in self._servers.ids(None):
             raise ApiError("unknown_server", no_such("MCP server", server, self._servers.ids(None)), param="server")
-        source = self._source(None, item.source, item.scope)
-        toolset = replace(item.placeholder, source=source, used=self._used(None, item.source), shown=item.source)
+        toolset = self._toolset(None, item.id, item.prefix, item.source, item.scope, FROM_CODE)
         self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
         self._coded_agents = {name: agents for name, agents in self._coded_agents.items() if name != item.id}
         self._coded_agents[item.id] = item.agents
         self._tools.change(allowlists=self._tools.allowlists.configured_as(self._configured_lists()))
 
     def _configured_lists(self) -> Mapping[str, Allowlist]:
-        """The allowlists of the file, with what the host's code adds to them."""
+        """Return the allowlists of the file, with the toolsets that the host's code adds."""
         lists = dict(self._configuration.toolsets.agents)
         for toolset, agents in self._coded_agents.items():
             for agent in agents:
@@ -229,49 +226,37 @@ class ToolsetService:
         return lists
 
     def allowlist(self, tenant: str, agent: str) -> Allowlist:
-        """The toolsets of a tenant's agent; none for one that nobody configured."""
+        """Return the toolsets of a tenant's agent; none for an agent that is not configured."""
         return self._tools.allowlists.of(tenant, agent) or NOBODY
 
     async def allow(self, agent: str, toolsets: tuple[str, ...], *, by: Principal, request_id: str) -> Allowlist:
-        """Make these the toolsets of the agent for this tenant; holds from the next call on.
+        """Set the toolsets of an agent of the caller's tenant, from the next call on.
 
         Raises `ApiError` for an id that the tenant cannot see, and `StoreError`; then nothing has changed.
         """
         async with self._changing:
-            try:
+            with audited("agent.toolsets", by, request_id, lambda: agent if is_agent_id(agent) else "_unknown"):
                 check_agent(agent)
                 check_toolsets(toolsets, self._tools.toolsets.of(by.tenant))
                 record = AllowlistRecord(tenant=by.tenant, agent=agent, toolsets=list(toolsets), by=by.subject)
-                change = await self._records.keep_allowlist(record)
-            except Exception:
-                audit("agent.toolsets", "refused", by, agent if is_agent_id(agent) else "_unknown", request_id)
-                raise
-            self._put([record])
-            audit("agent.toolsets", "done", by, agent, request_id)
+                change = await self._lists.save(record, by.tenant, agent)
+                self._put([record])
             await self._log.announce_done(change)
             return record.allowlist
 
     async def bind(self, name: str, binding: Binding, *, by: Principal, request_id: str) -> Toolset:
-        """Make this the toolset of the id for this tenant; holds from the next call on.
+        """Set the toolset of an id for the caller's tenant, from the next call on.
 
-        Raises `ApiError`, `InvalidDefinition` for an illegal id or prefix, and `StoreError`; then nothing has
-        changed.
+        Raises `ApiError`, `InvalidDefinition` for an invalid id or prefix, and `StoreError`; then nothing has changed.
         """
         async with self._changing:
             try:
                 keys = [record.key for record in self._registry.records()]
                 check_source(binding, keys, self._servers.ids(by.tenant))
-                record = BindingRecord(
-                    tenant=by.tenant,
-                    id=name,
-                    prefix=binding.prefix,
-                    source=binding.source,
-                    scope=binding.scope,
-                    by=by.subject,
-                )
+                record = BindingRecord(tenant=by.tenant, id=name, by=by.subject, **binding._asdict())
                 toolset = self._bound(record)
                 self._tools.toolsets.with_own(by.tenant, toolset)
-                change = await self._records.keep_binding(record)
+                change = await self._bindings.save(record, record.tenant, name)
             except Exception as error:
                 target = "_unknown" if isinstance(error, InvalidDefinition) else name
                 audit("toolset.bind", "refused", by, target, request_id)
@@ -283,15 +268,17 @@ class ToolsetService:
 
     async def _look_again(self, change: bytes) -> None:
         async with self._changing:
-            record = await self._records.changed(change)
+            key = change.decode()
+            record, _ = await (self._lists if key.startswith(ALLOWLISTS) else self._bindings).at(key)
             self._put([] if record is None else [record])
 
     async def _restore(self) -> None:
         async with self._changing:
-            self._put([*await self._records.bindings(), *await self._records.allowlists()])
+            bindings = [item async for item in self._bindings.every()]
+            self._put([*bindings, *[item async for item in self._lists.every()]])
 
     def _put(self, records: Sequence[AllowlistRecord | BindingRecord]) -> None:
-        """Make these hold, if they do not yet. A toolset whose prefix is taken by now stays in the store, unused."""
+        """Apply changed records. A toolset whose prefix is taken by now stays in the store, unused."""
         toolsets, allowlists = self._tools.toolsets, self._tools.allowlists
         lists: dict[tuple[str, str], Allowlist] = {}
         for record in records:
@@ -303,36 +290,33 @@ class ToolsetService:
             self._tools.change(toolsets=toolsets, allowlists=allowlists.with_own(lists))
 
     def _bound(self, record: BindingRecord) -> Toolset:
-        source = self._source(record.tenant, record.source, record.scope)
         origin = f"PUT /api/toolset-bindings/{record.id} by {record.by}"
-        return Toolset(
-            id=record.id,
-            prefix=record.prefix,
-            source=source,
-            used=self._used(record.tenant, record.source),
-            shown=record.source,
-            origin=origin,
-        )
+        return self._toolset(record.tenant, record.id, record.prefix, record.source, record.scope, origin)
 
-    def _source(self, tenant: str | None, source: str, scope: Scope) -> Source:
-        """Where the tools come from that a configuration or a tenant means."""
+    def _toolset(
+        self,
+        tenant: str | None,
+        name: str,
+        prefix: str,
+        source: str,
+        scope: Scope,
+        origin: str,
+        limits: LimitLevel | None = None,
+    ) -> Toolset:
+        """Return the toolset of a `source` as in the configuration: `provider:KEY` or `mcp:ID`.
+
+        Raises `InvalidDefinition` for an invalid id or prefix.
+        """
+        toolset = partial(Toolset, id=name, prefix=prefix, shown=source, origin=origin, limits=limits)
         kind, key = split_source(source) or (PROVIDER, source)
         if kind == MCP:
-            return self._servers.source(tenant, key, scope)
-        return SharedSource(executor=self._registry.tools_of(key))
-
-    def _used(self, tenant: str | None, source: str) -> Callable[[], None]:
-        """What is to hear that a session begins to use a toolset of this source."""
-        kind, key = split_source(source) or (PROVIDER, source)
-        return partial(self._servers.used, tenant, key) if kind == MCP else _nobody_hears
-
-
-def _nobody_hears() -> None:
-    """A provider runs, whether it is used or not."""
+            used = partial(self._servers.used, tenant, key)
+            return toolset(source=self._servers.source(tenant, key, scope), used=used)
+        return toolset(source=SharedSource(executor=self._registry.tools_of(key)))
 
 
 def _as_before(old: Toolset | None, new: Toolset) -> Toolset:
-    """The old one where nothing about it has changed: what sessions have opened of it stays open."""
+    """Return the old toolset if nothing about it has changed, so that what sessions have opened of it stays open."""
     return old if old is not None and _compared(old) == _compared(new) else new
 
 
@@ -350,7 +334,7 @@ def _limits(configuration: Configuration, name: str) -> LimitLevel | None:
 
 
 def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:
-    """With a toolset that the store has; without it where its prefix has been taken meanwhile."""
+    """Return the toolsets with a stored one, or without it if its prefix has been taken since."""
     own = toolsets.own.get(tenant, {}).get(toolset.id)
     if own is not None and _as_before(own, toolset) is own:
         return toolsets
