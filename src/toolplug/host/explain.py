@@ -182,7 +182,8 @@ class Explainer:
         for record in self._idle():
             if name in (record.key, record.type):
                 detail = f"provider {record.key!r} is {record.state}: {record.reason or record.fix}"
-                line = entries.line(record.key) if record.key in entries.keys else record.distribution
+                is_entry = record.key in entries.keys
+                line = self._configuration.origin("providers", record.key) if is_entry else record.distribution
                 yield verdict("provider", detail, line, "")
 
     def _idle(self) -> tuple[ProviderRecord, ...]:

@@ -20,15 +20,15 @@ from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_records import SavedRecords
 
 MAX_DESCRIPTION = 1024
-"""Some model APIs refuse a longer description of a tool."""
+"""Characters; some model APIs refuse a tool with a longer description."""
 
 _JOINT = 2
 
 
 async def long_notes(store: Store) -> list[Problem]:
-    """One for each tool of each saved toolset whose description and notes together are too long.
+    """Return a warning for each tool of a saved toolset whose description is too long with its notes.
 
-    The description counts as long as it was when a note was last added. Raises `StoreError`.
+    The length of the description is that of the time when a note was last added. Raises `StoreError`.
     """
     found: list[Problem] = []
     async for toolset in SavedRecords(store).every():
@@ -38,36 +38,33 @@ async def long_notes(store: Store) -> list[Problem]:
             if length > MAX_DESCRIPTION:
                 message = f"with its notes the description of {item.tool!r} has {length} characters"
                 hint = f"some model APIs refuse more than {MAX_DESCRIPTION}; shorten the notes, or remove some"
-                found.append(
-                    Problem(code="long_notes", message=message, path=f"saved toolset {toolset.name}", hint=hint)
-                )
+                path = f"saved toolset {toolset.name}"
+                found.append(Problem(code="long_notes", message=message, path=path, hint=hint))
     return found
 
 
-_WRONG = frozenset(
-    {
-        ProviderState.IMPORT_FAILED,
-        ProviderState.CONFIG_INVALID,
-        ProviderState.START_FAILED,
-        ProviderState.INCOMPATIBLE,
-    }
+_WRONG = (
+    ProviderState.IMPORT_FAILED,
+    ProviderState.CONFIG_INVALID,
+    ProviderState.START_FAILED,
+    ProviderState.INCOMPATIBLE,
 )
 
 
 class Findings(NamedTuple):
-    """`errors` keep something from working; `warnings` are worth a look."""
+    """The findings of `toolplug doctor`: `errors` keep something from working, `warnings` do not."""
 
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
 
 async def findings(host: Host, installed: Installed, problems: Sequence[Problem]) -> Findings:
-    """Look through an entered host; `problems` of its configuration are those that would keep one from starting."""
-    said = {item.path.partition("[")[0] for item in problems}
+    """Return the findings of an entered host; `problems` are those of its configuration that would stop a start."""
+    reported = {item.path.partition("[")[0] for item in problems}
     errors = [
         *problems,
         *host.wrong_servers,
-        *(failure for key, failure in failures(host) if not _is_said(key, said)),
+        *(failure for key, failure in failures(host) if not any(_is_below(path, key) for path in reported)),
         *(Problem(code="not_ready", message=f"{part}: {reason}") for part, reason in await host.ready()),
     ]
     warnings = [
@@ -85,7 +82,7 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
 
 
 def failures(host: Host) -> Iterator[tuple[str, Problem]]:
-    """The providers of an entered host that are on and do not run, by key."""
+    """Yield key and problem of each enabled provider of an entered host that does not run."""
     found = host.registry.failures()
     for record in host.records():
         if record.state in _WRONG:
@@ -93,7 +90,7 @@ def failures(host: Host) -> Iterator[tuple[str, Problem]]:
 
 
 def tolerated_failures(configuration: Configuration) -> list[Problem]:
-    """What keeps providers with `required: false` from running, as far as it is known before a start."""
+    """Return the problems of providers with `required: false`, as far as they are known before a start."""
     failed: list[Problem] = []
     for key, item in configuration.providers.wanted.items():
         loaded = configuration.providers.loaded.get(key)
@@ -104,9 +101,9 @@ def tolerated_failures(configuration: Configuration) -> list[Problem]:
     return failed
 
 
-def _is_said(key: str, paths: set[str]) -> bool:
-    root = f"providers.{key}"
-    return any(path == root or path.startswith(f"{root}.") for path in paths)
+def _is_below(path: str, key: str) -> bool:
+    """Return whether the path is that of a provider's entry, or below it."""
+    return f"{path}.".startswith(f"providers.{key}.")
 
 
 def _failure(record: ProviderRecord) -> Problem:
@@ -139,14 +136,12 @@ def _long_descriptions(host: Host) -> Iterator[Problem]:
         length = len(described(definition))
         if length > MAX_DESCRIPTION:
             message = f"the description of the tool {definition.name!r} has {length} characters"
-            hint = f"some model APIs refuse more than {MAX_DESCRIPTION}"
-            yield Problem(
-                code="long_description", message=message, path=f"providers.{definition.ref.source}", hint=hint
-            )
+            hint, path = f"some model APIs refuse more than {MAX_DESCRIPTION}", f"providers.{definition.ref.source}"
+            yield Problem(code="long_description", message=message, path=path, hint=hint)
 
 
 def _failed_servers(host: Host) -> Iterator[Problem]:
-    """MCP servers whose last discovery failed, tools of theirs in quarantine, and rules for tools that they lack."""
+    """Yield MCP servers whose last discovery failed, their quarantined tools, and rules for tools they do not have."""
     for view in host.servers.servers(Principal().tenant):
         record, path = view.record, f"mcp_servers.{view.id}"
         if record.status == "failed":
@@ -167,10 +162,10 @@ _REASON = "this command starts no provider"
 
 
 def open_servers_only(config: Source, problems: list[Problem], *, environ: Mapping[str, str] | None = None) -> Host:
-    """A host like that of `open_host`, beside the process that serves, which starts no provider.
+    """Return a host like `open_host`, for inspection next to the process that serves, which starts no provider.
 
-    What is wrong with entries of `mcp_servers` is added to `problems` when it is entered; it runs without them. Every
-    other problem is raised as `ConfigError`.
+    Entering adds the problems of `mcp_servers` entries to `problems`, and runs without these servers; every other
+    problem raises `ConfigError`.
     """
 
     def read(
@@ -185,10 +180,7 @@ def open_servers_only(config: Source, problems: list[Problem], *, environ: Mappi
     return Host(config, environ, read, serving=False)
 
 
-_STATES = {
-    "import_failed": ProviderState.IMPORT_FAILED,
-    "incompatible": ProviderState.INCOMPATIBLE,
-}
+_STATES = {"import_failed": ProviderState.IMPORT_FAILED, "incompatible": ProviderState.INCOMPATIBLE}
 
 
 def open_inspected(
@@ -198,10 +190,10 @@ def open_inspected(
     warnings: list[Problem] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Host:
-    """A host like that of `open_host`, in which every provider ends in a state and none stops the others.
+    """Return a host like `open_host`, in which a provider that fails ends in a state and stops no other.
 
-    What would stop a start is added to `problems` when the host is entered, but for providers that fail to start: their
-    records say so. `Host.wrong_servers` are no part of it. `warnings` gets those about the configuration.
+    Entering adds the problems that would stop a start to `problems`, and warnings about the configuration to
+    `warnings`. Failed starts are only in the providers' records, and problems of servers in `Host.wrong_servers`.
     Entering raises `ConfigError` only for a document that cannot be read at all.
     """
 
@@ -219,20 +211,17 @@ def open_inspected(
 
 
 def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configuration:
-    """Every entry of the file in its order: the wrong ones as records, the others free to fail at their start."""
+    """Return the configuration with every entry in file order: invalid ones as records, the others free to fail."""
     entries = configuration.providers
     wanted: dict[str, DesiredProvider] = {}
     for key in entries.keys:
         item = entries.wanted.get(key)
-        if item is None:
-            wanted[key] = _refused(configuration, key, problems)
-        else:
-            wanted[key] = item._replace(inspected=True)
+        wanted[key] = _refused(configuration, key, problems) if item is None else item._replace(inspected=True)
     return replace(configuration, providers=replace(entries, wanted=wanted))
 
 
 def _refused(configuration: Configuration, key: str, problems: list[Problem]) -> DesiredProvider:
-    mine = [item for item in problems if item.path == f"providers.{key}" or item.path.startswith(f"providers.{key}.")]
+    mine = [item for item in problems if _is_below(item.path, key)]
     found = configuration.providers.types.get(key)
     entry = ProviderEntry(
         key=key,

@@ -1,7 +1,4 @@
-"""What works and is worth a warning: tools that a model cannot understand, settings that will surprise their operator.
-
-These are the warnings of `toolplug doctor` beside those of states and conflicts. Nothing here stops a start.
-"""
+"""Warnings of `toolplug doctor` about working configurations: unclear tools and surprising settings."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ _TYPED = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
 
 
 def tool_warnings(host: Host) -> Iterator[Problem]:
-    """What a model cannot know of the providers' tools, and names that it will confuse."""
+    """Yield a warning for each provider's tool without descriptions or types, and for each pair of similar names."""
     for key, generation in host.registry.running().items():
         for name, first in selfless_tools(type(generation.provider)):
             message = f"the first parameter of the tool {name!r} is {first!r}: it gets the provider, not an argument"
@@ -43,7 +40,7 @@ def tool_warnings(host: Host) -> Iterator[Problem]:
 
 
 def tool_costs(host: Host) -> list[tuple[str, str, int]]:
-    """Name, provider and length in characters of each tool's definition: what it takes of a model's context."""
+    """Return name, provider and length in characters of each definition, which takes up a model's context."""
     return [
         (item.name, item.ref.source, len(item.name) + len(described(item)) + len(item.parameters.text))
         for item in host.registry.catalog.definitions()
@@ -71,13 +68,13 @@ _Shape = Annotated[dict[str, object], BeforeValidator(lambda shape: {} if shape 
 
 
 class _Parameters(BaseModel):
-    """The part of a tool's schema that describes its parameters; a schema that is `true` says nothing."""
+    """The parameters in a tool's schema; a property schema `true` counts as an empty one."""
 
     properties: dict[str, _Shape] = {}
     defs: Annotated[dict[str, _Shape], Field(alias="$defs")] = {}
 
     def described(self, shape: dict[str, object]) -> bool:
-        """Has the parameter a description, or the model that it is."""
+        """Return whether the parameter, or the model that it refers to, has a description."""
         model = self.defs.get(str(shape.get("$ref", "")).rpartition("/")[2], {})
         return bool(shape.get("description") or model.get("description"))
 
@@ -87,7 +84,7 @@ def _of_tool(key: str, name: str, code: str, message: str, hint: str) -> Problem
 
 
 def _near_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Pairs with the same words, in any order, case and plural aside; and those where one has a character more."""
+    """Yield pairs with the same words, in any order, case and plural, and pairs that differ by one character."""
     met: dict[object, list[str]] = {}
     for name in names:
         words = tuple(sorted(word.removesuffix("s") for word in re.split("[_-]", name.lower())))
@@ -99,7 +96,7 @@ def _near_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def configuration_warnings(configuration: Configuration) -> Iterator[Problem]:
-    """Keys in plain text, and commands that are not there."""
+    """Yield a warning for each secret in plain text, and for each command of an MCP server that does not exist."""
     document = configuration.providers.document
     for path in (*_api_keys(configuration), ("responses", "backend", "api_key")):
         try:
@@ -116,7 +113,7 @@ def configuration_warnings(configuration: Configuration) -> Iterator[Problem]:
             message, hint = f"there is no command {command.command!r}", "install it, or write its whole path"
             if name in document.keys((SERVERS,)):
                 yield document.problem(path, code="command_not_found", message=message, hint=hint)
-            else:
+            else:  # in the user's own file
                 yield Problem(code="command_not_found", message=message, path=".".join(path), hint=hint)
 
 
@@ -138,7 +135,7 @@ def _is_there(command: Command, folder: Path) -> bool:
 
 
 async def metric_warnings(host: Host) -> list[Problem]:
-    """Metric families of providers that the page of metrics leaves out, for names that are the host's own."""
+    """Return a warning for each metric family of a provider that is left out because its name is the host's."""
     await in_own_thread(lambda: list(host.metrics.collect()))
     return [
         Problem(

@@ -1,4 +1,4 @@
-"""What tenants and keys use now of the quotas that only this process knows: event streams and calls."""
+"""The present use of the quotas that each process counts for itself: event streams and calls per minute."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MAX_OWNERS = 10_000
 
 
 class QuotaUse:
-    """The streams that are open and the calls of the last minute. Lives as long as the host.
+    """The open streams and the calls of the last minute, by tenant and key, as long as the host is entered.
 
-    `streams_per_key` holds for every key, whatever `quotas` say.
+    `streams_per_key` holds for every key, in addition to `quotas`.
     """
 
     def __init__(self, quotas: Quotas, streams_per_key: int) -> None:
@@ -28,20 +28,18 @@ class QuotaUse:
         self.configure(quotas, streams_per_key)
 
     def configure(self, quotas: Quotas, streams_per_key: int) -> None:
-        """Hold to these from now on; what was counted stays counted."""
+        """Apply these limits from now on; the counts stay."""
         self._quotas = quotas
         self._streams_per_key = streams_per_key
         self._limits_calls = quotas.sets("calls_per_minute")
 
     async def count_call(self, principal: Principal) -> None:
-        """Count one call, unless a level has had as many as it may in the last minute. Raises `QuotaExceeded`."""
+        """Count one call. Raises `QuotaExceeded` if the tenant or key has used up the calls of the last minute."""
         if not self._limits_calls:
             return
         quota: QuotaName = "calls_per_minute"
-        rates = [
-            (owner, limit, self._rate(owner, limit))
-            for owner, limit in self._quotas.levels(quota, principal.tenant, principal.subject)
-        ]
+        levels = self._quotas.levels(quota, principal.tenant, principal.subject)
+        rates = [(owner, limit, self._rate(owner, limit)) for owner, limit in levels]
         for owner, limit, rate in rates:
             refusal = rate.refusal() if limit else None
             if not limit or refusal is not None:
@@ -50,7 +48,7 @@ class QuotaUse:
             await rate.admit(0.0)
 
     def check_stream(self, tenant: str, subject: str) -> None:
-        """Raise `QuotaExceeded` where no further stream may be opened now."""
+        """Raise `QuotaExceeded` if no further stream may be opened now."""
         for owner, limit in self._quotas.levels("streams", tenant, subject):
             if self._streams[owner] >= limit:
                 raise quota_exceeded("streams", owner, limit)
@@ -59,7 +57,7 @@ class QuotaUse:
 
     @contextmanager
     def stream(self, tenant: str, subject: str) -> Generator[None]:
-        """Count one stream while it is open. Raises `QuotaExceeded` before it is."""
+        """Count one stream inside the block. Raises `QuotaExceeded` on entering."""
         self.check_stream(tenant, subject)
         owners: tuple[Owner, ...] = ((tenant,), (tenant, subject))
         self._streams.update(owners)

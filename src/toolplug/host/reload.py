@@ -1,8 +1,12 @@
-"""Reloading a host: what changes in place, what needs a restart, and the difference that `toolplug diff` shows."""
+"""Reloading a host: what changes in place, what needs a restart, and the difference that `toolplug diff` shows.
+
+Providers are compared as a reload compares them: one with an equal entry keeps its instance. The tools of the others
+are taken from instances that are built, not started; a provider that lists its tools only while it runs is `unknown`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,15 +19,9 @@ from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import HostSettings
-from toolplug.providers.entry import DesiredProvider, ProviderEntry
+from toolplug.providers.entry import DesiredProvider
 from toolplug.providers.lifecycle import called
 from toolplug.providers.planning import planned_tools
-
-# What a reload with another file would do, without doing it: for `toolplug diff`.
-#
-# Providers are compared as a reload compares them: an entry that is equal keeps its instance. The tools of those that
-# are not are taken from instances that are built and not started; what a provider can only tell once it runs is left
-# out, and its key named in `unknown`.
 
 UNCHANGEABLE = ("store", "metrics")
 """Sections that a reload refuses to change."""
@@ -31,10 +29,10 @@ UNCHANGEABLE = ("store", "metrics")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Providers by key, tools by name, sections of the host by name.
+    """The difference of two configurations: keys of providers, names of tools, names of sections.
 
-    `modified` tools have another definition; `replanned` ones the same with other rules around the call. `restart`
-    names the sections for which a reload is refused.
+    Modified `tools` have another definition; `replanned` ones only other rules for the call. `restart` names the
+    changed sections for which a reload is refused.
     """
 
     started: tuple[str, ...] = ()
@@ -49,7 +47,7 @@ class Difference:
 
 
 def difference(old: Configuration, new: Configuration) -> Difference:
-    """Compare two configurations, both read without a problem."""
+    """Return the difference of two valid configurations, without starting anything."""
     before, after = _running(old), _running(new)
     kept = tuple(key for key in after if key in before and before[key].entry == after[key].entry)
     unknown: dict[str, None] = {}
@@ -65,7 +63,11 @@ def difference(old: Configuration, new: Configuration) -> Difference:
         changed=tuple(key for key in after if key in before and key not in kept),
         kept=kept,
         tools=tools,
-        replanned=tuple(_replanned(was, will, tools)),
+        replanned=tuple(
+            name
+            for name, tool in will.items()
+            if name in was and name not in tools.modified and _rules(tool) != _rules(was[name])
+        ),
         unknown=tuple(unknown),
         sections=sections,
         restart=tuple(name for name in sections if name in UNCHANGEABLE),
@@ -77,39 +79,29 @@ def _running(configuration: Configuration) -> dict[str, DesiredProvider]:
 
 
 def _catalogs(providers: Mapping[str, DesiredProvider], unknown: dict[str, None]) -> dict[str, Catalog]:
-    """The tools of each provider that tells them before it runs; the keys of the others are noted."""
+    """Return the tools of each provider by key; keys of those that cannot list them are added to `unknown`."""
     services = CallServices()
     found: dict[str, Catalog] = {}
-    for key, wanted in providers.items():
-        try:
-            found[key] = Catalog(_tools(wanted, services))
-        except ProviderError:
-            unknown[key] = None
+    for key, (entry, build, *_) in providers.items():
+        if build is not None:
+            try:
+                provider = called(entry, "its constructor", build)
+                tools = planned_tools(entry, provider, services, SourceSwitch(), ThreadRunner(key))
+            except ProviderError:
+                unknown[key] = None
+            else:
+                found[key] = Catalog(tools)
     return found
 
 
-def _tools(wanted: DesiredProvider, services: CallServices) -> list[Tool]:
-    entry: ProviderEntry = wanted.entry
-    if wanted.build is None:
-        return []
-    provider = called(entry, "its constructor", wanted.build)
-    return planned_tools(entry, provider, services, SourceSwitch(), ThreadRunner(entry.key))
-
-
-def _replanned(was: Catalog, will: Catalog, tools: CatalogDiff) -> Iterator[str]:
-    for name, tool in will.items():
-        if name in was and name not in tools.modified and _rules(tool) != _rules(was[name]):
-            yield name
-
-
 def _rules(tool: Tool) -> list[object]:
-    """What holds around the call, without where it was said."""
+    """Return the rules of the call without their origins."""
     tenants = [gate.tenants for gate in tool.plan.gates if isinstance(gate, TenantsGate)]
     return [*tenants, *((item.knob, item.value) for item in tool.plan.settings)]
 
 
 class Reloaded(NamedTuple):
-    """What a reload did, by provider key: a changed provider is `started` anew."""
+    """What a reload did, by provider key; a changed provider counts as `started`."""
 
     started: tuple[str, ...]
     kept: tuple[str, ...]
@@ -117,9 +109,9 @@ class Reloaded(NamedTuple):
 
 
 def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]) -> list[DesiredProvider]:
-    """The providers as the file says, but for those that were switched since (key to on or off).
+    """Return the providers of the file, with those that were switched on or off since by `overrides`.
 
-    Raises `NoSuchProvider` for a key that the file does not have, and `ConfigError` for an entry that cannot be on.
+    Raises `NoSuchProvider` for a key that the file does not have, and `ConfigError` for an entry that cannot run.
     """
     entries = configuration.providers
     for key in overrides:
@@ -138,13 +130,13 @@ def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]
 
 
 def check_unchangeable(old: Configuration, new: Configuration) -> None:
-    """Raise `ConfigError` for what a running host cannot change: where it stores, and how its metrics are named.
+    """Raise `ConfigError` for changes that need a restart: of the store, and of the names of metrics.
 
-    Nor can it begin to count what is stored: what is there already would not count.
+    A first quota on stored bytes needs one too, since bytes that are stored already were not counted.
     """
     problems = [
         Problem(code="needs_restart", message="cannot change while the host runs", path=name, hint="restart the host")
-        for name in ("store", "metrics")
+        for name in UNCHANGEABLE
         if getattr(old.settings, name) != getattr(new.settings, name)
     ]
     if new.settings.quotas.sets("stored_bytes") and not old.settings.quotas.sets("stored_bytes"):

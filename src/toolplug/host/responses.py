@@ -16,13 +16,13 @@ from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import Store
 
 IDLE_S = 1800.0
-"""After such a silence a conversation is over for its toolsets; they are opened again when it goes on."""
+"""Seconds without use after which the toolsets of a conversation are closed; they are opened again when it goes on."""
 MOST = 10_000
-"""Beyond it, the one in which something was said longest ago is over."""
+"""Conversations with open toolsets; beyond it, those of the least recently used one are closed."""
 
 
 class Conversations:
-    """Those for which something may be open, the quietest first. `over` hears of each once, when it is over."""
+    """The conversations that may have open toolsets. `over` is called once for each that ends."""
 
     def __init__(self, over: Callable[[str], object], *, idle_s: float = IDLE_S) -> None:
         self._over = over
@@ -31,7 +31,7 @@ class Conversations:
         self._timer: asyncio.TimerHandle | None = None
 
     def use(self, key: str) -> None:
-        """Something is said in it."""
+        """Note the use of a conversation, which begins or continues it."""
         now = asyncio.get_running_loop().time()
         self._used[key] = now
         self._used.move_to_end(key)
@@ -40,7 +40,7 @@ class Conversations:
         self._watch(now)
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop the timer; `over` is not called any longer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -67,7 +67,7 @@ _CLIENT = "toolplug.responses.openai_backend"
 
 
 class ResponsesService:
-    """`service` makes the responses, None without a model's server; `over` closes what a conversation had open."""
+    """The Responses API of one host; `over` closes what a conversation has open."""
 
     def __init__(self, store: Store, settings: ResponsesSettings | None, over: Callable[[str], object]) -> None:
         self.conversations: Conversations = Conversations(over)

@@ -1,8 +1,8 @@
-"""A store that counts what each tenant and key keeps in it, for the quota `stored_bytes`.
+"""A store that counts the bytes that each tenant and key keeps in it, used only with the quota `stored_bytes`.
 
-What a request writes counts for its caller, and later versions of the same record for whoever wrote the first. A new
-record over the quota is refused; one that is there may grow, so that nothing is cut off on its way. The owner of each
-record is kept beside it: a host that starts again counts on. There is no such store where no quota asks for one.
+A record counts for the caller of the request that wrote it first. A new record over the quota is refused; an existing
+one may grow, so that nothing is cut off while it is written. The owner of each record is stored in a record of its own,
+so that a restarted host goes on counting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolplug.host.tenant_records import every_key
 from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
 
 _COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")
-"""Records that callers fill; locks, marks and approvals are small and short-lived."""
+"""Prefixes of the records that callers fill; locks, marks and approvals are small and short-lived."""
 _OWNERS = "stored-by/"
 _NEVER = float("inf")
 
@@ -39,7 +39,7 @@ class _Stored(NamedTuple):
 
 
 class CountingStore:
-    """A `Store` over another one. Writing raises `StoredBytesExceeded` too; `quotas` gives those that hold now."""
+    """A `Store` over another one; `commit` also raises `StoredBytesExceeded`. `quotas` returns the present ones."""
 
     def __init__(self, store: Store, quotas: Callable[[], Quotas]) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class CountingStore:
         self._expiring: list[tuple[float, str]] = []
 
     async def __aenter__(self) -> Self:
-        """Open the store, and read who keeps how much."""
+        """Open the store, and read the owners and sizes of its records."""
         await self._store.__aenter__()
         async for key in every_key(self._store, _OWNERS):
             record = await self._store.read(key)
@@ -107,7 +107,7 @@ class CountingStore:
         after = self._counted(key, before, value, ttl_s)
         if before is None and after is None:
             return await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
-        self._put(key, after)  # before it is written, so that of two at once only one has room
+        self._put(key, after)  # before writing, so that two concurrent commits cannot both use the last room
         try:
             revision = await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
         except BaseException:
@@ -132,7 +132,7 @@ class CountingStore:
         return after
 
     def _check(self, new: _Stored) -> None:
-        """Raise `StoredBytesExceeded` where the owner has no room for the record."""
+        """Raise `StoredBytesExceeded` if the record does not fit into the quotas of its owner."""
         while self._expiring and self._expiring[0][0] <= self.now():
             at, key = heapq.heappop(self._expiring)
             kept = self._stored.get(key)

@@ -1,7 +1,7 @@
-"""Every tool that there is, for people who configure: `GET /api/catalog` (docs/reference/discovery.md).
+"""The catalog of every tool, for people who configure: `GET /api/catalog` (docs/reference/discovery.md).
 
-Nothing is asked or started for it: providers and sessions are read as they are, MCP servers as discovery left them.
-What has not changed is not written again, so that ten thousand tools cost a look at each of their sources.
+Nothing is started for it: tools of MCP servers are those that discovery found. The JSON of an unchanged source is
+reused, so that ten thousand tools cost one look at each of their sources.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import orjson
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.plans import DEFAULT_POLICY
 from toolplug.host.file.settings import MCP, split_source
@@ -33,17 +32,14 @@ _PAGES = 64
 
 
 class CatalogPage(NamedTuple):
-    """`{"tools": […]}` as JSON, and a text that is equal for equal pages."""
+    """`{"tools": […]}` as JSON, and its entity tag."""
 
     body: bytes
     etag: str
 
 
 class _Section(NamedTuple):
-    """The tools of one source; `lead` stands before their names.
-
-    `record` is what discovery knows of it, `away` that its tools cannot be called.
-    """
+    """The tools of one source, with `lead` before their names; those of an `away` source cannot be called."""
 
     catalog: Catalog
     lead: str = ""
@@ -54,7 +50,7 @@ class _Section(NamedTuple):
 
 
 class ToolInfos:
-    """Writes the pages of one host."""
+    """Writes the catalog pages of one host."""
 
     def __init__(self, registry: FunctionRegistry, toolsets: AgentTools, servers: McpServers) -> None:
         self._registry = registry
@@ -66,9 +62,9 @@ class ToolInfos:
         )
 
     def page(self, principal: Principal, agent: str | None, session: Session | None) -> CatalogPage:
-        """The tools of providers, of the session, of toolsets, of servers with a prefix, then of the other servers.
+        """Return the tools of providers, the session, toolsets, servers with a prefix, then of the other servers.
 
-        With an agent, or for a credential of one: those of its toolsets, and of the session. Raises `AgentRequired`
+        With an agent, or for a credential of one: those of its toolsets and of the session. Raises `AgentRequired`
         and `AgentNotAllowed`.
         """
         if acts_as_nobody(principal, agent):
@@ -123,13 +119,13 @@ class ToolInfos:
         server = named if kind == MCP else None
         record = None if server is None else self._servers.record(principal.tenant, server)
         opened = self._toolsets.opened(toolset, None if session is None else session.code)
-        if server is not None and opened is None:  # names are made here: nobody may ever need its prefixed catalog
+        if server is not None and opened is None:  # its prefixed catalog need not be built for names
             return _Section(listed.get(server, EMPTY_CATALOG), f"{toolset.prefix}.", toolset.id, server, record)
         catalog = (opened or self._toolsets.part(toolset)).catalog
         return _Section(catalog, "", toolset.id, server, record)
 
     def _text(self, section: _Section) -> bytes:
-        """The section's tools, separated by commas; the same object while nothing changed."""
+        """Return the JSON of the section's tools, separated by commas; the same object until something changes."""
         key = (id(section.catalog), id(section.record), *section[1:4], section.away)
         kept = self._written.get(key)
         if kept is None:
@@ -140,7 +136,7 @@ class ToolInfos:
 
 
 def _seen(section: _Section, principal: Principal) -> Iterator[_Section]:
-    """The tools that the principal may see, then those of them that are away."""
+    """Yield the tools that the principal may see, then the unavailable ones among them."""
     catalog = section.catalog.visible_to(principal)
     yield section._replace(catalog=catalog)
     if catalog.unavailable is not None:
@@ -148,33 +144,23 @@ def _seen(section: _Section, principal: Principal) -> Iterator[_Section]:
 
 
 def _infos(section: _Section) -> Iterator[dict[str, object]]:
-    record, lead = section.record, section.lead
-    known = {
-        "discoveryStatus": None if record is None else record.status,
-        "lastDiscovered": None if record is None else record.last_discovery,
-        "stale": record is not None and record.stale,
-    }
+    record = section.record
     home = {
         key: value for key, value in (("server", section.server), ("toolset", section.toolset)) if value is not None
     }
     for definition, plan in section.catalog.values():
         if definition.hints.internal:
             continue
-        policy = _policy(plan)
+        policy = next((setting.value for setting in plan.settings if setting.knob == "policy"), DEFAULT_POLICY)
         kind = definition.ref.kind
         yield {
-            "name": lead + definition.name,
+            "name": section.lead + definition.name,
             "description": definition.description,
             "type": kind if kind in _TYPES else NATIVE,
             **home,
             "callable": not section.away and policy != "deny",
             "configuredPolicy": policy,
-            **known,
+            "discoveryStatus": None if record is None else record.status,
+            "lastDiscovered": None if record is None else record.last_discovery,
+            "stale": record is not None and record.stale,
         }
-
-
-def _policy(plan: Plan) -> str:
-    for setting in plan.settings:
-        if setting.knob == "policy":
-            return setting.value
-    return DEFAULT_POLICY

@@ -1,4 +1,4 @@
-"""Reading providers.yaml, or a mapping like it, into settings and desired providers; reports all problems at once."""
+"""Reading providers.yaml, or a mapping of its shape, into settings and entries; reports all problems at once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from pydantic import ValidationError
 
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section, parse_document, read_document
-from toolplug.config.environment import expand
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.yaml_tree import Value
 from toolplug.errors import ConfigError, Problem, StoreMisused
-from toolplug.host.file.provider_entries import ProviderEntries
+from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import HostSettings
@@ -32,7 +30,7 @@ USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ConfigFiles:
-    """A configuration file, and the user's own, whose servers it may replace; a path to whoever needs one."""
+    """A configuration file, with the user's own file of MCP servers, which it may replace; usable as a path."""
 
     file: Path
     user: Path | None = None
@@ -45,19 +43,18 @@ class ConfigFiles:
 
 
 Source = str | os.PathLike[str] | Mapping[str, object]
-"""A configuration file, with the user's own beside it or not, or a mapping of the same shape."""
-
+"""A configuration file, with or without the user's own, or a mapping of the same shape."""
 
 MAPPING_FILE = "<settings>"
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _BY_ENTRY = frozenset({"toolsets", "agents"})
-"""Sections whose entries are judged one by one."""
+"""Sections whose entries are validated one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """One reading of the configuration, without a problem but for those of its `servers`."""
+    """A configuration as it was read; only its `servers` may have problems."""
 
     source: Source
     settings: HostSettings
@@ -67,12 +64,12 @@ class Configuration:
 
     @property
     def folder(self) -> Path:
-        """Where relative paths of the configuration start: its file's folder; for a mapping the working directory."""
+        """The folder for relative paths: that of the file; for a mapping the working directory."""
         return Path() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
 
     def origin(self, *path: str) -> str:
-        """The place of a path, as `explain` shows it; `default` where the file does not have it."""
-        return self.providers.origin(path)
+        """Return the place of a path as `file:line`; `default` if the file does not have it."""
+        return origin_of(self.providers.document, path)
 
 
 def read_configuration(
@@ -80,9 +77,9 @@ def read_configuration(
 ) -> Configuration:
     """Read and check everything that can be checked without starting a provider.
 
-    Imports the packages of enabled entries and nothing else. `coded`: the prefixes of the toolsets that the host's code
-    registered, by id. Raises `ConfigError` with every problem, in file order; those of MCP servers alone do not keep a
-    host from starting, and stand in `servers`.
+    Imports the packages of enabled entries and nothing else. `coded` are the prefixes of the toolsets that the host's
+    code registered, by id. Raises `ConfigError` with every problem, in file order; problems of MCP servers alone do not
+    raise, and are in `servers`.
     """
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
@@ -92,10 +89,10 @@ def read_configuration(
 
 
 def read_beside_host(source: Source, environ: Mapping[str, str], installed: Installed) -> Configuration:
-    """Read and check the configuration for a command that works in a host's store without being that host.
+    """Read and check the configuration for a command that works on the store of a host without being that host.
 
-    Toolsets and agents may name what only the host's code registers. Raises `ConfigError` with every other problem, but
-    for those of MCP servers.
+    Toolsets and agents may name toolsets that only the host's code registers. Raises `ConfigError` with every other
+    problem, except those of MCP servers.
     """
     problems: list[Problem] = []
     document = document_of(source, problems)
@@ -109,7 +106,7 @@ def read_beside_host(source: Source, environ: Mapping[str, str], installed: Inst
 
 
 def _refusal(problems: Sequence[Problem]) -> ConfigError:
-    """The error of a configuration: the problems in file order, at most `MAX_PROBLEMS`."""
+    """Return the error with at most `MAX_PROBLEMS` problems, in file order."""
     return ConfigError(sorted(problems, key=lambda item: (item.line, item.column))[:MAX_PROBLEMS])
 
 
@@ -120,9 +117,9 @@ def read_parts(
     problems: list[Problem],
     coded: Mapping[str, str] = _NONE,
 ) -> Configuration:
-    """The same, but what is wrong is added to `problems`; the parts that it concerns are left at their defaults.
+    """Read like `read_configuration`, but add problems to `problems`; invalid parts keep their defaults.
 
-    Raises `ConfigError` only where the document as a whole cannot be read.
+    Raises `ConfigError` only for a document that cannot be read at all.
     """
     document = document_of(source, problems)
     settings = _settings(document, environ, problems)
@@ -134,7 +131,7 @@ def read_parts(
 
 
 def document_of(source: Source, problems: list[Problem] | None = None) -> Document:
-    """The document of a source; raises `ConfigError` for one that cannot be read. `problems`: see `parse_document`."""
+    """Return the document of a source; `problems` as in `parse_document`. Raises `ConfigError` if it is unreadable."""
     if not isinstance(source, Mapping):
         return read_document(source, problems)
     try:
@@ -146,8 +143,8 @@ def document_of(source: Source, problems: list[Problem] | None = None) -> Docume
 
 
 def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> HostSettings:
-    """The sections of the host itself; the defaults where one has problems, so that the rest is checked too."""
-    section = _own_sections(document, environ, problems)
+    """Return the host's own sections; invalid parts have their defaults, so that the rest is checked too."""
+    section = _own_sections(document, environ)
     section = read_secret_files(section, HostSettings)
     problems.extend(section.problems)
     try:
@@ -161,28 +158,14 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
 
 
 def _check_default_store(settings: HostSettings, document: Document, problems: list[Problem]) -> None:
-    """Add the problem of a configuration without `store` where the default one needs a package that is missing."""
+    """Add a problem if the configuration has no `store` and the default one needs a missing package."""
     try:
         open_store(settings.store)
     except StoreMisused as error:
         problems.append(Problem(code="store_url", message=str(error), file=document.file, path="store"))
 
 
-def _own_sections(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> Section:
-    """Every section but `providers` and `mcp_servers`, expanded; one that this version does not have is a problem."""
-    value: dict[str, Value] = {}
-    found: list[Section] = []
-    for name in document.root.entries:
-        if name in ("providers", SERVERS):
-            continue
-        part = expand(document, (name,), environ)
-        value[name] = part.value
-        found.append(part)
-    return Section(
-        document=document,
-        path=(),
-        value=value,
-        problems=tuple(problem for part in found for problem in part.problems),
-        broken=frozenset[tuple[str | int, ...]]().union(*(part.broken for part in found)),
-        withheld=frozenset[str]().union(*(part.withheld for part in found)),
-    )
+def _own_sections(document: Document, environ: Mapping[str, str]) -> Section:
+    """Return every section but `providers` and `mcp_servers`, expanded, also unknown ones."""
+    names = [name for name in document.root.entries if name not in ("providers", SERVERS)]
+    return expanded_keys(document, (), names, environ)

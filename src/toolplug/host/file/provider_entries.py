@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
@@ -20,7 +20,7 @@ from toolplug.config.masking import masked
 from toolplug.config.nearest import name_hint, nearest
 from toolplug.config.problems import problems_of, secrets_of, validated, without_faults
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.yaml_tree import MappingNode, ScalarNode, Value, shown_path
+from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.settings import PROVIDER_KEY, RESERVED_KEYS, HostSettings, ProviderSettings
@@ -33,23 +33,56 @@ from toolplug.providers.routes import DeclaredRoutes, route_problems
 SECTION = "providers"
 
 
+def section_keys(document: Document, section: str, of: str, problems: list[Problem]) -> tuple[str, ...]:
+    """Return the keys of a section in file order; one that is no mapping is a problem, an empty one has none."""
+    entry = document.root.entries.get(section)
+    if entry is None or isinstance(entry.node, MappingNode):
+        return document.keys((section,))
+    if not (isinstance(entry.node, ScalarNode) and entry.node.value is None):
+        message = f"should be a mapping from {of} to settings"
+        problems.append(document.problem((section,), code="wrong_value", message=message))
+    return ()
+
+
+def origin_of(document: Document, path: KeyPath) -> str:
+    """Return the place of a path as `file:line`; `default` for one that the document does not have."""
+    try:
+        document.node(path)
+    except KeyError:
+        return DEFAULT_ORIGIN
+    return f"{document.file}:{document.key_mark(path).line}"
+
+
+def expanded_keys(document: Document, path: KeyPath, keys: Iterable[str], environ: Mapping[str, str]) -> Section:
+    """Return the section of some keys of a mapping, with every reference expanded."""
+    parts = {key: expand(document, (*path, key), environ) for key in keys}
+    return Section(
+        document=document,
+        path=path,
+        value={key: part.value for key, part in parts.items()},
+        problems=tuple(problem for part in parts.values() for problem in part.problems),
+        broken=frozenset(item for part in parts.values() for item in part.broken),
+        withheld=frozenset(item for part in parts.values() for item in part.withheld),
+    )
+
+
 class LoadedEntry(NamedTuple):
-    """An entry whose package was imported, and the type that it is of."""
+    """An entry whose package was imported, with its provider type."""
 
     entry: ProviderEntry
     type: ProviderType
 
     def wrong_rules(self) -> Iterator[Problem]:
-        """A problem for each rule that names no tool of the provider, as far as its class tells its tools."""
+        """Yield a problem for each rule of an unknown tool, if the class tells its tools before it runs."""
         if "tools" not in self.type.unchecked:
             yield from map(self.entry.failure, unknown_tools(self.entry, self.type.tools))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEntries:
-    """All entries in file order. One that is on has been read whole; of one that is off, the rest was not looked at.
+    """All entries in file order. Enabled ones are read whole; of disabled ones only `enabled` and `type` are.
 
-    `loaded` has those whose package was imported.
+    `loaded` holds the entries whose package was imported.
     """
 
     document: Document
@@ -69,15 +102,8 @@ class ProviderEntries:
         settings: HostSettings,
         problems: list[Problem],
     ) -> ProviderEntries:
-        """Read every entry; what is wrong is added to the problems."""
-        section = document.root.entries.get(SECTION)
-        node = section.node if section is not None else None
-        if isinstance(node, ScalarNode) and node.value is None:
-            node = None
-        if node is not None and not isinstance(node, MappingNode):
-            message = "should be a mapping from provider key to settings"
-            problems.append(document.problem((SECTION,), code="wrong_value", message=message))
-            node = None
+        """Read every entry; problems are added to `problems`."""
+        keys = section_keys(document, SECTION, "provider key", problems)
         types: dict[str, InstalledProvider] = {}
         loaded: dict[str, LoadedEntry] = {}
         reader = cls(
@@ -90,7 +116,7 @@ class ProviderEntries:
             wanted={},
         )
         wanted: dict[str, DesiredProvider] = {}
-        for key in node.entries if node is not None else ():
+        for key in keys:
             if len(problems) >= MAX_PROBLEMS:
                 break
             try:
@@ -106,30 +132,17 @@ class ProviderEntries:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of the section in file order, also those of entries that are wrong."""
+        """The keys of the section in file order, with those of invalid entries."""
         return self.document.keys((SECTION,))
 
-    def line(self, key: str) -> str:
-        """Where an entry stands, as `explain` shows it."""
-        mark = self.document.key_mark((SECTION, key))
-        return f"{self.document.file}:{mark.line}"
-
-    def origin(self, path: tuple[str, ...]) -> str:
-        """Where a path of the document stands; `default` where it does not."""
-        try:
-            self.document.node(path)
-        except KeyError:
-            return DEFAULT_ORIGIN
-        return str(self._place(path))
-
     def switched_on(self, key: str) -> DesiredProvider:
-        """The entry of a key as if it said `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
+        """Return the entry of a key as if it had `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
         self.check_known(key)
         wanted = self.wanted[key]
         return wanted if wanted.build is not None else self._read(key)
 
     def switched_off(self, key: str, reason: str, fix: str) -> DesiredProvider:
-        """The entry of a key as one that does not run; `fix` is what makes it run."""
+        """Return the entry of a key as a disabled one; `fix` tells how to run it. Raises `NoSuchProvider`."""
         self.check_known(key)
         found = self.types[key]
         record = ProviderRecord(
@@ -149,9 +162,9 @@ class ProviderEntries:
             raise NoSuchProvider(key, name_hint(key, self.types))
 
     def _named(self, key: str) -> tuple[InstalledProvider, bool]:
-        """The provider type that an entry means and whether it is on; raises `ConfigError`.
+        """Return the provider type of an entry and whether it is enabled. Raises `ConfigError`.
 
-        One whose `enabled` is wrong counts as on: the rest of it is checked too.
+        An entry with an invalid `enabled` counts as enabled, so that the rest of it is checked too.
         """
         path = (SECTION, key)
         document = self.document
@@ -160,10 +173,8 @@ class ProviderEntries:
             raise ConfigError([document.problem(path, code="wrong_key", message=message, at_key=True)])
         node = document.node(path)
         if not isinstance(node, MappingNode):
-            if isinstance(node, ScalarNode) and node.value is None:
-                message = "should be a mapping; the entry is empty"
-            else:
-                message = "should be a mapping of settings"
+            is_empty = isinstance(node, ScalarNode) and node.value is None
+            message = "should be a mapping; the entry is empty" if is_empty else "should be a mapping of settings"
             hint = f"write {key}: {{enabled: true}}"
             raise ConfigError([document.problem(path, code="wrong_value", message=message, hint=hint)])
         type_name, enabled = self._head(key, node)
@@ -183,19 +194,9 @@ class ProviderEntries:
         return found[0], enabled
 
     def _head(self, key: str, node: MappingNode) -> tuple[str, bool]:
-        """`type` and `enabled` alone: the rest of an entry that is off is not looked at. Raises `ConfigError`."""
-        path = (SECTION, key)
-        parts = [
-            expand(self.document, (*path, name), self.environ) for name in ("enabled", "type") if name in node.entries
-        ]
-        head = Section(
-            document=self.document,
-            path=path,
-            value={str(part.path[-1]): part.value for part in parts},
-            problems=tuple(problem for part in parts for problem in part.problems),
-            broken=frozenset[tuple[str | int, ...]]().union(*(part.broken for part in parts)),
-            withheld=frozenset[str]().union(*(part.withheld for part in parts)),
-        )
+        """Return `type` and `enabled`, the only keys that are read of a disabled entry. Raises `ConfigError`."""
+        names = [name for name in ("enabled", "type") if name in node.entries]
+        head = expanded_keys(self.document, (SECTION, key), names, self.environ)
         try:
             settings = validated(head, ProviderSettings)
         except ConfigError as error:
@@ -205,14 +206,14 @@ class ProviderEntries:
         return settings.type or key, settings.enabled
 
     def _wrong_rules(self, key: str) -> list[Problem]:
-        """What is wrong with the host's part of an entry whose type is not known."""
+        """Return the problems in the host's keys of an entry of an unknown type."""
         problems: list[Problem] = []
         reserved, _ = _divided(expand(self.document, (SECTION, key), self.environ), problems)
         _rules(reserved, problems)
         return problems
 
     def _read(self, key: str) -> DesiredProvider:
-        """An entry that is on, whole: its rules, its package imported, its settings checked. Raises `ConfigError`."""
+        """Read an enabled entry: its rules, its package, which is imported, and its settings. Raises `ConfigError`."""
         section = expand(self.document, (SECTION, key), self.environ)
         problems: list[Problem] = []
         reserved, own = _divided(section, problems)
@@ -263,7 +264,7 @@ class ProviderEntries:
     def _configured(
         self, entry: ProviderEntry, own: Section, loaded: ProviderType, problems: list[Problem]
     ) -> ProviderEntry:
-        """The entry with the provider's own settings, checked by its Config model where it has one."""
+        """Return the entry with the provider's own settings, checked by its Config model if it has one."""
         model = loaded.config
         beside = sorted(RESERVED_KEYS) if own.path == (SECTION, entry.key) else []
         if model is None:
@@ -290,7 +291,7 @@ _KEY = re.compile(PROVIDER_KEY)
 
 
 def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Section]:
-    """The host's part of an entry and the provider's own, which is flat or stands under `settings`."""
+    """Return the host's keys of an entry, and the provider's own, which are flat or under `settings`."""
     value = _mapping(section.value)
     reserved = {name: item for name, item in value.items() if name in RESERVED_KEYS and name != "settings"}
     flat = {name: item for name, item in value.items() if name not in RESERVED_KEYS}
@@ -311,7 +312,7 @@ def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Sectio
 
 
 def _rules(reserved: Section, problems: list[Problem]) -> ProviderSettings:
-    """The host's part of an entry; what is wrong is added to the problems and left out, so that the rest is checked."""
+    """Return the host's keys of an entry; invalid ones are added to the problems and left out."""
     try:
         return ProviderSettings.model_validate(reserved.value)
     except ValidationError as error:
@@ -322,7 +323,7 @@ def _rules(reserved: Section, problems: list[Problem]) -> ProviderSettings:
 
 
 def _wrong_without_model(own: Section, loaded: ProviderType, beside: Collection[str]) -> Iterator[Problem]:
-    """What no provider without a Config model takes; `beside` are the keys of the host in the same mapping."""
+    """Yield a problem for each setting of a provider without a Config model; `beside` are the host's keys."""
     if not isinstance(own.value, dict):
         yield own.problem(own.path, code="wrong_value", message="should be a mapping of settings")
     elif not loaded.open_settings:
@@ -333,7 +334,7 @@ def _wrong_without_model(own: Section, loaded: ProviderType, beside: Collection[
 
 
 def _top(problem: Problem, section: Section) -> str:
-    """The key of the section that a problem stands under."""
+    """Return the top key of the section under which a problem is."""
     rest = problem.path.removeprefix(shown_path(section.path)).lstrip(".")
     return re.split(r"[.\[]", rest, maxsplit=1)[0]
 
@@ -347,7 +348,7 @@ def _mapping(value: Value) -> dict[str, Value]:
 
 
 def _where_to_get(type_name: str, known: Collection[str]) -> str:
-    """What to do about an unknown type: the nearest one, and the package that brings it where it is not installed."""
+    """Return the hint for an unknown type: the nearest known one, or the package that provides it."""
     packages = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))["packages"]
     if type_name in packages:
         return f"pip install {packages[type_name]}"
@@ -358,7 +359,7 @@ def _where_to_get(type_name: str, known: Collection[str]) -> str:
 
 
 def only_installed(entries: ProviderEntries) -> Iterator[ProviderRecord]:
-    """A record for each, by type, with the lines to paste."""
+    """Yield a record for each installed provider without an entry, with the lines that enable it."""
     named = {found.type for found in entries.types.values()}
     for type_name, packages in entries.installed.types.items():
         if type_name not in named:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Self
@@ -19,12 +18,13 @@ from toolplug.config.environment import expand
 from toolplug.config.problems import validated
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.units import Duration, shape_error
-from toolplug.config.yaml_tree import MappingNode, ScalarNode
+from toolplug.config.yaml_tree import MappingNode
 from toolplug.discovery.record import ServerName
 from toolplug.errors import ConfigError, Problem
-from toolplug.execution.plans import Policy, ToolRule
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
-from toolplug.host.file.settings import Part, acting, of_one_tool, rule
+from toolplug.execution.plans import Policy
+from toolplug.execution.resolved_limits import NO_LIMITS, Limits
+from toolplug.host.file.provider_entries import origin_of, section_keys
+from toolplug.host.file.settings import Part, ToolRuleSetting, acting
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, Transport
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
@@ -32,7 +32,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
 
 
 def is_header(name: str, value: str) -> bool:
-    """Can this be sent: a token, and printable ASCII of one line."""
+    """Return whether a header can be sent: the name a token, the value one line of printable ASCII."""
     return bool(_NAME.fullmatch(name) and _VALUE.fullmatch(value))
 
 
@@ -112,12 +112,7 @@ class McpServerSettings(Part):
     ] = False
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     tools: Annotated[
-        dict[
-            str,
-            Annotated[
-                ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
-            ],
-        ],
+        dict[str, ToolRuleSetting],
         Field(description="rules by the server's own names: a policy, or policy, limits and tenants"),
     ] = {}  # noqa: RUF012  as above
 
@@ -143,10 +138,10 @@ _ID = re.compile(SERVER_ID)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEntries:
-    """Every server by id: those of the user's own file, then the configuration's, which replace them whole.
+    """Every server by id: those of the user's own file, then those of the configuration, which replace them.
 
-    `ids` are also those of wrong entries, whose `problems` are reported; the host starts without them. `withheld` are
-    the texts of an entry that came from the environment or from secret files.
+    `ids` include those of invalid entries, whose `problems` are reported; the host starts without them. `withheld` are
+    the texts of each entry that came from the environment or from secret files.
     """
 
     servers: Mapping[str, Server] = field(default_factory=dict[str, Server])
@@ -158,14 +153,14 @@ class ServerEntries:
     def read(
         cls, document: Document, user: Path | None, environ: Mapping[str, str], taken: Mapping[str, str] = _NONE
     ) -> ServerEntries:
-        """Read the entries of both; `user` is the path of the user's file, which need not be there.
+        """Read the entries of the document and of the `user` file, which need not exist.
 
-        `taken` are the prefixes that toolsets have, each with whose it is.
+        `taken` maps the prefixes of toolsets to their owners, as text for messages.
         """
         problems: list[Problem] = []
         files: dict[str, Document] = {}
         for file in (*_user_documents(user, problems), document):
-            files.update((name, file) for name in _ids(file, problems))
+            files.update((name, file) for name in section_keys(file, SECTION, "server id", problems))
         servers: dict[str, Server] = {}
         withheld: dict[str, frozenset[str]] = {}
         for name, file in files.items():
@@ -195,41 +190,12 @@ def _check_prefix(document: Document, server: Server, taken: Mapping[str, str]) 
 
 
 def is_server_id(text: str) -> bool:
-    """May a server be called so."""
+    """Return whether the text is a valid server id."""
     return bool(_ID.fullmatch(text))
 
 
-def server_of(
-    settings: McpServerSettings, name: ServerName, origin: Callable[..., str], *, folder: Path, trusted: bool
-) -> Server:
-    """The server that these settings describe; relative paths start at the folder."""
-    return Server(
-        name=name,
-        transport=_transport(settings, folder, trusted=trusted),
-        enabled=settings.enabled,
-        discovery_timeout_s=settings.discovery_timeout,
-        rediscover_s=settings.rediscover,
-        pin=settings.pin,
-        prefix=settings.prefix,
-        policy=settings.policy,
-        tools=settings.tools,
-        limits=settings.limits,
-        origin=origin,
-    )
-
-
-def _ids(document: Document, problems: list[Problem]) -> Iterator[str]:
-    section = document.root.entries.get(SECTION)
-    node = section.node if section is not None else None
-    if isinstance(node, MappingNode):
-        yield from node.entries
-    elif node is not None and not (isinstance(node, ScalarNode) and node.value is None):
-        message = "should be a mapping from server id to settings"
-        problems.append(document.problem((SECTION,), code="wrong_value", message=message))
-
-
 def _user_documents(user: Path | None, problems: list[Problem]) -> Iterator[Document]:
-    """The user's own file, where it is there and can be read."""
+    """Yield the user's own file if it exists and can be read."""
     if user is None or not user.is_file():
         return
     try:
@@ -255,23 +221,25 @@ def _section(document: Document, name: str, environ: Mapping[str, str]) -> Secti
 
 
 def _server(section: Section, name: str) -> Server:
+    """Return the server of an entry; relative paths are relative to the folder of its file."""
     document = section.document
     settings = validated(section, McpServerSettings)
-    origin = partial(_origin, document, (SECTION, name))
-    return server_of(settings, ServerName(name), origin, folder=document.folder, trusted=True)
+    return Server(
+        name=ServerName(name),
+        transport=_transport(settings, document.folder),
+        enabled=settings.enabled,
+        discovery_timeout_s=settings.discovery_timeout,
+        rediscover_s=settings.rediscover,
+        pin=settings.pin,
+        prefix=settings.prefix,
+        policy=settings.policy,
+        tools=settings.tools,
+        limits=settings.limits,
+        origin=lambda *path: origin_of(document, (SECTION, name, *path)),
+    )
 
 
-def _origin(document: Document, root: tuple[str, ...], *path: str) -> str:
-    """The place of a path below an entry, as `explain` shows it."""
-    whole = (*root, *path)
-    try:
-        document.node(whole)
-    except KeyError:
-        return DEFAULT_ORIGIN
-    return f"{document.file}:{document.key_mark(whole).line}"
-
-
-def _transport(settings: McpServerSettings, folder: Path, *, trusted: bool) -> Transport:
+def _transport(settings: McpServerSettings, folder: Path) -> Transport:
     if settings.command is not None:
         return Command(
             command=settings.command,
@@ -279,20 +247,18 @@ def _transport(settings: McpServerSettings, folder: Path, *, trusted: bool) -> T
             env=_revealed(settings.env),
             cwd=folder if settings.cwd is None else folder / settings.cwd,
         )
+    oauth = settings.oauth
     return Endpoint(
         url=settings.url or "",
         headers=_revealed(settings.headers),
-        oauth=None if settings.oauth is None else _credentials(settings.oauth),
-        trusted=trusted,
-    )
-
-
-def _credentials(settings: OAuthSettings) -> ClientCredentials:
-    return ClientCredentials(
-        client_id=settings.client_id,
-        client_secret=settings.client_secret.get_secret_value(),
-        scope=settings.scope,
-        issuer=settings.issuer,
+        oauth=oauth
+        and ClientCredentials(
+            client_id=oauth.client_id,
+            client_secret=oauth.client_secret.get_secret_value(),
+            scope=oauth.scope,
+            issuer=oauth.issuer,
+        ),
+        trusted=True,
     )
 
 

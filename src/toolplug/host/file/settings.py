@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from ipaddress import ip_network
@@ -41,7 +40,7 @@ Scope = Literal["shared", "session"]
 
 
 def split_source(text: str) -> tuple[str, str] | None:
-    """`provider:` or `mcp:`, and the key or id after it; None for text that is neither."""
+    """Return `provider:` or `mcp:`, and the key or id after it; None for other text."""
     for kind in (PROVIDER, MCP):
         if text.startswith(kind) and text != kind:
             return kind, text.removeprefix(kind)
@@ -88,13 +87,6 @@ class ToolsetSettings(Part):
             )
         return self
 
-    @property
-    def origin(self) -> tuple[str, str]:
-        """`provider:` and a provider's key, or `mcp:` and a server's id."""
-        found = split_source(self.source)
-        assert found is not None, "it was checked"
-        return found
-
 
 class AgentSettings(Part):
     """One agent: the toolsets that it may use."""
@@ -105,27 +97,33 @@ class AgentSettings(Part):
 
 
 def rule(value: object) -> object:
-    """A bare policy as the rule that it is short for."""
+    """Expand a bare policy to the rule that it is short for."""
     if isinstance(value, str) or (isinstance(value, dict) and "ask" in value):
         return {"policy": cast("object", value)}
     return cast("object", value)
 
 
 def acting(limits: Limits) -> Limits:
-    """Refuse a queue for places that this level does not limit: it would hold nobody."""
+    """Refuse a queue at a level without `max_concurrency`, where no call would ever wait."""
     if limits.queue is not None and limits.max_concurrency is None:
         raise PydanticCustomError("queue_alone", "queue needs max_concurrency, whose places calls wait for")
     return limits
 
 
 def of_one_tool(given: ToolRule) -> ToolRule:
-    """Refuse what cannot be said of one tool alone."""
+    """Refuse limits that cannot hold for one tool alone."""
     if given.limits.drain is not None:
         raise PydanticCustomError(
             "drain_of_tool", "limits.drain is for all tools together; set it under the limits of the whole entry"
         )
     acting(given.limits)
     return given
+
+
+ToolRuleSetting = Annotated[
+    ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
+]
+"""The rule of one tool in a `tools` mapping: a policy, or policy, limits and tenants."""
 
 
 _DEFAULT = SessionLimits()
@@ -155,18 +153,6 @@ class SessionSettings(Part):
     default_toolset: Annotated[
         str | None, Field(description="the toolset that a session shows before anything is registered in it")
     ] = None
-
-    @property
-    def limits(self) -> SessionLimits:
-        """What the sessions are held to."""
-        return SessionLimits(
-            ttl_s=self.ttl,
-            grace_s=self.grace,
-            max_tools=self.max_tools,
-            max_updates_per_minute=self.max_updates_per_minute,
-            max_waiting_calls=self.max_waiting_calls,
-            max_sessions=self.max_sessions,
-        )
 
 
 class BackendSettings(Part):
@@ -211,14 +197,14 @@ def _host_name(text: str) -> str:
 
 
 def _origin(text: str) -> str:
-    """Refuse what no browser sends: it would let nobody in, and nobody would know why."""
+    """Refuse an origin that no browser sends, which would silently admit no request."""
     if not _ORIGIN.fullmatch(text):
         raise shape_error("an origin as browsers send it, such as https://app.example.org, without path and wildcards")
     return text
 
 
 def _public_url(url: str) -> str:
-    """Without the slash at its end. Refuse what is no base of other URLs."""
+    """Return the URL without a trailing slash. Refuse one that cannot be the base of other URLs."""
     if not _PUBLIC_URL.fullmatch(url):
         raise shape_error("an http or https URL without query and fragment, such as https://tools.example.org/plug")
     return url.rstrip("/")
@@ -300,7 +286,7 @@ class ApiKey(Part):
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of the key."""
+        """The SHA-256 of the key, as bytes."""
         if self.key is not None:
             return sha256(self.key.get_secret_value().encode()).digest()
         return bytes.fromhex(self.sha256 or "")
@@ -364,22 +350,6 @@ class Auth(Part):
         return self
 
 
-RESERVED_KEYS = frozenset(
-    {
-        "enabled",
-        "type",
-        "required",
-        "offer",
-        "public_routes",
-        "mount",
-        "on_failure",
-        "limits",
-        "tools",
-        "settings",
-    }
-)
-"""Keys of a provider entry that are the host's; every other one belongs to the provider's own Config model."""
-
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
 Offer = Literal["always", "on_request"]
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
@@ -422,18 +392,16 @@ class ProviderSettings(Part):
     ] = "deny"
     limits: Limits = NO_LIMITS
     tools: Annotated[
-        dict[
-            str,
-            Annotated[
-                ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
-            ],
-        ],
-        Field(description="rules by tool name: a policy, or policy, limits and tenants"),
+        dict[str, ToolRuleSetting], Field(description="rules by tool name: a policy, or policy, limits and tenants")
     ] = {}
 
 
+RESERVED_KEYS = frozenset({*ProviderSettings.model_fields, "settings"})
+"""The host's keys of a provider entry; every other key belongs to the provider's own Config model."""
+
+
 def _given_auth(value: object) -> object:
-    """Refuse a section without anything in it: whoever wrote it does not mean a host without credentials."""
+    """Refuse an empty section, which is not meant as a host without credentials."""
     if value is None:
         raise shape_error("a section with api_keys or jwt; leave auth out to serve loopback only")
     return value
@@ -483,5 +451,14 @@ class HostSettings(Part):
 
     @property
     def session_limits(self) -> SessionLimits:
-        """What the sessions are held to, quotas included."""
-        return replace(self.sessions.limits, quotas=self.quotas)
+        """The limits of sessions, with the quotas."""
+        sessions = self.sessions
+        return SessionLimits(
+            ttl_s=sessions.ttl,
+            grace_s=sessions.grace,
+            max_tools=sessions.max_tools,
+            max_updates_per_minute=sessions.max_updates_per_minute,
+            max_waiting_calls=sessions.max_waiting_calls,
+            max_sessions=sessions.max_sessions,
+            quotas=self.quotas,
+        )

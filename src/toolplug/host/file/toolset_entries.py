@@ -1,4 +1,4 @@
-"""The `toolsets:` and `agents:` sections, with where each entry stands, checked against what they name."""
+"""The `toolsets:` and `agents:` sections with the place of each entry, checked against what they name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AGENT = re.compile(AGENT_ID)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsetEntries:
-    """The toolsets of the file by id, in its order, the place of each, and the allowlists of its agents."""
+    """The toolsets of the file by id in its order, their places as `file:line`, and the allowlists of agents."""
 
     toolsets: Mapping[str, ToolsetSettings]
     places: Mapping[str, str]
@@ -39,32 +39,30 @@ class ToolsetEntries:
         coded: Mapping[str, str],
         problems: list[Problem],
     ) -> ToolsetEntries:
-        """What the settings say; what is wrong is added to the problems.
+        """Return the entries of the settings; problems are added to `problems`.
 
-        `providers` and `servers` are the keys and ids that a toolset may name; `coded` are the toolsets that the host's
-        code registered, by id with their prefix: agents may name them, and they stand over those of the file.
+        `providers` and `servers` are the keys and ids that a toolset may name. `coded` maps the ids of toolsets that
+        the host's code registered to their prefixes: agents may name them, and they replace those of the file.
         """
         unusable = {**_wrong_names(document, settings), **_doubled_prefixes(document, settings, coded)}
         problems += unusable.values()
         problems += _wrong_sources(document, settings, {PROVIDER: providers, MCP: servers})
         problems += _dead_entries(document, settings, coded)
         toolsets = {name: item for name, item in settings.toolsets.items() if ("toolsets", name) not in unusable}
+        agents = {
+            name: Allowlist(agent.toolsets, _place(document, "agents", name, "toolsets"))
+            for name, agent in settings.agents.items()
+        }
+        places = {name: _place(document, "toolsets", name) for name in toolsets}
+        return cls(toolsets=toolsets, places=places, agents=agents)
 
-        def place(*path: str) -> str:
-            return f"{document.file}:{document.key_mark(path).line}"
 
-        return cls(
-            toolsets=toolsets,
-            places={name: place("toolsets", name) for name in toolsets},
-            agents={
-                name: Allowlist(agent.toolsets, place("agents", name, "toolsets"))
-                for name, agent in settings.agents.items()
-            },
-        )
+def _place(document: Document, *path: str) -> str:
+    return f"{document.file}:{document.key_mark(path).line}"
 
 
 def prefixes_of(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> dict[str, str]:
-    """Every prefix that a toolset of the file or of the host's code has, each with whose it is."""
+    """Return the prefixes of all toolsets, of the file or the host's code, with their owners as text for messages."""
     coded_ones = {prefix: f"toolset {name!r}, which the host's code registered" for name, prefix in coded.items()}
     return coded_ones | {
         item.prefix: f"toolset {name!r} in line {document.mark(('toolsets', name, 'prefix')).line}"
@@ -74,12 +72,12 @@ def prefixes_of(document: Document, settings: HostSettings, coded: Mapping[str, 
 
 
 def is_agent_id(text: str) -> bool:
-    """May an agent be called so."""
+    """Return whether the text is a valid agent id."""
     return bool(_AGENT.fullmatch(text))
 
 
 _Faults = dict[tuple[str, str], Problem]
-"""What is wrong with an entry, by its section and key."""
+"""The problem of an entry, by its section and key."""
 
 
 def _wrong_names(document: Document, settings: HostSettings) -> _Faults:
@@ -104,7 +102,8 @@ def _wrong_sources(
     document: Document, settings: HostSettings, known: Mapping[str, Collection[str]]
 ) -> Iterator[Problem]:
     for name, toolset in settings.toolsets.items():
-        kind, key = toolset.origin
+        kind = MCP if toolset.source.startswith(MCP) else PROVIDER
+        key = toolset.source.removeprefix(kind)
         if key not in known[kind]:
             one, section = _WHAT[kind]
             message = f"there is no {one} {key!r} under {section}"
