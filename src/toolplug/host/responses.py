@@ -73,45 +73,43 @@ class ResponsesService:
         self.conversations: Conversations = Conversations(over)
         self._responses = Responses(store, self._backend)
         self._settings: ResponsesSettings | None = None
-        self._loading: asyncio.Future[Backend] | None = None
-        self._closing: list[asyncio.Future[Backend]] = []
+        self._loading: list[asyncio.Future[Backend]] = []
+        self._changed = True
         self.configure(settings)
 
     @property
     def service(self) -> Responses | None:
-        """What makes responses."""
+        """The service that makes responses, None without a configured model server."""
         return None if self._settings is None else self._responses
 
     def configure(self, settings: ResponsesSettings | None) -> None:
-        """Hold to these from the next response on."""
+        """Apply the settings to the next responses; a former backend is closed with the host."""
         before, self._settings = self._settings, settings
         if settings is not None:
             self._responses.configure(max_turns=settings.max_turns, style=settings.items, ttl_s=settings.ttl)
-        changed = before is None or settings is None or before.backend != settings.backend
-        if changed and self._loading is not None:
-            self._closing.append(self._loading)
-            self._loading = None
+        if before is None or settings is None or before.backend != settings.backend:
+            self._changed = True
 
     async def aclose(self) -> None:
-        """Stop what is made in the background, and close the connections."""
+        """Stop the responses in the background, and close the connections."""
         self.conversations.stop()
         await self._responses.aclose()
-        for loading in [*self._closing, *([] if self._loading is None else [self._loading])]:
+        for loading in self._loading:
             await (await loading).aclose()
 
     async def _backend(self) -> Backend:
-        if self._loading is None:
+        if self._changed:
             settings = self._settings
             assert settings is not None, "only a host with a model's server makes responses"
-            make = partial(_client, settings.backend)  # it takes a second
-            self._loading = asyncio.ensure_future(in_own_thread(make))
-        return await asyncio.shield(self._loading)
+            make = partial(_client, settings.backend)  # importing the client takes a second
+            self._loading.append(asyncio.ensure_future(in_own_thread(make)))
+            self._changed = False
+        return await asyncio.shield(self._loading[-1])
 
 
 def _client(settings: BackendSettings) -> Backend:
-    make = import_module(_CLIENT).OpenAIBackend  # the one place that decides to import the client
     key = None if settings.api_key is None else settings.api_key.get_secret_value()
-    made = make(
+    made = import_module(_CLIENT).OpenAIBackend(  # the only place that imports the client
         settings.base_url,
         key,
         settings.model,

@@ -34,7 +34,7 @@ SECTION = "providers"
 
 
 def section_keys(document: Document, section: str, of: str, problems: list[Problem]) -> tuple[str, ...]:
-    """Return the keys of a section in file order; one that is no mapping is a problem, an empty one has none."""
+    """Return the keys of a section in file order; one that is not a mapping is a problem."""
     entry = document.root.entries.get(section)
     if entry is None or isinstance(entry.node, MappingNode):
         return document.keys((section,))

@@ -1,6 +1,8 @@
 """The JSON Schema of providers.yaml for editors, with the settings of the installed provider packages.
 
-Every scalar may also be a text with a `${NAME}` in it, and a secret may stand in a file named by `<key>_file`.
+Every scalar may also be text with a `${NAME}`, and a secret may be in the file that `<key>_file` names. A host imports
+nothing that its configuration does not name, so each type is asked in a child process: a package that hangs, exits or
+uses up the memory costs only its own schema.
 """
 
 from __future__ import annotations
@@ -20,17 +22,12 @@ from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import SERVER_ID, McpServerSettings
 from toolplug.host.file.settings import PROVIDER_KEY, HostSettings, ProviderSettings
 
-# The settings that every installed provider type takes, each asked for in a child process.
-#
-# A host imports nothing that its configuration does not name, so this one does not either: a package that hangs, exits
-# or fills the memory costs only its own answer.
-
 CHILD_S = 10.0
 AT_ONCE = 4
 
 
 class SettingsSchema(BaseModel):
-    """What one child answered. Without a `model`, and not `open`, the type takes no settings."""
+    """The settings of one type. A type that has no `model` and is not `open` takes no settings."""
 
     model: dict[str, object] | None = None
     open: bool = False
@@ -38,38 +35,30 @@ class SettingsSchema(BaseModel):
 
 
 def settings_schemas(types: Iterable[str], *, within_s: float = CHILD_S) -> dict[str, SettingsSchema]:
-    """Ask a child for each type; what fails is open, with the reason in `error`."""
+    """Return the settings of each type, from a child process each; failed ones are open, with the `error`."""
     names = list(types)
     with ThreadPoolExecutor(AT_ONCE) as askers:
         return dict(zip(names, askers.map(partial(_asked, within_s=within_s), names), strict=True))
 
 
 def _asked(name: str, *, within_s: float) -> SettingsSchema:
-    child = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "toolplug.host.file.settings_child", name],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )
-    try:
-        answer, _ = child.communicate(timeout=within_s)
-    except subprocess.TimeoutExpired:
-        _end(child)
-        return SettingsSchema(open=True, error=f"no answer within {within_s:g} s")
+    ) as child:
+        try:
+            answer, _ = child.communicate(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # with everything that it has started
+            return SettingsSchema(open=True, error=f"no answer within {within_s:g} s")
     try:
         found = SettingsSchema.model_validate_json(answer)
     except ValidationError:
         return SettingsSchema(open=True, error=f"no answer; the process ended with {child.returncode}")
     return found.model_copy(update={"open": True}) if found.error else found
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill the child with everything that it has started."""
-    os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    if child.stdout is not None:
-        child.stdout.close()
 
 
 Json: TypeAlias = dict[str, object]
@@ -87,7 +76,7 @@ _REFERENCE: Json = {"$ref": "#/$defs/reference"}
 
 
 def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
-    """The schema of a whole configuration in which these types can be named."""
+    """Return the schema of a whole configuration that can name these types."""
     defs: Json = {"reference": {"type": "string", "pattern": r"\$\{", "description": "${NAME} or ${NAME:-default}"}}
     host = _taken(HostSettings.model_json_schema(), "host", defs)
     defs["mcp_server"] = {**_taken(McpServerSettings.model_json_schema(), "server", defs), "oneOf": _TRANSPORTS}
@@ -106,7 +95,7 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
 
 
 def _providers(types: Mapping[str, SettingsSchema]) -> Json:
-    """A key is a type, unless its entry says `type:`."""
+    """Return the schema of `providers`: a key is a type, unless its entry has `type`."""
     return {
         "description": "One entry for each provider, in the order in which models see their tools.",
         "type": ["object", "null"],
@@ -138,7 +127,7 @@ def _typed_entry(types: Mapping[str, SettingsSchema]) -> Json:
 
 
 def _entry(name: str, found: SettingsSchema, reserved: Json, defs: Json) -> Json:
-    """The entry of one type: the host's keys, and its own, flat or under `settings`."""
+    """Return the schema of an entry of one type: the host's keys, and its own, flat or under `settings`."""
     own = _taken(found.model or {"type": "object", "properties": {}}, name, defs)
     own["additionalProperties"] = found.open
     host_keys = _object(reserved, "properties")
@@ -162,7 +151,7 @@ def _entry(name: str, found: SettingsSchema, reserved: Json, defs: Json) -> Json
 
 
 def _taken(schema: Json, owner: str, defs: Json) -> Json:
-    """The schema with its definitions moved to the file's, under the owner's name, and open to references."""
+    """Return the schema open to references, with its definitions moved to `defs` under the owner's name."""
     for name, inner in _object(schema, "$defs").items():
         defs[f"{owner}.{name}"] = _open(_moved(inner, owner))
     moved = _moved({key: value for key, value in schema.items() if key != "$defs"}, owner)
@@ -183,7 +172,7 @@ def _moved(value: object, owner: str) -> object:
 
 
 def _open(value: object) -> object:
-    """The schema in which every scalar below it may be a reference, and every secret a file's name."""
+    """Return the schema in which every scalar may be a reference, and every secret the name of a file."""
     if not isinstance(value, dict):
         return value
     schema = cast("Json", value)
@@ -204,7 +193,7 @@ def _open(value: object) -> object:
 
 
 def _is_narrow_scalar(schema: Json) -> bool:
-    """Is it a scalar that a text with a reference in it does not fit."""
+    """Return whether the schema is that of a scalar that excludes text with a reference."""
     if "enum" in schema or "const" in schema or schema.get("type") in ("integer", "number", "boolean"):
         return True
     return schema.get("type") == "string" and any(key in schema for key in ("pattern", "format", "maxLength"))
@@ -218,7 +207,7 @@ def _secret_files(schema: Json) -> Iterator[tuple[str, object]]:
 
 
 def _either_required(schema: Json) -> Json:
-    """A required secret may be given as its file."""
+    """Return the keywords that let the file of each required secret replace it."""
     known = _object(schema, "properties")
     required = [str(key) for key in cast("list[object]", schema.get("required", []))]
     secret = [key for key in required if _is_secret(known.get(key)) and f"{key}_file" not in known]

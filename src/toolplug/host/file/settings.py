@@ -1,4 +1,4 @@
-"""The settings of providers.yaml as pydantic models, but for providers and MCP servers (reference/configuration.md)."""
+"""The settings of providers.yaml as pydantic models, except MCP servers (docs/reference/configuration.md)."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ class Jwt(Part):
 
     @property
     def tenant_is_required(self) -> bool:
-        """Whether a token without a tenant is refused."""
+        """Whether a token without a tenant is refused; by default if `tenant_claim` is set."""
         return "tenant_claim" in self.model_fields_set if self.require_tenant is None else self.require_tenant
 
 

@@ -1,8 +1,8 @@
-"""The settings of one installed provider type as JSON Schema, taken in a process of its own.
+"""The settings of one installed provider type as JSON Schema, in a process of its own.
 
 `python -m toolplug.host.file.settings_child TYPE` imports the package and writes one JSON object to stdout: `model`
-(absent where there is none), `open` (are other keys taken), `error` (why there is no answer). What the package prints
-goes to stderr.
+(absent if the provider has none), `open` (whether other keys are accepted), `error` (why there is no answer). What the
+package prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolplug.providers.loading import load
 
 
 def main(type_name: str) -> None:
-    """Answer, and end at once: whatever threads the package has begun."""
+    """Write the answer and exit at once, even if the package has started threads."""
     answer = os.dup(1)
     os.dup2(2, 1)
     os.write(answer, json.dumps(settings_of(type_name)).encode())
@@ -28,7 +28,7 @@ def main(type_name: str) -> None:
 
 
 def settings_of(type_name: str) -> dict[str, object]:
-    """What the type's entry may hold beside the host's own keys."""
+    """Return the answer about the keys of the type's entry that are not the host's."""
     packages = installed().types.get(type_name, ())
     if len(packages) != 1:
         return {"error": f"{len(packages)} packages declare it"}
