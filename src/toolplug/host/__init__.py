@@ -1,1 +1,1 @@
-"""The one place that knows every part and joins them."""
+"""The host: the package that knows every part and joins them."""

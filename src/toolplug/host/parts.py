@@ -296,7 +296,7 @@ class Parts:
         return await listed(self.views.unchosen(principal, agent, session))
 
     def session_over(self, code: str) -> None:
-        """Close and forget what was kept for a session that is over."""
+        """Close and forget the views, toolsets and MCP state of a session that has ended."""
         self.views.end(code)
         self.toolsets.tools.end(code)
         self.saved.end(code)

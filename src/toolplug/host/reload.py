@@ -101,7 +101,7 @@ def _rules(tool: Tool) -> list[object]:
 
 
 class Reloaded(NamedTuple):
-    """What a reload did, by provider key; a changed provider counts as `started`."""
+    """The outcome of a reload, by provider key; a changed provider counts as `started`."""
 
     started: tuple[str, ...]
     kept: tuple[str, ...]

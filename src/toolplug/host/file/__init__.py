@@ -1,1 +1,1 @@
-"""The configuration file: what it may say, and what it says."""
+"""Reading and checking the configuration file, and its JSON Schema."""

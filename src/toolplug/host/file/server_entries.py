@@ -1,4 +1,4 @@
-"""The `mcp_servers:` sections of the configuration and of the user's own file; a wrong entry costs only itself."""
+"""The `mcp_servers:` sections of the configuration and of the user's file; an invalid entry disables only itself."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _with_host(url: str) -> str:
 
 
 class OAuthSettings(Part):
-    """How a token for the server is fetched: OAuth 2.1 with client credentials."""
+    """The OAuth 2.1 client credentials with which a token for the server is fetched."""
 
     client_id: Annotated[str, Field(min_length=1)]
     client_secret: Annotated[SecretStr, Field(description="best as ${NAME}; or client_secret_file")]

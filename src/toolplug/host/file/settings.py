@@ -28,7 +28,7 @@ from toolplug.stores.open import open_store
 
 
 class Part(BaseModel):
-    """One mapping of the file: closed, frozen, and without conversions that a reader would not expect."""
+    """A mapping of the file: frozen, without unknown keys and without implicit conversions."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -130,7 +130,7 @@ _DEFAULT = SessionLimits()
 
 
 class SessionSettings(Part):
-    """How long sessions live, what each may take, and what they show before their application registers."""
+    """The lifetime and limits of sessions, and what they list before their application registers tools."""
 
     ttl: Annotated[
         Duration, Field(ge=MIN_TTL_S, le=MAX_TTL_S, description="a session's life after its application's last sign")
@@ -156,7 +156,7 @@ class SessionSettings(Part):
 
 
 class BackendSettings(Part):
-    """The server of models: anything that speaks Chat Completions."""
+    """The model server: any that speaks Chat Completions."""
 
     base_url: Annotated[str, Field(pattern="^https?://", description="up to /v1; /chat/completions is put after it")]
     api_key: Annotated[SecretStr | None, Field(description="best as ${NAME}; or api_key_file")] = None
@@ -167,7 +167,7 @@ class BackendSettings(Part):
 
 
 class ResponsesSettings(Part):
-    """Which model answers, and for how long responses are kept. Without this section there is no Responses API."""
+    """The Responses API: its model server, and how long responses are kept. Without this section there is none."""
 
     backend: BackendSettings
     max_turns: Annotated[int, Field(ge=1, le=100, description="of one response: the model's answer and its calls")] = (
@@ -235,7 +235,7 @@ def _proxy(text: str) -> str:
 
 
 class Http(Part):
-    """What the HTTP face lets in."""
+    """The HTTP server: the hosts and origins that it admits, and its limits."""
 
     allowed_hosts: Annotated[
         tuple[Annotated[str, AfterValidator(_host_name)], ...],
@@ -265,7 +265,7 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 
 
 class ApiKey(Part):
-    """One API key and who holds it. Exactly one of key, key_file and sha256."""
+    """One API key and its holder. Exactly one of key, key_file and sha256."""
 
     key: Annotated[SecretStr | None, Field(description="the key itself, best as ${NAME}; or key_file")] = None
     sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$", description="hex SHA-256 of the key")] = None
@@ -293,7 +293,7 @@ class ApiKey(Part):
 
 
 class Jwt(Part):
-    """How a bearer token is checked. `iss`, `aud` and `exp` are required in every token."""
+    """The checks of bearer tokens. `iss`, `aud` and `exp` are required in every token."""
 
     algorithms: Annotated[tuple[Algorithm, ...], Field(strict=False, min_length=1)]
     jwks_url: Annotated[str | None, Field(pattern="^https?://", description="where the keys are")] = None
@@ -325,7 +325,7 @@ class Jwt(Part):
 
 
 class Auth(Part):
-    """Who may come in. Without this section only loopback is served, without credentials."""
+    """The credentials of callers. Without this section only loopback is served, without credentials."""
 
     api_keys: Annotated[tuple[ApiKey, ...], Field(strict=False)] = ()
     jwt: Jwt | None = None
@@ -372,7 +372,7 @@ def _mount_path(path: str | None) -> str | None:
 
 
 class ProviderSettings(Part):
-    """The reserved keys of one entry under `providers:`; `settings` has been taken out before."""
+    """The host's keys of one entry under `providers:`, without `settings`."""
 
     enabled: Annotated[bool, Field(description="without it the package is not even imported")] = False
     type: Annotated[str | None, Field(description="the entry point's name, where it is not this entry's key")] = None
@@ -416,7 +416,7 @@ def _egress_word(word: str) -> str:
 
 
 class EgressSettings(Part):
-    """Where requests may go whose address does not stand in this file; public addresses always."""
+    """Non-public addresses that requests may reach; public ones, and those in this file, are always allowed."""
 
     allow: Annotated[
         tuple[Annotated[str, AfterValidator(_egress_word)], ...],
@@ -425,13 +425,13 @@ class EgressSettings(Part):
 
 
 class Metrics(Part):
-    """How the host's own metrics are named."""
+    """The names of the host's own metrics."""
 
     namespace: Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")] = DEFAULT_NAMESPACE
 
 
 class HostSettings(Part):
-    """Every section but `providers`."""
+    """Every section but `providers` and `mcp_servers`."""
 
     auth: Annotated[Auth | None, BeforeValidator(_given_auth, json_schema_input_type=Auth)] = None
     http: Http = Http()

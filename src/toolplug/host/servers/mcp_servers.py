@@ -1,4 +1,8 @@
-"""The MCP servers of a running host: of the file, of the host's code, and added over HTTP."""
+"""The MCP servers of a running host: of the file, of the host's code, and added over HTTP.
+
+A listing reaches callers in these steps: `Discovery` lists the server with `ServerTools.listing` and stores the record,
+`McpServers` passes it to `ServerTools.show`, which publishes the catalog, and toolsets follow that through `source`.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +132,7 @@ class McpServers:
 
     async def __aenter__(self) -> Self:
         self._hash_key = await server_hash_key(self._store)
-        self._discovery.watch(self._found_tools)
+        self._discovery.watch(self._show)
         await self._following.start()
         return self
 
@@ -377,7 +381,7 @@ class McpServers:
             self._handles[name] = ServerHandle(self._services.unknown)
         return self._handles[name]
 
-    def _found_tools(self, name: ServerName, record: DiscoveryRecord) -> None:
+    def _show(self, name: ServerName, record: DiscoveryRecord) -> None:
         tools = self._servers.get(name)
         if tools is None:
             return

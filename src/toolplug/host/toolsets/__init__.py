@@ -1,1 +1,1 @@
-"""The toolsets and allowlists of a host, as they change while it runs."""
+"""The toolsets and allowlists of a running host."""

@@ -146,7 +146,7 @@ class ToolsetService:
 
     @property
     def tools(self) -> AgentTools:
-        """The executors over what is registered."""
+        """The executors of agents over the registered toolsets."""
         return self._tools
 
     @property
