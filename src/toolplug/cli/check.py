@@ -22,8 +22,7 @@ from toolplug.stores.open import open_store, store_file
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def check(
     config: ConfigOption = None,
     start: Annotated[

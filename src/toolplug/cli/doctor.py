@@ -30,8 +30,7 @@ PACKAGES = ("toolplug", "pluggy", "pydantic", "starlette", "prometheus-client", 
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def doctor(
     config: ConfigOption = None,
     tools: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -34,6 +35,26 @@ JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer in J
 AgentOption: TypeAlias = Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")]
 SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")]
 TenantOption: TypeAlias = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Act in this tenant.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantOptions:
+    """The options of a command that acts in one tenant."""
+
+    config: ConfigOption = None
+    tenant: TenantOption = "default"
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallerOptions:
+    """The options of a command that acts as a caller: in a tenant, for an agent or in a session, if any is named."""
+
+    agent: AgentOption = None
+    session: SessionOption = None
+    config: ConfigOption = None
+    tenant: TenantOption = "default"
+    as_json: JsonOption = False
 
 
 def found_config(given: Path | None) -> ConfigFiles | None:

@@ -17,8 +17,7 @@ from toolplug.providers.entry import ProviderRecord
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def providers(config: ConfigOption = None, as_json: JsonOption = False) -> int:
     """List every provider: those of the configuration, then the installed packages that it does not name.
 

@@ -24,6 +24,7 @@ from toolplug.cli.options import (
     ConfigOption,
     JsonOption,
     TenantOption,
+    TenantOptions,
     config_file,
     found_config,
     missing_package,
@@ -59,11 +60,8 @@ SessionCode = Annotated[str, typer.Argument(metavar="CODE", help="The session.")
 app: typer.Typer = typer.Typer(name="sessions", help="Sessions, in which applications lend their tools.")
 
 
-@app.command("list")
-@async_command
-async def list_sessions(
-    config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
-) -> None:
+@async_command(app, "list")
+async def list_sessions(options: TenantOptions) -> None:
     """List the live sessions of a tenant, the one that changed last at the end.
 
     Reads the store of the configuration, and needs no running host. Whether an application is connected is not in the
@@ -71,30 +69,28 @@ async def list_sessions(
 
     Example: toolplug sessions list --tenant org-2
     """
-    async with _stored_sessions(config, tenant) as stored:
+    tenant = options.tenant
+    async with _stored_sessions(options.config, tenant) as stored:
         sessions, now = await stored.live(), stored.now()
     columns = ("code", "plugin type", "revision", "tools", "registered", "expires in")
     empty = f"tenant {tenant!r} has no sessions (--tenant names another); POST /api/sessions makes one"
     fields = {"sessions": [_summary_fields(session) for session in sessions]}
-    print_listing(as_json, fields, columns, [_session_row(session, now) for session in sessions], empty)
+    print_listing(options.as_json, fields, columns, [_session_row(session, now) for session in sessions], empty)
 
 
-@app.command()
-@async_command
-async def show(
-    code: SessionCode, config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
-) -> None:
+@async_command(app)
+async def show(options: TenantOptions, code: SessionCode) -> None:
     """Show one session: its tools, and what its application says of itself.
 
     Reads the store of the configuration, and needs no running host. The plugin's status is the last one in the log.
 
     Example: toolplug sessions show ABCDEFGH --json
     """
-    async with _stored_sessions(config, tenant, code) as stored:
+    async with _stored_sessions(options.config, options.tenant, code) as stored:
         session = await stored.find(code)
         log, now = await stored.log(code), stored.now()
     status = next((event.data for event in reversed(log) if event.event == STATUS), None)
-    if as_json:
+    if options.as_json:
         print_json(_session_fields(session, status))
     else:
         _print_session(session, status, now)

@@ -14,15 +14,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
-from toolplug.cli.options import (
-    AgentOption,
-    ConfigOption,
-    JsonOption,
-    SessionOption,
-    TenantOption,
-    config_file,
-    operator,
-)
+from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import print_json, print_table
 from toolplug.host.host import Host, open_host
 from toolplug.providers.entry import ProviderState
@@ -46,17 +38,12 @@ class _Parameters(BaseModel):
     required: list[str] = []
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def tools(
+    options: CallerOptions,
     format: Annotated[  # noqa: A002  the name of the option and of the query of GET /v1/tools
         Format | None, typer.Option("--format", help="As JSON in the dialect of a model API. --json alone: chat.")
     ] = None,
-    agent: AgentOption = None,
-    session: SessionOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
 ) -> None:
     """List the tools that a caller of this tenant can call, in the order in which models see them.
 
@@ -65,11 +52,12 @@ async def tools(
 
     Examples: toolplug tools --format anthropic · toolplug tools --agent researcher
     """
-    dialect = Format.CHAT if as_json and format is None else format
-    async with entered(open_host(config_file(config), serving=False)) as host:
-        caller = operator(tenant)
+    dialect = Format.CHAT if options.as_json and format is None else format
+    agent, session = options.agent, options.session
+    async with entered(open_host(config_file(options.config), serving=False)) as host:
+        caller = operator(options.tenant)
         if session is not None:
-            await host.sessions.find(session, tenant)
+            await host.sessions.find(session, options.tenant)
         catalog = await host.catalog_for(caller, agent=agent, session=session)
         if dialect is not None:
             print_json({"tools": json.loads(catalog.render(dialect.value))})
