@@ -1,4 +1,4 @@
-"""A provider that misbehaves in every way that a host must survive."""
+"""A provider that fails in every way that a host must survive."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ Step = Literal["constructor", "start", "tools", "routes", "collectors", "aclose"
 
 
 class ToolCrash(Exception):
-    """What a faulty tool raises; its text must reach no model."""
+    """Raised by a faulty tool; its text must not reach a model."""
 
 
 class Leave(BaseException):
-    """An exception that `except Exception` does not contain."""
+    """An exception that `except Exception` does not catch."""
 
 
 class FaultyProvider(FunctionProvider):
-    """Its tools fail as their names say; with `fails` one step of its life raises instead, with `hangs` it waits.
+    """A provider whose tools fail as their names say; the setting `fails` makes one step raise, `hangs` makes it wait.
 
-    `release` lets every tool that waits go on. `reached` counts the calls that came through, `closed` those of
-    `aclose`.
+    `release` ends the tools that wait. `reached` counts calls of `works`, `closed` calls of `aclose`.
     """
 
     class Config(BaseModel):
