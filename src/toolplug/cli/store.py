@@ -1,4 +1,4 @@
-"""The store of a configuration, for commands that read and change it while a host runs."""
+"""The store of a configuration, for commands that use it while a host runs."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class AgentOwnerOptions:
 
 
 def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
-    """Open the store that a running host has too; it is to be entered.
+    """Return the store of the configuration, to be entered; a running host may use it at the same time.
 
-    `what` the command looks for in it; `instead`: the request that asks the host itself. Raises `ConfigError` for a
-    store in memory and for a wrong configuration.
+    `what`: the records that the command needs. `instead`: the request that gets them from a host. Raises `ConfigError`
+    for a store in memory and for an invalid configuration.
     """
     configuration = read_beside_host(config, os.environ, installed())
     url, folder = configuration.settings.store, configuration.folder
