@@ -24,7 +24,7 @@ from toolplug.http.servers import server_fields
 EVERY = "*"
 
 _WAIT_S = LONGEST_DISCOVERY_S + 10
-"""Each discovery ends by itself within the timeout of its server."""
+"""Seconds; each discovery ends before, by the timeout of its server."""
 
 app: typer.Typer = typer.Typer()
 
@@ -95,9 +95,9 @@ async def discover(
 async def _discover(
     files: ConfigFiles, server: str | None, accept: Sequence[str], by: Principal, problems: list[Problem]
 ) -> Sequence[ServerView]:
-    """List one server or all enabled ones, after accepting tools of it. Raises `ApiError`.
+    """List one server, after accepting its tools, or all enabled ones. Raises `ApiError`.
 
-    What is wrong with other entries is added to `problems`.
+    Problems with entries of the configuration are added to `problems`.
     """
     async with entered(open_servers_only(files, problems)) as host:
         servers = host.servers

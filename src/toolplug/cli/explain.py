@@ -1,4 +1,4 @@
-"""`toolplug explain`: why a tool can be called, or cannot."""
+"""`toolplug explain`: why a tool can or cannot be called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolplug keys new`: an API key, and the line that lets it in."""
+"""`toolplug keys new`: an API key, and its entry for the configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolplug.cli.output import print_answer
 
 KEY_BYTES = 32
 PREFIX = "tp_"
-"""So that scanners for leaked credentials can tell what it is."""
+"""Lets scanners for leaked credentials recognise the key."""
 
 app: typer.Typer = typer.Typer(name="keys", help="API keys.", no_args_is_help=True)
 

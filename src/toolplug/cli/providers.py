@@ -1,4 +1,4 @@
-"""`toolplug providers`: every provider, its state, why, and what to do."""
+"""`toolplug providers`: every provider, its state, the reason and the fix."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import typer
 from pydantic import BaseModel
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
@@ -62,7 +61,9 @@ async def tools(
         if dialect is not None:
             print_json({"tools": json.loads(catalog.render(dialect.value))})
         elif catalog:
-            print_table(("tool", "provider", "parameters", "description"), _rows(catalog))
+            shown = [(name, tool.definition) for name, tool in catalog.items()]
+            rows = [(name, item.ref.source, _parameters(item.parameters), item.description) for name, item in shown]
+            print_table(("tool", "provider", "parameters", "description"), rows)
         else:
             typer.echo(_none(host, agent, session))
         if dialect is None and agent is None and session is None:
@@ -71,7 +72,7 @@ async def tools(
 
 
 def _none(host: Host, agent: str | None, session: str | None) -> str:
-    """What to say in place of an empty list."""
+    """Return the text for an empty list."""
     if agent is not None or session is not None:
         which = f"agent {agent!r}" if agent is not None else "the session"
         return f"no tools for {which}; toolplug explain TOOL says why it does not have one"
@@ -81,7 +82,7 @@ def _none(host: Host, agent: str | None, session: str | None) -> str:
 
 
 async def _elsewhere(host: Host, caller: Principal) -> list[str]:
-    """The tools that a caller without agent does not see: those of agents, and those that nobody has discovered."""
+    """Return lines about tools that a caller without agent does not see: of agents, and of servers not yet listed."""
     lines: list[str] = []
     for agent in sorted(host.toolsets.tools.allowlists.agents(caller.tenant)):
         catalog = await host.catalog_for(caller, agent=agent)
@@ -93,14 +94,7 @@ async def _elsewhere(host: Host, caller: Principal) -> list[str]:
     return lines
 
 
-def _rows(catalog: Catalog) -> list[tuple[str, str, str, str]]:
-    return [
-        (name, tool.definition.ref.source, _parameters(tool.definition.parameters), tool.definition.description)
-        for name, tool in catalog.items()
-    ]
-
-
 def _parameters(schema: Schema) -> str:
-    """The names, those that may be left out with a question mark."""
+    """Return the names of the parameters, each optional one with a question mark."""
     shape = _Parameters.model_validate_json(schema.text)
     return ", ".join(name if name in shape.required else f"{name}?" for name in shape.properties) or "-"

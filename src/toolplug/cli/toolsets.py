@@ -149,7 +149,7 @@ async def import_toolset(
 
 
 def _document(file: Path) -> Document:
-    """Raises `ConfigError` with every problem, where it stands in the file."""
+    """Read the document. Raises `ConfigError` with every problem at its position in the file."""
     read = read_document(file)
     section = Section(document=read, path=(), value=read.value)
     try:
