@@ -57,7 +57,7 @@ class NamedArgument(NamedTuple):
 
     @property
     def secret(self) -> bool:
-        """Whether the name is that of a secret."""
+        """True if the name is that of a secret."""
         return looks_secret((self.name,))
 
 

@@ -35,7 +35,7 @@ class FaultyProvider(FunctionProvider):
     """
 
     class Config(BaseModel):
-        """Which step goes wrong."""
+        """The step that raises, and the step that never returns, if any."""
 
         fails: Step | None = None
         hangs: Step | None = None
@@ -50,27 +50,27 @@ class FaultyProvider(FunctionProvider):
         self._fail("constructor")
 
     async def start(self, site: ProviderContext) -> None:
-        """Start, or not."""
+        """Start, raise, or never return."""
         self._fail("start")
         await self._hang("start")
 
     def tools(self) -> list[ToolDefinition]:
-        """List the tools, or not."""
+        """List the tools, or raise."""
         self._fail("tools")
         return list(super().tools())
 
     def routes(self) -> tuple[()]:
-        """No routes, or not even that."""
+        """Return no routes, or raise."""
         self._fail("routes")
         return ()
 
     def collectors(self) -> tuple[()]:
-        """No collectors, or not even that."""
+        """Return no collectors, or raise."""
         self._fail("collectors")
         return ()
 
     async def aclose(self) -> None:
-        """Close, or not."""
+        """Close, raise, or never return."""
         self.closed += 1
         self.release.set()
         self._fail("aclose")

@@ -13,5 +13,5 @@ import pytest
 
 @pytest.fixture
 def in_process_host(tmp_path: Path) -> Callable[..., Any]:
-    """`toolplug.testing.in_process_host` in the folder of the test; opened again there, it is the host restarted."""
+    """Return `toolplug.testing.in_process_host` for the folder of the test; a second host there is a restart."""
     return partial(resolve_name("toolplug.testing:in_process_host"), folder=tmp_path)

@@ -222,7 +222,7 @@ class Variables:
         return _escaped(_own_references(text))
 
     def _add(self, server: str, kind: str, name: str, secret: str) -> str:
-        """Add a variable and return its name: `name` for `env`; for others, and if it is taken, after the server's."""
+        """Add a variable and return its name: `name` for `env`; else, or if that is taken, the server and `name`."""
         wanted = _variable(name) if kind == "env" else _variable(f"{server}_{name}")
         number = 1
         while self._values.setdefault(wanted, secret) != secret:
@@ -241,5 +241,5 @@ def _variable(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape each `${` that begins no reference, so that the configuration reads it literally."""
+    """Escape each `${` that does not begin a reference as `$${`, which the configuration reads literally."""
     return re.sub(rf"({_REFERENCE.pattern})|\$\{{", lambda found: found[1] or "$${", text)

@@ -41,10 +41,8 @@ def with_servers(data: bytes, document: Document, entries: Entries, comments: Co
     with suppress(ConfigError):
         if parse_document(changed, file=document.file).value == wanted:
             return changed
-    message, hint = (
-        "nothing can be added here without changing what is here",
-        "--dry-run prints the lines to add by hand",
-    )
+    message = "nothing can be added here without changing what is here"
+    hint = "--dry-run prints the lines to add by hand"
     raise ConfigError([document.problem((SECTION,), code="cannot_add", message=message, hint=hint, at_key=True)])
 
 

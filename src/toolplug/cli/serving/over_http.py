@@ -88,7 +88,10 @@ class Service:
         async with AsyncExitStack() as life:
             self._server.take_signals_back = life.enter_context(
                 signals(
-                    stop=self._stop, reload=self._reloading.want, within_s=self._longest_end_s, is_busy=self._is_busy
+                    stop=self._stop,
+                    reload=self._reloading.want,
+                    within_s=lambda: self._drain_s() + CLOSE_S + SLACK_S,
+                    is_busy=self._is_busy,
                 )
             )
             if not await self._start(life):
@@ -143,9 +146,6 @@ class Service:
 
     def _drain_s(self) -> float:
         return max((generation.drain_s for generation in self._generations()), default=0.0)
-
-    def _longest_end_s(self) -> float:
-        return self._drain_s() + CLOSE_S + SLACK_S
 
     def _is_busy(self) -> bool:
         """Return whether a caller waits for the result of a call or a request."""

@@ -31,7 +31,7 @@ class Subject:
     within_s: float
 
     def entry(self) -> ProviderEntry:
-        """Return an entry whose running calls are abandoned `DRAIN_S` seconds after its end begins."""
+        """Return the provider's entry, with a drain of `DRAIN_S` seconds."""
         return ProviderEntry(key=self.key, type=self.key, limits=Limits.model_validate({"drain": DRAIN_S}))
 
 
