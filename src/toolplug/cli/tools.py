@@ -65,14 +65,14 @@ async def tools(
             rows = [(name, item.ref.source, _parameters(item.parameters), item.description) for name, item in shown]
             print_table(("tool", "provider", "parameters", "description"), rows)
         else:
-            typer.echo(_none(host, agent, session))
+            typer.echo(_reason(host, agent, session))
         if dialect is None and agent is None and session is None:
             for line in await _elsewhere(host, caller):
                 typer.echo(line, err=True)
 
 
-def _none(host: Host, agent: str | None, session: str | None) -> str:
-    """Return the text for an empty list."""
+def _reason(host: Host, agent: str | None, session: str | None) -> str:
+    """Return why the list is empty, and a command that says more."""
     if agent is not None or session is not None:
         which = f"agent {agent!r}" if agent is not None else "the session"
         return f"no tools for {which}; toolplug explain TOOL says why it does not have one"

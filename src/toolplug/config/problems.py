@@ -204,18 +204,16 @@ def _secret_texts(value: Value, path: KeyPath, shapes: Shapes) -> Iterator[str]:
 
 def without_faults(value: Value, error: ValidationError, *, by_entry: Collection[str] = ()) -> dict[str, Value]:
     """Return the mapping without its invalid keys; of the keys in `by_entry` only their invalid entries are dropped."""
-    kept = dict(value) if isinstance(value, dict) else {}
-    dropped: dict[str, set[str | int]] = {}
+    kept: dict[str, Value] = {}
+    for key, part in value.items() if isinstance(value, dict) else ():
+        kept[key] = dict(part) if isinstance(part, dict) else part
     for fault in error.errors(include_url=False):
-        name, *below = fault["loc"]
-        if name in by_entry and isinstance(kept.get(str(name)), dict) and below:
-            dropped.setdefault(str(name), set()).add(below[0])
-        else:
-            kept.pop(str(name), None)
-    for name, keys in dropped.items():
+        name, *below = map(str, fault["loc"])
         part = kept.get(name)
-        if isinstance(part, dict):
-            kept[name] = {key: entry for key, entry in part.items() if key not in keys}
+        if name in by_entry and isinstance(part, dict) and below:
+            part.pop(below[0], None)
+        else:
+            kept.pop(name, None)
     return kept
 
 
