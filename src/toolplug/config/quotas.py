@@ -26,7 +26,7 @@ class _Part(BaseModel):
 
 
 class QuotaLimits(_Part):
-    """The limits of one tenant or key: resources held at once, and calls begun in a minute. None is no limit."""
+    """What one tenant, or one key, may have at once, or begin in a minute. What is not set is not limited."""
 
     sessions: Annotated[int | None, Field(ge=0, description="live sessions that it created")] = None
     streams: Annotated[int | None, Field(ge=0, description="event streams that are open")] = None
