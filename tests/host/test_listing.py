@@ -40,9 +40,9 @@ async def main():
         sizes = [len(catalog.render(dialect)) for dialect in ("chat", "responses", "anthropic", "mcp")]
         expanded = expand_builtin_tools([{"type": "file_search"}], host.registry).tools
         records = host.records()
-        answer = await requested(app, "GET", "/v1/tools", within_s=60)
+        status = await requested(app, "GET", "/v1/tools", within_s=60)
         LISTENS = False
-    print(list(catalog), all(sizes), len(expanded), len(records) >= 2, answer.status, DONE, ASKED)
+    print(list(catalog), all(sizes), len(expanded), len(records) >= 2, status, DONE, ASKED)
 
 asyncio.run(main())
 """

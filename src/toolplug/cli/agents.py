@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from toolplug.cli.event_loop import async_command
-from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
+from toolplug.cli.options import TenantOptions, config_file, operator
 from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import open_shared_store
 from toolplug.host.file.configuration import read_beside_host
@@ -24,64 +23,50 @@ AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="The agent.")]
 app: typer.Typer = typer.Typer(name="agents", help="Agents, and the toolsets they may use.")
 
 
-@app.command("list")
-@async_command
-async def list_agents(
-    config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
-) -> None:
+@async_command(app, "list")
+async def list_agents(options: TenantOptions) -> None:
     """List the agents that somebody has configured, the toolsets of each, and who said so.
 
     Example: toolplug agents list
     """
-    async with _agent_lists(config, tenant) as lists:
+    async with _agent_lists(options) as lists:
         found = await lists.every()
     fields = {"agents": [_fields(agent, allowed) for agent, allowed in found.items()]}
     rows = [(agent, ", ".join(allowed.toolsets), allowed.origin) for agent, allowed in found.items()]
-    print_listing(as_json, fields, ["AGENT", "TOOLSETS", "SOURCE"], rows, "no agent is configured")
+    print_listing(options.as_json, fields, ["AGENT", "TOOLSETS", "SOURCE"], rows, "no agent is configured")
 
 
-@app.command()
-@async_command
-async def show(
-    agent: AgentId, config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
-) -> None:
+@async_command(app)
+async def show(options: TenantOptions, agent: AgentId) -> None:
     """Show the toolsets of one agent: none where nobody configured it.
 
     Example: toolplug agents show researcher
     """
-    async with _agent_lists(config, tenant) as lists:
-        allowed = await lists.of(agent)
-    _print(agent, allowed, as_json)
+    async with _agent_lists(options) as lists:
+        _print(agent, await lists.of(agent), options.as_json)
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def allow(
+    options: TenantOptions,
     agent: AgentId,
     toolsets: Annotated[list[str], typer.Argument(metavar="TOOLSET...", help="Toolsets that it may use, too.")],
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
 ) -> None:
     """Let an agent use these toolsets besides those that it has; for this tenant, over the file.
 
     Example: toolplug agents allow researcher web clock
     """
-    async with _agent_lists(config, tenant) as lists:
-        allowed = await lists.allow(agent, tuple(toolsets))
-    _print(agent, allowed, as_json)
+    async with _agent_lists(options) as lists:
+        _print(agent, await lists.allow(agent, tuple(toolsets)), options.as_json)
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def revoke(
+    options: TenantOptions,
     agent: AgentId,
     toolsets: Annotated[
         list[str] | None, typer.Argument(metavar="[TOOLSET...]", help="Toolsets that it may use no more; none: all.")
     ] = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
 ) -> None:
     """Take these toolsets from an agent, or all that it has; for this tenant, over the file.
 
@@ -89,17 +74,16 @@ async def revoke(
 
     Example: toolplug agents revoke researcher web
     """
-    async with _agent_lists(config, tenant) as lists:
-        allowed = await lists.revoke(agent, tuple(toolsets or ()))
-    _print(agent, allowed, as_json)
+    async with _agent_lists(options) as lists:
+        _print(agent, await lists.revoke(agent, tuple(toolsets or ())), options.as_json)
 
 
 @asynccontextmanager
-async def _agent_lists(config: Path | None, tenant: str) -> AsyncGenerator[AgentLists]:
-    files = config_file(config)
+async def _agent_lists(options: TenantOptions) -> AsyncGenerator[AgentLists]:
+    files = config_file(options.config)
     entries = read_beside_host(files, os.environ, installed()).toolsets
     async with open_shared_store(files, "agents", "GET and PUT /api/agents/AGENT/toolsets") as store:
-        yield AgentLists(entries, store, operator(tenant))
+        yield AgentLists(entries, store, operator(options.tenant))
 
 
 def _print(agent: str, allowed: Allowlist, as_json: bool) -> None:

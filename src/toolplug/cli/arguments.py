@@ -1,4 +1,4 @@
-"""Parses the arguments of a tool on a command line: `key=value` pairs, or one JSON object."""
+"""Parses the arguments of a tool from a command line: `key=value` words, or one JSON object."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.schema import Schema
 from toolplug.errors import InvalidDefinition, InvalidJson
+from toolplug.signatures.values import as_object
 
 Json = Mapping[str, object]
 _EXPECTED: Mapping[str, str] = {
@@ -20,7 +21,7 @@ _EXPECTED: Mapping[str, str] = {
     "object": "a JSON object",
     "value": "one of its values in JSON",
 }
-"""The JSON types as people say them."""
+"""The types of JSON in words."""
 
 ArgumentWords: TypeAlias = Annotated[
     list[str] | None,
@@ -33,10 +34,10 @@ ArgumentWords: TypeAlias = Annotated[
 
 
 def arguments_from(words: Sequence[str], schema: Json) -> dict[str, object]:
-    """Parse the words under the tool's schema. Raises `typer.BadParameter`.
+    """Parse the words by the schema of the tool's parameters. Raises `typer.BadParameter`.
 
-    `key=value` is text where the schema says string, else JSON. Where it says string or something else, a value that
-    is that something is read as JSON. A value of a key that the schema does not have is JSON where it can be.
+    The value in `key=value` is text if the schema says string, else JSON. If the schema allows a string or another
+    type, JSON of the other type is parsed. The value of an unknown key is JSON if it parses, else text.
     """
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _json_object(words[0])
@@ -63,7 +64,7 @@ def _json_object(text: str) -> dict[str, object]:
 
 
 def _value(key: str, text: str, schema: Json) -> object:
-    wanted = _mapping(_mapping(schema.get("properties")).get(key))
+    wanted = as_object(as_object(schema.get("properties")).get(key))
     kinds = _kinds(wanted, schema)
     if kinds == {"string"}:
         return text
@@ -80,12 +81,12 @@ def _value(key: str, text: str, schema: Json) -> object:
 
 
 def _kinds(wanted: Json, schema: Json, depth: int = 0) -> set[str]:
-    """The JSON types that a schema names, through references, unions and values; empty where it names none."""
+    """Return the JSON types that a schema names in references, unions and values; empty if it names none."""
     if depth > 16:
         return set()
     target = wanted.get("$ref")
     if isinstance(target, str) and target.startswith("#/$defs/"):
-        return _kinds(_mapping(_mapping(schema.get("$defs")).get(target.removeprefix("#/$defs/"))), schema, depth + 1)
+        return _kinds(as_object(as_object(schema.get("$defs")).get(target.removeprefix("#/$defs/"))), schema, depth + 1)
     named = wanted.get("type")
     kinds = {named} if isinstance(named, str) else {str(kind) for kind in _list(named)}
     values = _list(wanted.get("enum")) + ([wanted["const"]] if "const" in wanted else [])
@@ -93,20 +94,16 @@ def _kinds(wanted: Json, schema: Json, depth: int = 0) -> set[str]:
         kinds = {"string" if isinstance(value, str) else "value" for value in values}
     for union in ("anyOf", "oneOf", "allOf"):
         for member in _list(wanted.get(union)):
-            kinds |= _kinds(_mapping(member), schema, depth + 1)
+            kinds |= _kinds(as_object(member), schema, depth + 1)
     return kinds
 
 
 def _admits(wanted: Json, schema: Json, value: object) -> bool:
-    whole = {**wanted, "$defs": _mapping(schema.get("$defs"))}
+    whole = {**wanted, "$defs": as_object(schema.get("$defs"))}
     try:
         return not Schema(whole).refusals(value)
     except InvalidDefinition:
         return False
-
-
-def _mapping(value: object) -> Json:
-    return cast("Json", value) if isinstance(value, Mapping) else {}
 
 
 def _list(value: object) -> list[object]:

@@ -13,15 +13,7 @@ from toolplug.cli.arguments import ArgumentWords, arguments_from
 from toolplug.cli.crashes import code_keys
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.logs import log_warnings
-from toolplug.cli.options import (
-    AgentOption,
-    ConfigOption,
-    JsonOption,
-    SessionOption,
-    TenantOption,
-    config_file,
-    operator,
-)
+from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
 from toolplug.execution.watchdog import Watchdog
@@ -31,19 +23,14 @@ from toolplug.http.tools import call_answer
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def call(
+    options: CallerOptions,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.")],
     arguments: ArgumentWords = None,
     approval: Annotated[
         str | None, typer.Option("--approval", metavar="ID", help="The approval under which the call is repeated.")
     ] = None,
-    agent: AgentOption = None,
-    session: SessionOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
 ) -> int:
     """Call one tool and print its result. Needs no server, and acts with all scopes.
 
@@ -53,21 +40,21 @@ async def call(
     Examples: toolplug call hello name=Ada · toolplug call search '{"query": "otters"}' · toolplug call
     clock.get_time --agent researcher
     """
-    log_warnings(config, traces=True)
-    caller = operator(tenant)
+    log_warnings(options.config, traces=True)
+    caller, agent, session = operator(options.tenant), options.agent, options.session
     async with (
-        entered(open_host(config_file(config), serving=False)) as host,
+        entered(open_host(config_file(options.config), serving=False)) as host,
         Watchdog(partial(code_keys, host), names_host=False),
     ):
         if session is not None:
-            await host.sessions.find(session, tenant)
+            await host.sessions.find(session, options.tenant)
         executor = host.executor_for(caller, agent=agent, session=session)
         catalog = await host.catalog_for(caller, agent=agent, session=session)
         tool = catalog.find(name)
         given = arguments_from(arguments or [], tool.definition.parameters.value if tool is not None else {})
         context = CallContext(caller, session, agent, approval=approval, report=print_progress)
         result = await executor.execute(ToolCall(id="cli", name=name, arguments=given), context)
-        if as_json:
+        if options.as_json:
             print_json(load_json(call_answer(result)))
         else:
             unknown = result.is_error and catalog.find(result.name) is None

@@ -22,8 +22,7 @@ from toolplug.stores.open import open_store, store_file
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def check(
     config: ConfigOption = None,
     start: Annotated[
@@ -59,7 +58,7 @@ async def check(
 
 
 async def _start(file: ConfigFiles, configuration: Configuration) -> list[Problem]:
-    """Start and close the providers; failures of those that may fail. Raises `ConfigError` with all others."""
+    """Start and close the providers. Return failures of those not required; raise `ConfigError` with all others."""
     problems: list[Problem] = []
     tolerated: list[Problem] = []
     async with entered(open_inspected(file, problems)) as host:
@@ -94,7 +93,7 @@ def _print_valid(
 
 
 async def _long_notes(configuration: Configuration) -> Sequence[Problem]:
-    """The notes in the store that are too long; none where there is no store yet."""
+    """Return warnings of notes in the store that are too long; none without a store file."""
     url, folder = configuration.settings.store, configuration.folder
     file = store_file(url, folder=folder)
     if file is None or not file.exists():

@@ -1,4 +1,4 @@
-"""The command line: imports the command that is named, runs it, and converts errors to exit codes."""
+"""Runs a command line: imports only the command that it names, and converts errors to exit codes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ COMMANDS = {
     "approvals": "toolplug.cli.approvals",
     "keys": "toolplug.cli.keys",
 }
-"""The module of each command, in the order of the help. Each module has a Typer application named `app`."""
+"""The module of each command, in the order of the help. Each has a Typer application `app`."""
 
 LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals"))
-"""Groups of commands for which `list` is the default."""
+"""Groups whose default command is `list`."""
 
 HELP = ("-h", "--help")
 VERSION = "--version"
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _with_list(given: Sequence[str]) -> Sequence[str]:
-    """Insert `list` after the name of a group for which it is the default."""
+    """Insert `list` after the name of a group without a command."""
     group, named = given[:1], given[1:2]
     if LISTING.isdisjoint(group) or any(not word.startswith("-") or word in HELP for word in named):
         return given
@@ -74,7 +74,7 @@ def _with_list(given: Sequence[str]) -> Sequence[str]:
 
 
 def _command(given: Sequence[str]) -> Callable[..., object]:
-    """Import the command that is named, none for `--version`; all of them for the help, a wrong name and completion."""
+    """Import the command that is named: none for `--version`, all for the help, a wrong name and completion."""
     application = typer.Typer(
         help="Switch on tools that language models can call, and serve them.",
         epilog="Begin with `toolplug init`, then `toolplug serve`. Every command has its own --help.",
@@ -95,7 +95,7 @@ def _command(given: Sequence[str]) -> Callable[..., object]:
 
 
 def _unwrap_help(command: object) -> None:
-    """Make one line of each paragraph of the help, so that it fits every width."""
+    """Join the lines of each paragraph of the help, so that it wraps at any width."""
     if isinstance(command, TyperGroup):
         for inner in command.commands.values():
             _unwrap_help(inner)

@@ -1,7 +1,7 @@
-"""The crashes that a developer's own commands keep, for `toolplug why`, and those of tasks and threads left running.
+"""Crash files for `toolplug why`, and the logging of crashes in tasks and threads that providers leave running.
 
-Only `toolplug call`, `serve --reload` on a terminal and `--debug` keep any: the last 100, in `.toolplug/crashes` next
-to the configuration, readable by their owner alone.
+`toolplug call`, `serve --reload` on a terminal and `--debug` keep the last 100 crashes in `.toolplug/crashes` next to
+the configuration, readable by their owner only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEPT = 100
 
 
 class CrashFiles(logging.Handler):
-    """Writes each crash that is logged to a file of its own, and removes the oldest beyond the last 100."""
+    """A log handler that writes each crash to a file of its own, and removes all but the last 100 files."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class CrashFiles(logging.Handler):
         self._written = count()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the crash of this record; the log has it in any case."""
+        """Write the crash of the record, if it has one."""
         crash = getattr(record, "crash", None)
         if isinstance(crash, Crash):
             try:
@@ -60,9 +60,9 @@ class CrashFiles(logging.Handler):
 
 
 def kept_crash(folder: Path, wanted: str) -> Mapping[str, str] | None:
-    """The newest crash that was kept in the folder for this call id or request id."""
+    """Return the newest crash in the folder with this call id or request id, or None."""
     for file in sorted(folder.glob("*.json"), reverse=True):
-        with suppress(OSError, ValueError):  # another process has just removed it, or still writes it
+        with suppress(OSError, ValueError):  # another process has just removed it, or is writing it
             crash = json.loads(file.read_text("utf-8"))
             if wanted in (crash["call_id"], crash["request_id"]):
                 return crash
@@ -71,7 +71,7 @@ def kept_crash(folder: Path, wanted: str) -> Mapping[str, str] | None:
 
 @contextmanager
 def left_running(host: Host) -> Generator[None]:
-    """Log crashes of tasks, callbacks and threads that nobody waits for, with the provider whose code it is."""
+    """Log crashes of background tasks, callbacks and threads, with the provider that owns the code."""
     loop = asyncio.get_running_loop()
     before, thread_before = loop.get_exception_handler(), threading.excepthook
 
@@ -99,18 +99,18 @@ def left_running(host: Host) -> Generator[None]:
 
 
 def _owner(host: Host, error: BaseException) -> CodeOwner | None:
-    """The provider of the innermost frame that belongs to one."""
+    """Return the owner of the innermost frame that is a provider's."""
     owners = code_owners(host)
     names = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     return next((owners[name] for name in reversed(names) if name in owners), None)
 
 
 def code_owners(host: Host) -> Mapping[str, CodeOwner]:
-    """The owner of each package whose provider runs."""
+    """Return the owners of code by the package of each running provider."""
     running = host.registry.running().values() if host.entered else ()
     return {generation.entry.package: generation.entry.owner for generation in running}
 
 
 def code_keys(host: Host) -> Mapping[str, str]:
-    """The provider of each package, for the watchdog."""
+    """Return the key of each running provider by its package."""
     return {package: owner.key for package, owner in code_owners(host).items()}

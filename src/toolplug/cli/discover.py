@@ -12,7 +12,7 @@ import typer
 from toolplug.catalog.call import Principal
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.importing.import_plan import import_fields, plan_import, print_import
-from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
+from toolplug.cli.options import TenantOptions, config_file, operator
 from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import ConfigFiles
@@ -24,14 +24,14 @@ from toolplug.http.servers import server_fields
 EVERY = "*"
 
 _WAIT_S = LONGEST_DISCOVERY_S + 10
-"""Each discovery ends by itself within the timeout of its server."""
+"""Seconds; each discovery ends before, by the timeout of its server."""
 
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def discover(
+    options: TenantOptions,
     server: Annotated[
         str | None,
         typer.Argument(metavar="[SERVER]", help="Its id. Default: all that are enabled.", show_default=False),
@@ -55,9 +55,6 @@ async def discover(
             show_default=False,
         ),
     ] = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
 ) -> int:
     """List the tools of MCP servers anew, and keep what was found for listings and the catalog.
 
@@ -75,14 +72,14 @@ async def discover(
         raise typer.BadParameter("--dry-run is for --import FILE")
     if accept and server is None:
         raise typer.BadParameter("--accept needs the SERVER whose tools it names")
-    files = config_file(config)
+    files = config_file(options.config)
     plan = None if file is None else plan_import(file, files.file)
     if plan is not None and not dry_run:
         plan.write()
     problems = [*plan.problems] if plan is not None else []
     lists = not dry_run and (plan is None or server is not None)
-    views = await _discover(files, server, accept or [], operator(tenant), problems) if lists else ()
-    if as_json:
+    views = await _discover(files, server, accept or [], operator(options.tenant), problems) if lists else ()
+    if options.as_json:
         imported = {} if plan is None else {"imported": import_fields(plan, written=not dry_run)}
         servers = {"servers": [server_fields(view, transport=True) for view in views]} if lists else {}
         print_json({**imported, **servers, "problems": problem_fields(problems)})
@@ -98,9 +95,9 @@ async def discover(
 async def _discover(
     files: ConfigFiles, server: str | None, accept: Sequence[str], by: Principal, problems: list[Problem]
 ) -> Sequence[ServerView]:
-    """List one server or all enabled ones, after accepting tools of it. Raises `ApiError`.
+    """List one server, after accepting its tools, or all enabled ones. Raises `ApiError`.
 
-    What is wrong with other entries is added to `problems`.
+    Problems with entries of the configuration are added to `problems`.
     """
     async with entered(open_servers_only(files, problems)) as host:
         servers = host.servers

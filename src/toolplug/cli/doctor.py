@@ -25,13 +25,12 @@ from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import installed
 
 PACKAGES = ("toolplug", "pluggy", "pydantic", "starlette", "prometheus-client", "uvicorn", "pyjwt")
-"""Those whose version decides how something behaves; the last two come with extras."""
+"""Packages whose versions affect behaviour; the last two come with extras."""
 
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def doctor(
     config: ConfigOption = None,
     tools: Annotated[
@@ -79,11 +78,11 @@ async def doctor(
 
 
 async def _key_set(auth: Auth | None) -> list[Problem]:
-    """A warning where the key set of tokens does not answer; PyJWT is an extra, so its module is looked up by name."""
+    """Return a warning if the key set of tokens is unavailable. PyJWT is an extra, so the import is here."""
     if auth is None or auth.jwt is None or auth.jwt.jwks_url is None:
         return []
     tokens = import_module("toolplug.http.auth.jwt")
-    with suppress(AuthenticationError):  # it answers, and has no key of this id
+    with suppress(AuthenticationError):  # the key set answers, without a key of this id
         try:
             await tokens.KeySet(auth.jwt.jwks_url).key("")
         except tokens.KeySetDown:

@@ -1,4 +1,4 @@
-"""The event loop of a command. It ends even where a tool that ran in it does not."""
+"""The event loop of a command, which ends even if a tool that ran in it does not."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import wraps
-from pathlib import Path
-from typing import Any, ParamSpec, cast
+from inspect import Parameter, Signature, signature
+from typing import Any, TypeAlias
 
 import typer
 
@@ -18,36 +17,48 @@ from toolplug.cli.process_exit import GRACE_S, leave_now
 from toolplug.crashes import log_crash
 from toolplug.host.host import Host
 
-Parameters = ParamSpec("Parameters")
+Command: TypeAlias = Callable[..., Coroutine[Any, Any, int | None]]
 
 LEAVE_S = 6.0
-"""Providers get 5 s to close; a tool that was answered at its deadline and still runs gets no more than they do."""
+"""Seconds to close a host: the 5 s of a provider, and a second more for what it leaves."""
 
 _LOG = logging.getLogger("toolplug.cli")
 
 
-def async_command(function: Callable[Parameters, Coroutine[Any, Any, int | None]]) -> Callable[Parameters, None]:
-    """Make a Typer command of a coroutine function that returns the exit code; None is 0.
+def async_command(app: typer.Typer, name: str | None = None) -> Callable[[Command], Command]:
+    """Register a coroutine function, which returns the exit code (None for 0), as a command of `app`.
 
-    Log lines are warnings and worse, on stderr. Errors are raised for `main`, which reports them. The configuration is
-    the function's parameter `config`, where it has one.
+    A parameter named `options` is a dataclass whose fields are options that several commands share; the help lists them
+    last. Warnings and errors of the log go to stderr. `command_line.run` reports what the function raises.
     """
 
-    @wraps(function)
-    def command(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        log_warnings(cast("Path | None", kwargs.get("config")))
-        raise typer.Exit(run_to_end(function(*args, **kwargs)))
+    def register(function: Command) -> Command:
+        own = dict(signature(function, eval_str=True).parameters)
+        group = own.pop("options", None)
+        shared = signature(group.annotation, eval_str=True).parameters if group else dict[str, Parameter]()
 
-    return command
+        def command(**given: Any) -> None:
+            log_warnings(given["config"])
+            if group is not None:
+                given["options"] = group.annotation(**{name: given.pop(name) for name in shared})
+            raise typer.Exit(run_to_end(function(**given)))
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        every = [item.replace(kind=Parameter.KEYWORD_ONLY) for item in (*own.values(), *shared.values())]
+        command.__signature__ = Signature(every)  # pyright: ignore[reportFunctionMemberAccess]  # Typer reads it
+        app.command(name)(command)
+        return function
+
+    return register
 
 
 def run_to_end(
     main: Coroutine[Any, Any, int | None], *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> int:
-    """Run the command's coroutine and return its exit code; None is 0.
+    """Run the coroutine of a command and return its exit code; None is 0.
 
-    An abandoned tool that does not end delays nothing: the process then ends at once, with that code. (`asyncio.run`
-    would wait for it forever.) A `SystemExit` of a task or callback that a provider left running ends only that task.
+    If a task or thread that a provider left does not end within `GRACE_S` seconds, the process ends with that code;
+    `asyncio.run` would wait forever. A `SystemExit` raised by such a task or callback is logged and ends only itself.
     """
     runner = asyncio.Runner(loop_factory=loop_factory)
     code: int | None = None
@@ -82,11 +93,13 @@ async def _wait_for(task: asyncio.Task[int | None]) -> None:
 
 
 async def _cancel_leftovers() -> bool:
-    """Cancel the tasks that are left; True where they and the threads of `asyncio.to_thread` end within `GRACE_S`."""
+    """Cancel the remaining tasks. Return whether they, then the threads of `to_thread`, end within `GRACE_S` each."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
-    return await _end_in_time(left) and await _end_in_time({asyncio.create_task(_join_threads())})
+    if not await _end_in_time(left):
+        return False
+    return await _end_in_time({asyncio.create_task(asyncio.get_running_loop().shutdown_default_executor())})
 
 
 async def _end_in_time(tasks: set[asyncio.Task[Any]]) -> bool:
@@ -96,13 +109,9 @@ async def _end_in_time(tasks: set[asyncio.Task[Any]]) -> bool:
     return not pending
 
 
-async def _join_threads() -> None:
-    await asyncio.get_running_loop().shutdown_default_executor()
-
-
 @asynccontextmanager
 async def entered(host: Host) -> AsyncGenerator[Host]:
-    """Run the host. What has not closed within `LEAVE_S` is left to the end of the process."""
+    """Enter the host and log crashes of what its providers leave running. Closing takes at most `LEAVE_S` seconds."""
     await host.__aenter__()
     try:
         with left_running(host):

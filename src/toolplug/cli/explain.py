@@ -1,4 +1,4 @@
-"""`toolplug explain`: why a tool can be called, or cannot."""
+"""`toolplug explain`: why a tool can or cannot be called."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.event_loop import async_command, entered
-from toolplug.cli.options import (
-    AgentOption,
-    ConfigOption,
-    JsonOption,
-    SessionOption,
-    TenantOption,
-    config_file,
-    operator,
-)
+from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
 from toolplug.host.explain import Explanation
@@ -25,15 +17,10 @@ from toolplug.host.inspection import open_inspected
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def explain(
+    options: CallerOptions,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as a caller would give it.")],
-    agent: AgentOption = None,
-    session: SessionOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
 ) -> int:
     """Say why a tool can be called, or cannot: every gate in order, its verdict, and the line that decided.
 
@@ -44,11 +31,11 @@ async def explain(
     Example: toolplug explain file_search --tenant org-2
     """
     problems: list[Problem] = []
-    async with entered(open_inspected(config_file(config), problems)) as host:
-        if session is not None:
-            await host.sessions.find(session, tenant)
-        explanation = host.explain(tool, operator(tenant), agent=agent, session=session)
-    if as_json:
+    async with entered(open_inspected(config_file(options.config), problems)) as host:
+        if options.session is not None:
+            await host.sessions.find(options.session, options.tenant)
+        explanation = host.explain(tool, operator(options.tenant), agent=options.agent, session=options.session)
+    if options.as_json:
         print_json({**({"problems": problem_fields(problems)} if problems else {}), **_fields(explanation)})
     else:
         _print(explanation)

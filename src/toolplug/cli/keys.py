@@ -1,4 +1,4 @@
-"""`toolplug keys new`: an API key, and the line that lets it in."""
+"""`toolplug keys new`: an API key, and its entry for the configuration."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import typer
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import print_answer
 
-KEY_BYTES = 32
 PREFIX = "tp_"
-"""So that scanners for leaked credentials can tell what it is."""
+"""Lets scanners for leaked credentials recognise the key."""
 
 app: typer.Typer = typer.Typer(name="keys", help="API keys.", no_args_is_help=True)
 
@@ -25,7 +24,7 @@ def new(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
     Example: toolplug keys new
     """
-    key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    key = PREFIX + secrets.token_urlsafe(32)
     digest = hashlib.sha256(key.encode()).hexdigest()
     line = f"- {{sha256: {digest}, subject: NAME, tenant: default, scopes: [tools:read, tools:call]}}"
     file = found_config(config) or DEFAULT_FILE

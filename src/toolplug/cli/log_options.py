@@ -1,11 +1,11 @@
-"""What the command line says of the log: the options `-v`, `--log-level` and `--debug` of every command."""
+"""The options for the log that every command has: `-v`, `--log-level` and `--debug`."""
 
 from __future__ import annotations
 
 import logging
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -15,33 +15,25 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What the command line says of the log. `level` is the name of one, empty where it names none."""
+    """The options as given: the number of `-v`, the name of a level or None, and whether `--debug` is set."""
 
-    verbosity: int = 0
-    level: str = ""
+    verbose: int = 0
+    log_level: Level | None = None
     debug: bool = False
 
     def level_from(self, usual: int) -> int:
-        """The level to log from, where the command's own is the usual one."""
-        if self.level:
-            return logging.getLevelNamesMapping()[self.level.upper()]
-        return logging.DEBUG if self.debug else max(usual - 10 * self.verbosity, logging.DEBUG)
+        """Return the level to log from; `usual` is that of the command without these options."""
+        if self.log_level is not None:
+            return logging.getLevelNamesMapping()[self.log_level.upper()]
+        return logging.DEBUG if self.debug else max(usual - 10 * self.verbose, logging.DEBUG)
 
 
-_NOTHING_SAID = LogOptions()
-_options: ContextVar[LogOptions] = ContextVar("toolplug_log_options", default=_NOTHING_SAID)
+_DEFAULTS = LogOptions()
+_options: ContextVar[LogOptions] = ContextVar("toolplug_log_options", default=_DEFAULTS)
 
 
-def _more(count: int) -> None:
-    _options.set(replace(_options.get(), verbosity=count))
-
-
-def _from_level(level: Level | None) -> None:
-    _options.set(replace(_options.get(), level=level or ""))
-
-
-def _with_traces(debug: bool) -> None:
-    _options.set(replace(_options.get(), debug=debug))
+def _set(param: typer.CallbackParam, value: Any) -> None:
+    _options.set(replace(_options.get(), **{str(param.name): value}))
 
 
 def _every_command(
@@ -51,7 +43,7 @@ def _every_command(
             "-v",
             "--verbose",
             count=True,
-            callback=_more,
+            callback=_set,
             expose_value=False,
             show_default=False,
             help="Log more; -vv logs still more.",
@@ -59,23 +51,23 @@ def _every_command(
     ] = 0,
     log_level: Annotated[
         Level | None,
-        typer.Option("--log-level", callback=_from_level, expose_value=False, help="Log from this level on."),
+        typer.Option("--log-level", callback=_set, expose_value=False, help="Log from this level on."),
     ] = None,
     debug: Annotated[
         bool,
         typer.Option(
             "--debug",
-            callback=_with_traces,
+            callback=_set,
             expose_value=False,
             help="Log everything, print the whole trace of a crash, and keep it for `toolplug why`.",
         ),
     ] = False,
 ) -> None:
-    """The options of every command."""
+    """Declare the options of every command."""
 
 
 def add_log_options(command: object) -> None:
-    """Give a command, or every command of a group, the options `-v`, `--log-level` and `--debug`."""
+    """Add the options to a command, or to every command of a group."""
     if isinstance(command, TyperGroup):
         for inner in command.commands.values():
             add_log_options(inner)
@@ -87,10 +79,10 @@ def add_log_options(command: object) -> None:
 
 
 def reset_log_options() -> None:
-    """Forget what an earlier command line of this process said."""
-    _options.set(_NOTHING_SAID)
+    """Reset the options, which an earlier command line of this process may have set."""
+    _options.set(_DEFAULTS)
 
 
 def log_options() -> LogOptions:
-    """What the command line that runs says."""
+    """Return the options of the running command line."""
     return _options.get()

@@ -1,4 +1,4 @@
-"""The log lines of commands, on stderr: for people, or as JSON; how many of them, and with which traces."""
+"""The log of commands on stderr: as lines for people or as JSON, from which level, and with which traces."""
 
 from __future__ import annotations
 
@@ -18,41 +18,40 @@ from toolplug.crashes import Crash
 AUDIT = "toolplug.audit"
 CRASHES = "toolplug.crashes"
 QUIETED = ("aiosqlite", "client", "httpcore2", "httpx2", "mcp", "openai", "python_multipart", "uvicorn", "watchfiles")
-"""Libraries whose own reports only matter when something is wrong; at DEBUG some show what they send or store."""
+"""Libraries logged from WARNING on: at DEBUG some log what they send or store."""
 
 
 class HumanLines(logging.Formatter):
-    """`12:00:01 WARNING toolplug.providers: …`, for a terminal; with the trace of a crash below it if `traces`."""
+    """Formats as `12:00:01 WARNING toolplug.providers: …`, with `traces` followed by the trace of a crash."""
 
     def __init__(self, *, traces: bool = False) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
         self._traces = traces
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and what belongs to it."""
+        """Format the line, and the trace if there is one."""
         trace = _trace(record) if self._traces else ""
         return f"{super().format(record)}\n{trace}" if trace else super().format(record)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: `ts`, `level`, `logger`, `message`, and `error` where there is a traceback."""
+    """Formats as one JSON object per line: `ts`, `level`, `logger`, `message`, and `error` if there is a traceback."""
 
     def __init__(self, *, traces: bool = False) -> None:
         super().__init__()
         self._traces = traces
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the message holds."""
+        """Format one line; JSON escapes line breaks in the message."""
         line = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        trace = _trace(record) if self._traces else ""
         if record.exc_info:
-            trace = self.formatException(record.exc_info)
-        if trace:
+            line["error"] = self.formatException(record.exc_info)
+        elif self._traces and (trace := _trace(record)):
             line["error"] = trace
         return json.dumps(line, ensure_ascii=False)
 
@@ -64,7 +63,7 @@ def _trace(record: logging.LogRecord) -> str:
 
 @contextmanager
 def without_findings() -> Generator[None]:
-    """Leave out the log lines that `doctor` has as findings."""
+    """Suppress the log lines that `doctor` reports as findings."""
     handlers = list(logging.getLogger().handlers)
     for handler in handlers:
         handler.addFilter(_is_no_finding)
@@ -80,9 +79,9 @@ def _is_no_finding(record: logging.LogRecord) -> bool:
 
 
 def log_warnings(config: Path | None = None, *, traces: bool = False) -> None:
-    """For commands that answer and end: warnings and worse, for people.
+    """Log warnings and errors, as lines for people.
 
-    With `traces`, and with `--debug`, crashes have their whole trace, and are kept next to the configuration.
+    With `traces` or `--debug`, crashes are logged with their trace and kept next to the configuration.
     """
     traces = traces or log_options().debug
     _log(HumanLines(traces=traces), logging.WARNING)
@@ -90,7 +89,7 @@ def log_warnings(config: Path | None = None, *, traces: bool = False) -> None:
 
 
 def log_service(config: Path | None, *, terminal: bool, traces: bool) -> None:
-    """For `serve`: everything from INFO on, for people on a terminal, else as JSON; audit lines as they are."""
+    """Log from INFO on, for `serve`: lines on a terminal, else JSON. Audit lines are JSON already."""
     traces = traces or log_options().debug
     _log(HumanLines(traces=traces) if terminal else JsonLines(traces=traces), logging.INFO)
     _keep_crashes(config, traces)

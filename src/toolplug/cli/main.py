@@ -1,4 +1,4 @@
-"""The command `toolplug`: runs a command line, by default that of the process, and ends the process in time.
+"""The command `toolplug`.
 
 Exit codes: 0 success, 1 a problem found, 2 a wrong command line (docs/reference/commands.md).
 """
@@ -12,21 +12,18 @@ from importlib import import_module
 
 from toolplug.cli.process_exit import bound_exit
 
-MISSING = "toolplug: the command line needs the package {!r}; pip install 'toolplug[cli]'"
-"""Typer and Rich are an extra: a host that is opened from code needs neither."""
-
-_COMMAND_LINE = "toolplug.cli.command_line"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of the process, and return its exit code."""
+    """Run a command line and return its exit code; without one that of the process, which then ends in time."""
     before = threading.enumerate()
     try:
-        command_line = import_module(_COMMAND_LINE)
+        command_line = import_module("toolplug.cli.command_line")
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "typer"):
             raise
-        print(MISSING.format(error.name), file=sys.stderr)  # noqa: T201  without Typer there is no other output
+        # Typer and Rich are an extra: a host that is opened from code needs neither.
+        message = f"toolplug: the command line needs the package {error.name!r}; pip install 'toolplug[cli]'"
+        print(message, file=sys.stderr)  # noqa: T201  without Typer there is no other output
         return 1
     if arguments is not None:
         return command_line.run(arguments)

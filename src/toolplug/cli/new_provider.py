@@ -26,12 +26,12 @@ FILES = {
     "provider.py": "src/toolplug_$name/provider.py",
     "test_provider.py": "tests/test_$name.py",
 }
-"""Each template and where it goes; an empty `py.typed` stands beside the code."""
+"""The target of each template; an empty `py.typed` is added to the code."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _LONGEST = 48
 _PREFIX = "toolplug_"
-"""What a package's name begins with anyway: it is no part of the type."""
+"""The prefix of the packages, which is not part of the type."""
 
 app: typer.Typer = typer.Typer()
 
@@ -69,22 +69,18 @@ def _taken(key: str, owner: InstalledProvider) -> Problem:
     return Problem(code="type_taken", message=message, hint="take another name, or uninstall it")
 
 
-def _requirement(running: Version) -> str:
-    """The range of this minor version: a 0.x version promises nothing about the next minor."""
-    return f"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}"
-
-
 def _write(folder: Path, key: str) -> list[Path]:
     try:
         folder.mkdir()
     except FileExistsError:
         message, hint = "exists already and is unchanged", "take another name, or move it away"
         raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)]) from None
+    running = Version(version("toolplug"))  # the next minor of a 0.x version may be incompatible
     words = {
         "name": key,
         "dashed": key.replace("_", "-"),
         "class_name": "".join(word.capitalize() for word in key.split("_")),
-        "requirement": _requirement(Version(version("toolplug"))),
+        "requirement": f"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}",
     }
     texts = {folder / "src" / f"toolplug_{key}" / "py.typed": ""}
     source = files("toolplug.cli").joinpath(TEMPLATES)

@@ -8,9 +8,8 @@ import typer
 
 from toolplug.catalog.definition import Note
 from toolplug.cli.event_loop import async_command
-from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file
 from toolplug.cli.output import print_answer, print_listing
-from toolplug.cli.store import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
+from toolplug.cli.store import AgentOwnerOptions, ToolsetName, saved_toolsets
 from toolplug.toolsets.saved.saved_toolset import ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
 
@@ -19,26 +18,20 @@ ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="A tool of the too
 app: typer.Typer = typer.Typer(name="notes", help="Notes that a model reads below the description of a tool.")
 
 
-@app.command("list")
-@async_command
+@async_command(app, "list")
 async def list_notes(
+    options: AgentOwnerOptions,
     toolset: Annotated[
         str | None, typer.Argument(metavar="[TOOLSET]", help="The toolset; all of them where none is named.")
     ] = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    agent: AgentOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the notes of a toolset, or of all. Stale: the tool has changed since. Orphan: it is not there now.
 
     Example: toolplug notes list writing
     """
-    who = caller(tenant, subject, agent)
-    async with saved_toolsets(config_file(config)) as saved:
-        names = [line.toolset.name for line in await saved.saved(who)] if toolset is None else [toolset]
-        found = [await saved.show(who, name) for name in names]
+    async with saved_toolsets(options) as (saved, owner):
+        names = [line.toolset.name for line in await saved.saved(owner)] if toolset is None else [toolset]
+        found = [await saved.show(owner, name) for name in names]
     each = [{"name": shown.toolset.name, "toolNotes": shown.fields()["toolNotes"]} for shown in found]
     columns = ("tool", "note", "state", "text")
     if toolset is None:
@@ -47,54 +40,43 @@ async def list_notes(
     else:
         fields, rows = {"toolNotes": each[0]["toolNotes"]}, _rows(found[0])
     empty = f"{toolset or 'saved toolsets'}: no notes; toolplug notes add makes some"
-    print_listing(as_json, fields, columns, rows, empty)
+    print_listing(options.as_json, fields, columns, rows, empty)
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def add(
+    options: AgentOwnerOptions,
     toolset: ToolsetName,
     tool: ToolName,
     texts: Annotated[list[str], typer.Argument(metavar="name=text…", help="The notes.")],
     replace: Annotated[bool, typer.Option("--replace", help="Replace notes that are there already.")] = False,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    agent: AgentOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Add notes to a tool. A note of a name that is there already is skipped, or replaced with --replace.
 
     Example: toolplug notes add writing hello "whom=First names only."
     """
-    who, given = caller(tenant, subject, agent), [_note(text) for text in texts]
-    async with saved_toolsets(config_file(config)) as saved:
-        added = await saved.add_notes(who, ToolReference(tool), given, toolset=toolset, replace_existing=replace)
-    for warning in () if as_json else added.warnings:
+    given = [_note(text) for text in texts]
+    async with saved_toolsets(options) as (saved, owner):
+        added = await saved.add_notes(owner, ToolReference(tool), given, toolset=toolset, replace_existing=replace)
+    for warning in () if options.as_json else added.warnings:
         typer.echo(warning, err=True)
-    print_answer(as_json, added.fields(), f"{added.tool}: added {', '.join(added.added) or 'nothing'}")
+    print_answer(options.as_json, added.fields(), f"{added.tool}: added {', '.join(added.added) or 'nothing'}")
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def remove(
+    options: AgentOwnerOptions,
     toolset: ToolsetName,
     tool: ToolName,
     names: Annotated[list[str], typer.Argument(metavar="NAME…", help="The notes.")],
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    agent: AgentOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Remove notes from a tool.
 
     Example: toolplug notes remove writing hello whom
     """
-    who = caller(tenant, subject, agent)
-    async with saved_toolsets(config_file(config)) as saved:
-        removed = await saved.remove_notes(who, toolset, ToolReference(tool), names)
-    print_answer(as_json, removed.fields(), f"{removed.tool}: removed {', '.join(removed.removed)}")
+    async with saved_toolsets(options) as (saved, owner):
+        removed = await saved.remove_notes(owner, toolset, ToolReference(tool), names)
+    print_answer(options.as_json, removed.fields(), f"{removed.tool}: removed {', '.join(removed.removed)}")
 
 
 def _rows(shown: ShownToolset) -> list[tuple[str, str, str, str]]:

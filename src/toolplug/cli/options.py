@@ -1,8 +1,9 @@
-"""The options that commands share, and which configuration a command reads."""
+"""The options that commands share, and the configuration that a command reads."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -36,10 +37,30 @@ SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metav
 TenantOption: TypeAlias = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Act in this tenant.")]
 
 
-def found_config(given: Path | None) -> ConfigFiles | None:
-    """Find the configuration of a command; None where there is none.
+@dataclass(frozen=True, slots=True)
+class TenantOptions:
+    """The options of a command that acts in one tenant."""
 
-    It includes the servers of the user's own file unless the command line names a file.
+    config: ConfigOption = None
+    tenant: TenantOption = "default"
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallerOptions:
+    """The options of a command that acts as a caller: in a tenant, for an agent or in a session, if any is named."""
+
+    agent: AgentOption = None
+    session: SessionOption = None
+    config: ConfigOption = None
+    tenant: TenantOption = "default"
+    as_json: JsonOption = False
+
+
+def found_config(given: Path | None) -> ConfigFiles | None:
+    """Return the configuration of a command, or None without one.
+
+    Unless the command line names its file, it includes the servers of the user's own file.
     """
     if given is not None:
         return ConfigFiles(given)
@@ -48,13 +69,13 @@ def found_config(given: Path | None) -> ConfigFiles | None:
 
 
 def config_folder(given: Path | None) -> Path:
-    """Find the folder of the configuration; the current one where there is none."""
+    """Return the folder of the configuration, or the current one without a configuration."""
     found = found_config(given)
     return found.file.absolute().parent if found is not None else Path.cwd()
 
 
 def config_file(given: Path | None) -> ConfigFiles:
-    """Find the configuration of a command. Raises `ConfigError` where there is none."""
+    """Return the configuration of a command. Raises `ConfigError` without one."""
     found = found_config(given)
     if found is None:
         raise ConfigError([NO_CONFIGURATION])
@@ -62,11 +83,11 @@ def config_file(given: Path | None) -> ConfigFiles:
 
 
 def operator(tenant: str = "default") -> Principal:
-    """The principal of the command line: it has all scopes in one tenant."""
+    """Return the principal of the command line, with all scopes in one tenant."""
     return Principal(subject="operator", tenant=tenant, scopes=frozenset({"admin"}))
 
 
 def missing_package(command: str, error: ModuleNotFoundError, extra: str) -> ConfigError:
-    """The error of a command that needs a package of an extra."""
+    """Return the error of a command whose package is missing, with the extra that installs it."""
     message = f"{command} needs the package {error.name!r}"
     return ConfigError([Problem(code="not_installed", message=message, hint=f"pip install 'toolplug[{extra}]'")])

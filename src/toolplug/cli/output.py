@@ -1,11 +1,11 @@
-"""The answers of commands: JSON for programs, tables and lines for people, problems for both."""
+"""Prints the results and problems of commands: as JSON, or as tables and lines."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import typer
@@ -14,11 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from toolplug.errors import (
-    ApiError,
-    ConfigError,
-    Problem,
-)
+from toolplug.errors import ApiError, ConfigError, Problem
 
 COLOURS = MappingProxyType(
     {
@@ -40,51 +36,47 @@ COLOURS = MappingProxyType(
         "kept": "dim",
     }
 )
-"""The colour of a table cell that is one of these words."""
+"""Colours of table cells, by their whole text."""
 
 _WORD_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def print_json(value: object) -> None:
-    """Print one indented JSON document on stdout."""
+    """Print a value on stdout as indented JSON."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_answer(as_json: bool, fields: object, text: str) -> None:
-    """Print the answer of a command: `fields` as JSON, or `text`."""
+    """Print the result of a command on stdout: `fields` as JSON, or `text`."""
     print_json(fields) if as_json else typer.echo(text)
 
 
 def print_listing(
     as_json: bool, fields: object, columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str
 ) -> None:
-    """Print the answer of a listing command: `fields` as JSON, or the rows as a table, or `empty` without rows."""
+    """Print a list on stdout: `fields` as JSON, or the rows as a table, or the text `empty` without rows."""
     if not as_json and rows:
         print_table(columns, rows)
     else:
         print_answer(as_json, fields, empty)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] = COLOURS) -> None:
-    """Print a table: in colour and fitted to its width on a terminal, elsewhere as aligned columns of any width."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: on a terminal in colour and fitted to its width, elsewhere as aligned columns of any width."""
     if not sys.stdout.isatty():
-        for line in _aligned(columns, rows):
-            typer.echo(line)
+        lines = [[column.upper() for column in columns], *rows]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        for line in lines:
+            typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         return
     table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
     Console().print(table)
 
 
-def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [[column.upper() for column in columns], *rows]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
 def problems_in(error: Exception) -> Sequence[Problem]:
-    """Convert an error to problems."""
+    """Convert an error to problems, at least one."""
     match error:
         case ConfigError():
             return error.problems
@@ -100,7 +92,7 @@ def problems_in(error: Exception) -> Sequence[Problem]:
 
 
 def print_problems(problems: Sequence[Problem], *, as_json: bool, answer: bool = False) -> None:
-    """Print them as JSON on stdout, or as lines on stderr; on stdout where they are the `answer`."""
+    """Print problems as JSON on stdout, or as lines on stderr, or on stdout if they are the `answer` of a command."""
     if as_json:
         print_json({"problems": problem_fields(problems)})
         return
@@ -115,13 +107,13 @@ def problem_fields(problems: Sequence[Problem]) -> list[dict[str, object]]:
 
 
 def print_result(output: str, status: str | None, hint: str = "") -> None:
-    """Print the result of a call on stdout, and the status of one that is an error (else None) on stderr."""
+    """Print the output of a call on stdout, and its status, None for a success, on stderr."""
     typer.echo(output)
     if status is not None:
         typer.echo(f"{status} ({hint})" if hint else status, err=True)
 
 
 def print_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Print a report of a running call on stderr; it has the parameters of `CallContext.report`."""
+    """Print the progress of a running call on stderr. Can be used as `CallContext.report`."""
     of = f" of {total:g}" if total is not None else ""
     typer.echo(f"{progress:g}{of} {message or ''}".rstrip(), err=True)

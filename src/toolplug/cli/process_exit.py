@@ -1,4 +1,4 @@
-"""The end of the process, even where a thread or a task that a provider started does not end."""
+"""Ends the process, even if a thread or task that a provider started does not end."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import threading
 from collections.abc import Collection
 
 GRACE_S = 1.0
-"""How long tasks that are left may take to end once they are cancelled; then how long threads of `to_thread` may."""
+"""Seconds for cancelled tasks to end, and then for threads of `to_thread`."""
 
 _LOG = logging.getLogger("toolplug.cli")
 
 
 def leave_now(code: int) -> None:
-    """End the process without waiting for anything but what has been written."""
+    """Flush the output, and end the process without waiting for anything else."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def bound_exit(before: Collection[threading.Thread], code: int) -> None:
-    """End the process with that code after `GRACE_S`, if it does not end by itself.
+    """End the process with that code after `GRACE_S` seconds, unless it ends by itself before.
 
-    At its exit Python joins every thread that is not a daemon, those of a `ThreadPoolExecutor` included: an idle one
-    ends, one that hangs would keep the process alive forever. Does nothing where every such thread was there `before`.
+    At exit Python joins all threads that are not daemons, those of a `ThreadPoolExecutor` included, so one that hangs
+    would keep the process alive. Threads that existed `before` do not count.
     """
     left = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
     if not left:

@@ -1,4 +1,4 @@
-"""`toolplug providers`: every provider, its state, why, and what to do."""
+"""`toolplug providers`: every provider, its state, the reason and the fix."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from toolplug.providers.entry import ProviderRecord
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def providers(config: ConfigOption = None, as_json: JsonOption = False) -> int:
     """List every provider: those of the configuration, then the installed packages that it does not name.
 

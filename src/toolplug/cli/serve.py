@@ -14,7 +14,7 @@ from toolplug.cli.options import ConfigOption, JsonOption, config_file, missing_
 app: typer.Typer = typer.Typer()
 
 _SERVING = "toolplug.cli.serving.over_http"
-"""Imports what the extra `server` brings; the help and a wrong configuration need none of it."""
+"""Imports packages of the extra `server`, which the help and a wrong configuration do not need."""
 _STDIO = "toolplug.cli.serving.over_stdio"
 
 

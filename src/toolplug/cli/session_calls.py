@@ -1,9 +1,8 @@
-"""One call of a session's tool over HTTP, with its progress. Needs the extra `client`."""
+"""Calls a tool of a session over HTTP, with its progress. Needs the extra `client`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import typer
 from httpx2 import Client, EventSource, InvalidURL, RequestError, Response, Timeout
@@ -20,11 +19,9 @@ from toolplug.http.tools import CallAnswer
 
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 _CONNECT_S = 10.0
-_ANSWER_S = 330.0
-"""A call may take five minutes."""
+_ANSWER_S = 330.0  # a call may take five minutes
 
 Schemas = Mapping[str, Mapping[str, object]]
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Tool(BaseModel):
@@ -67,9 +64,14 @@ def call(url: str, key: str | None, code: str, tool: str, words: Sequence[str], 
 
 
 def _schemas(client: Client, code: str) -> Schemas:
-    """The schema of each tool that the session shows, by both of its names."""
+    """Return the parameter schemas of the tools that the session lists, by each of their names."""
     response = client.get("/v1/tools", params={"format": "mcp", "session": code})
-    listed = _read(response, _Tools).tools
+    if not response.is_success:
+        raise _refusal(response)
+    try:
+        listed = _Tools.model_validate_json(response.content).tools
+    except ValidationError:
+        raise HostUnreachable(f"what answers at {response.url} is no toolplug host") from None
     return {tool.name: tool.schema_ for tool in listed} | {tool.canonical: tool.schema_ for tool in listed}
 
 
@@ -87,15 +89,6 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
             elif sent.event == "result":
                 return TypeAdapter(CallAnswer).validate_json(sent.data)
     raise HostUnreachable(f"the host at {client.base_url} closed the connection before the result")
-
-
-def _read(response: Response, kind: type[_Model]) -> _Model:
-    if not response.is_success:
-        raise _refusal(response)
-    try:
-        return kind.model_validate_json(response.content)
-    except ValidationError:
-        raise HostUnreachable(f"what answers at {response.url} is no toolplug host") from None
 
 
 def _refusal(response: Response) -> HostRefused | HostUnreachable:

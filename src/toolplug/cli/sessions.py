@@ -1,15 +1,14 @@
-"""`toolplug sessions`: the sessions that a store has, their logs, and calls of their tools."""
+"""`toolplug sessions`: the sessions in a store, their logs, and calls of their tools."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import orjson
@@ -24,6 +23,7 @@ from toolplug.cli.options import (
     ConfigOption,
     JsonOption,
     TenantOption,
+    TenantOptions,
     config_file,
     found_config,
     missing_package,
@@ -50,7 +50,7 @@ KEY = "TOOLPLUG_KEY"
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 _CALLS = "toolplug.cli.session_calls"
-"""Imports what the extra `client` installs; the help and the other commands do without."""
+"""Imports packages of the extra `client`, which the help and the other commands do not need."""
 _LIST_HINT = "toolplug sessions list shows the codes of a tenant"
 _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
 
@@ -59,11 +59,8 @@ SessionCode = Annotated[str, typer.Argument(metavar="CODE", help="The session.")
 app: typer.Typer = typer.Typer(name="sessions", help="Sessions, in which applications lend their tools.")
 
 
-@app.command("list")
-@async_command
-async def list_sessions(
-    config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
-) -> None:
+@async_command(app, "list")
+async def list_sessions(options: TenantOptions) -> None:
     """List the live sessions of a tenant, the one that changed last at the end.
 
     Reads the store of the configuration, and needs no running host. Whether an application is connected is not in the
@@ -71,30 +68,28 @@ async def list_sessions(
 
     Example: toolplug sessions list --tenant org-2
     """
-    async with _stored_sessions(config, tenant) as stored:
+    tenant = options.tenant
+    async with _stored_sessions(options.config, tenant) as stored:
         sessions, now = await stored.live(), stored.now()
     columns = ("code", "plugin type", "revision", "tools", "registered", "expires in")
     empty = f"tenant {tenant!r} has no sessions (--tenant names another); POST /api/sessions makes one"
     fields = {"sessions": [_summary_fields(session) for session in sessions]}
-    print_listing(as_json, fields, columns, [_session_row(session, now) for session in sessions], empty)
+    print_listing(options.as_json, fields, columns, [_session_row(session, now) for session in sessions], empty)
 
 
-@app.command()
-@async_command
-async def show(
-    code: SessionCode, config: ConfigOption = None, tenant: TenantOption = "default", as_json: JsonOption = False
-) -> None:
+@async_command(app)
+async def show(options: TenantOptions, code: SessionCode) -> None:
     """Show one session: its tools, and what its application says of itself.
 
     Reads the store of the configuration, and needs no running host. The plugin's status is the last one in the log.
 
     Example: toolplug sessions show ABCDEFGH --json
     """
-    async with _stored_sessions(config, tenant, code) as stored:
+    async with _stored_sessions(options.config, options.tenant, code) as stored:
         session = await stored.find(code)
         log, now = await stored.log(code), stored.now()
     status = next((event.data for event in reversed(log) if event.event == STATUS), None)
-    if as_json:
+    if options.as_json:
         print_json(_session_fields(session, status))
     else:
         _print_session(session, status, now)
@@ -166,11 +161,21 @@ def call(
 
 def event_line(event: LoggedEvent) -> str:
     """Format an event as one line: its id, its name and its data, without control characters."""
-    text = " ".join(cleaned(_EVENT_TEXTS.get(event.event, _unknown_text)(event.data)).split())
+    text = " ".join(cleaned(_event_text(event.event, event.data)).split())
     return f"{event.id:>6}  {event.event:<24}  {text}"
 
 
-def _update_text(data: Mapping[str, Any]) -> str:
+def _event_text(event: str, data: Mapping[str, Any]) -> str:
+    """Format the data of an event; as JSON for one of a newer version of toolplug."""
+    if event == REQUEST:
+        again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
+        return f"{data['tool']}{again}, until {data['deadline']} ({data['id']})"
+    if event == CANCELLED:
+        return f"{data['reason']} ({data['id']})"
+    if event == STATUS:
+        return f"{data['timestamp']} {data['status']}"
+    if event != UPDATE:
+        return orjson.dumps(data).decode()
     changes = data["updates"]
     names = [
         *(f"+{tool['name']}" for tool in changes["added"]),
@@ -179,29 +184,6 @@ def _update_text(data: Mapping[str, Any]) -> str:
     ]
     reason = f" ({data['reason']})" if data["reason"] else ""
     return f"{data['timestamp']} revision {data['revision']}: {' '.join(names) or 'no tools'}{reason}"
-
-
-def _request_text(data: Mapping[str, Any]) -> str:
-    again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
-    return f"{data['tool']}{again}, until {data['deadline']} ({data['id']})"
-
-
-def _cancelled_text(data: Mapping[str, Any]) -> str:
-    return f"{data['reason']} ({data['id']})"
-
-
-def _status_text(data: Mapping[str, Any]) -> str:
-    return f"{data['timestamp']} {data['status']}"
-
-
-def _unknown_text(data: Mapping[str, Any]) -> str:
-    """The data of an event that only a newer toolplug knows."""
-    return orjson.dumps(data).decode()
-
-
-_EVENT_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = MappingProxyType(
-    {UPDATE: _update_text, REQUEST: _request_text, CANCELLED: _cancelled_text, STATUS: _status_text}
-)
 
 
 async def _follow(config: Path | None, code: str, tenant: str, after: int | None, as_json: bool) -> None:
@@ -218,7 +200,7 @@ async def _follow(config: Path | None, code: str, tenant: str, after: int | None
 
 
 def _print_notice(event: str, data: Mapping[str, str], as_json: bool) -> None:
-    """Print what is in no log: an event without an id on stdout, or a line on stderr."""
+    """Print something that is not in the log: as JSON an event without id on stdout, else a line on stderr."""
     if as_json:
         typer.echo(orjson.dumps({"event": event, "data": data}).decode())
     else:
@@ -227,9 +209,9 @@ def _print_notice(event: str, data: Mapping[str, str], as_json: bool) -> None:
 
 @asynccontextmanager
 async def _stored_sessions(config: Path | None, tenant: str, code: str = "") -> AsyncGenerator[StoredSessions]:
-    """The sessions of one tenant; an error of the session `code` is raised as a `ConfigError`.
+    """Open the stored sessions of one tenant.
 
-    Raises `StoreError`, and `ConfigError` where they are in the host's own memory.
+    Raises `StoreError`, and `ConfigError` for a store in memory and for errors of the session `code`.
     """
     instead = "GET /api/sessions and GET /api/sessions/CODE/events"
     async with open_shared_store(config_file(config), "sessions", instead) as store:
@@ -262,7 +244,7 @@ def _host_problem(error: HostError, code: str, file: str) -> Problem:
 
 
 def _read_key(file: Path | None) -> str | None:
-    """Read the API key. Raises `OSError`, and `ConfigError` for a text that is none, without showing it."""
+    """Return the API key or None. Raises `OSError`, and `ConfigError`, which does not show it, for an invalid key."""
     key = file.read_text("utf-8", errors="replace").strip() if file is not None else os.environ.get(KEY)
     if key and not _VISIBLE_ASCII.fullmatch(key):
         place = str(file) if file is not None else f"${KEY}"
@@ -338,7 +320,7 @@ def _tool_row(tool: SessionTool) -> tuple[str, str, str]:
 
 
 def _format_duration(seconds: float) -> str:
-    """Format as `59 min`: whole hours, minutes or seconds, whichever is the largest unit that fits."""
+    """Format seconds as `59 min`: rounded down to whole hours, minutes or seconds, the largest that fits."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"

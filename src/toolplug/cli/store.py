@@ -1,17 +1,18 @@
-"""The store of a configuration, for commands that read and change it while a host runs."""
+"""The store of a configuration, for commands that use it while a host runs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Annotated, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, TypeAlias
 
 import typer
 
 from toolplug.catalog.call import Principal
 from toolplug.cli.event_loop import entered
-from toolplug.cli.options import operator
+from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, read_beside_host
 from toolplug.host.host import open_host
@@ -32,11 +33,33 @@ ToolsetName: TypeAlias = Annotated[str, typer.Argument(metavar="TOOLSET", help="
 OPERATOR = operator().subject
 
 
-def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
-    """Open the store that a running host has too; it is to be entered.
+@dataclass(frozen=True, slots=True)
+class OwnerOptions:
+    """The options of a command on the saved toolsets of one caller."""
 
-    `what` the command looks for in it; `instead`: the request that asks the host itself. Raises `ConfigError` for a
-    store in memory and for a wrong configuration.
+    config: ConfigOption = None
+    tenant: TenantOption = "default"
+    subject: SubjectOption = OPERATOR
+    as_json: JsonOption = False
+    agent: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOwnerOptions:
+    """The options of a command on the saved toolsets of one caller and on the tools that an agent lists for it."""
+
+    config: ConfigOption = None
+    tenant: TenantOption = "default"
+    subject: SubjectOption = OPERATOR
+    agent: AgentOption = None
+    as_json: JsonOption = False
+
+
+def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
+    """Return the store of the configuration, to be entered; a running host may use it at the same time.
+
+    `what`: the records that the command needs. `instead`: the request that gets them from a host. Raises `ConfigError`
+    for a store in memory and for an invalid configuration.
     """
     configuration = read_beside_host(config, os.environ, installed())
     url, folder = configuration.settings.store, configuration.folder
@@ -48,17 +71,14 @@ def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
     return open_store(url, folder=folder)
 
 
-def caller(tenant: str, subject: str, agent: str | None = None) -> Caller:
-    """The operator, acting for a caller."""
-    return Caller(Principal(subject=subject, tenant=tenant, scopes=operator().scopes), agent)
-
-
 @asynccontextmanager
-async def saved_toolsets(config: ConfigFiles) -> AsyncGenerator[SavedToolsets]:
-    """The saved toolsets of a configuration; a running host sees each change at once.
+async def saved_toolsets(options: OwnerOptions | AgentOwnerOptions) -> AsyncGenerator[tuple[SavedToolsets, Caller]]:
+    """Open the saved toolsets of the configuration, and yield them with their owner, who has all scopes here.
 
-    Raises `ConfigError` where the store is in memory.
+    A running host sees each change at once. Raises `ConfigError` for a store in memory.
     """
-    open_shared_store(config, "toolsets", "/api/toolsets")
-    async with entered(open_host(config, serving=False)) as host:
-        yield host.saved_toolsets
+    files = config_file(options.config)
+    open_shared_store(files, "toolsets", "/api/toolsets")
+    owner = Principal(subject=options.subject, tenant=options.tenant, scopes=operator().scopes)
+    async with entered(open_host(files, serving=False)) as host:
+        yield host.saved_toolsets, Caller(owner, options.agent)

@@ -10,19 +10,10 @@ import typer
 from pydantic import BaseModel
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
-from toolplug.cli.options import (
-    AgentOption,
-    ConfigOption,
-    JsonOption,
-    SessionOption,
-    TenantOption,
-    config_file,
-    operator,
-)
+from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import print_json, print_table
 from toolplug.host.host import Host, open_host
 from toolplug.providers.entry import ProviderState
@@ -46,17 +37,12 @@ class _Parameters(BaseModel):
     required: list[str] = []
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def tools(
+    options: CallerOptions,
     format: Annotated[  # noqa: A002  the name of the option and of the query of GET /v1/tools
         Format | None, typer.Option("--format", help="As JSON in the dialect of a model API. --json alone: chat.")
     ] = None,
-    agent: AgentOption = None,
-    session: SessionOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    as_json: JsonOption = False,
 ) -> None:
     """List the tools that a caller of this tenant can call, in the order in which models see them.
 
@@ -65,25 +51,28 @@ async def tools(
 
     Examples: toolplug tools --format anthropic · toolplug tools --agent researcher
     """
-    dialect = Format.CHAT if as_json and format is None else format
-    async with entered(open_host(config_file(config), serving=False)) as host:
-        caller = operator(tenant)
+    dialect = Format.CHAT if options.as_json and format is None else format
+    agent, session = options.agent, options.session
+    async with entered(open_host(config_file(options.config), serving=False)) as host:
+        caller = operator(options.tenant)
         if session is not None:
-            await host.sessions.find(session, tenant)
+            await host.sessions.find(session, options.tenant)
         catalog = await host.catalog_for(caller, agent=agent, session=session)
         if dialect is not None:
             print_json({"tools": json.loads(catalog.render(dialect.value))})
         elif catalog:
-            print_table(("tool", "provider", "parameters", "description"), _rows(catalog))
+            shown = [(name, tool.definition) for name, tool in catalog.items()]
+            rows = [(name, item.ref.source, _parameters(item.parameters), item.description) for name, item in shown]
+            print_table(("tool", "provider", "parameters", "description"), rows)
         else:
-            typer.echo(_none(host, agent, session))
+            typer.echo(_reason(host, agent, session))
         if dialect is None and agent is None and session is None:
             for line in await _elsewhere(host, caller):
                 typer.echo(line, err=True)
 
 
-def _none(host: Host, agent: str | None, session: str | None) -> str:
-    """What to say in place of an empty list."""
+def _reason(host: Host, agent: str | None, session: str | None) -> str:
+    """Return why the list is empty, and a command that says more."""
     if agent is not None or session is not None:
         which = f"agent {agent!r}" if agent is not None else "the session"
         return f"no tools for {which}; toolplug explain TOOL says why it does not have one"
@@ -93,7 +82,7 @@ def _none(host: Host, agent: str | None, session: str | None) -> str:
 
 
 async def _elsewhere(host: Host, caller: Principal) -> list[str]:
-    """The tools that a caller without agent does not see: those of agents, and those that nobody has discovered."""
+    """Return lines about tools that a caller without agent does not see: of agents, and of servers not yet listed."""
     lines: list[str] = []
     for agent in sorted(host.toolsets.tools.allowlists.agents(caller.tenant)):
         catalog = await host.catalog_for(caller, agent=agent)
@@ -105,14 +94,7 @@ async def _elsewhere(host: Host, caller: Principal) -> list[str]:
     return lines
 
 
-def _rows(catalog: Catalog) -> list[tuple[str, str, str, str]]:
-    return [
-        (name, tool.definition.ref.source, _parameters(tool.definition.parameters), tool.definition.description)
-        for name, tool in catalog.items()
-    ]
-
-
 def _parameters(schema: Schema) -> str:
-    """The names, those that may be left out with a question mark."""
+    """Return the names of the parameters, each optional one with a question mark."""
     shape = _Parameters.model_validate_json(schema.text)
     return ", ".join(name if name in shape.required else f"{name}?" for name in shape.properties) or "-"

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command
-from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file
 from toolplug.cli.output import print_answer, print_json, print_listing, print_table
-from toolplug.cli.store import OPERATOR, AgentOption, SubjectOption, ToolsetName, caller, saved_toolsets
+from toolplug.cli.store import AgentOwnerOptions, OwnerOptions, ToolsetName, saved_toolsets
 from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of
 from toolplug.errors import ConfigError
@@ -26,170 +25,131 @@ ToolNames = Annotated[list[str], typer.Argument(metavar="TOOL…", help="Its too
 app: typer.Typer = typer.Typer(name="toolsets", help="Saved toolsets: a caller's own choice of tools.")
 
 
-@app.command("list")
-@async_command
-async def list_toolsets(
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    as_json: JsonOption = False,
-) -> None:
+@async_command(app, "list")
+async def list_toolsets(options: OwnerOptions) -> None:
     """List the saved toolsets of a caller.
 
     Example: toolplug toolsets list --subject alice
     """
-    who = caller(tenant, subject)
-    async with saved_toolsets(config_file(config)) as saved:
-        lines = await saved.saved(who)
+    async with saved_toolsets(options) as (saved, owner):
+        lines = await saved.saved(owner)
     columns = ("toolset", "equipped", "tools", "version", "description")
     rows = [
         (item.name, "yes" if equipped else "no", str(len(item.tools)), str(item.version), item.description)
         for item, equipped in lines
     ]
-    empty = f"{who.owner.subject} has no saved toolsets; toolplug toolsets build makes one"
-    print_listing(as_json, {"toolsets": [line.fields() for line in lines]}, columns, rows, empty)
+    empty = f"{options.subject} has no saved toolsets; toolplug toolsets build makes one"
+    print_listing(options.as_json, {"toolsets": [line.fields() for line in lines]}, columns, rows, empty)
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def show(
+    options: AgentOwnerOptions,
     name: Annotated[
         str | None, typer.Argument(metavar="[TOOLSET]", help="The equipped one by default.", show_default=False)
     ] = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    agent: AgentOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show one toolset: which of its tools are there, and its notes.
 
     Example: toolplug toolsets show writing
     """
-    who = caller(tenant, subject, agent)
-    async with saved_toolsets(config_file(config)) as saved:
-        shown = await saved.active(who) if name is None else await saved.show(who, name)
+    async with saved_toolsets(options) as (saved, owner):
+        shown = await saved.active(owner) if name is None else await saved.show(owner, name)
     if shown is None:
-        print_answer(as_json, {"toolset": None}, "nothing is equipped: every tool is listed")
+        print_answer(options.as_json, {"toolset": None}, "nothing is equipped: every tool is listed")
     else:
-        _print(shown, as_json)
+        _print(shown, options.as_json)
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def build(
+    options: AgentOwnerOptions,
     name: ToolsetName,
     tools: ToolNames,
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    agent: AgentOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Save a new toolset.
 
     Example: toolplug toolsets build writing hello file_search --description "For letters."
     """
-    who, references = caller(tenant, subject, agent), [ToolReference(tool) for tool in tools]
-    async with saved_toolsets(config_file(config)) as saved:
-        shown = await saved.build(who, name, references, description=description)
-    _print(shown, as_json)
+    references = [ToolReference(tool) for tool in tools]
+    async with saved_toolsets(options) as (saved, owner):
+        shown = await saved.build(owner, name, references, description=description)
+    _print(shown, options.as_json)
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def equip(
+    options: OwnerOptions,
     name: ToolsetName,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    as_json: JsonOption = False,
 ) -> None:
     """Make the tools of a toolset the only ones that its caller sees, at once and after a restart.
 
     Example: toolplug toolsets equip writing --subject alice
     """
-    async with saved_toolsets(config_file(config)) as saved:
-        shown = await saved.equip(caller(tenant, subject), name)
-    _print(shown, as_json)
+    async with saved_toolsets(options) as (saved, owner):
+        shown = await saved.equip(owner, name)
+    _print(shown, options.as_json)
 
 
-@app.command()
-@async_command
-async def unequip(
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    as_json: JsonOption = False,
-) -> None:
+@async_command(app)
+async def unequip(options: OwnerOptions) -> None:
     """Let the caller see every tool again.
 
     Example: toolplug toolsets unequip
     """
-    async with saved_toolsets(config_file(config)) as saved:
-        name = await saved.unequip(caller(tenant, subject))
-    print_answer(as_json, {"unequipped": name}, "nothing was equipped" if name is None else f"{name}: unequipped")
+    async with saved_toolsets(options) as (saved, owner):
+        name = await saved.unequip(owner)
+    print_answer(
+        options.as_json, {"unequipped": name}, "nothing was equipped" if name is None else f"{name}: unequipped"
+    )
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def delete(
+    options: OwnerOptions,
     name: ToolsetName,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    as_json: JsonOption = False,
 ) -> None:
     """Delete a toolset with its notes.
 
     Example: toolplug toolsets delete writing
     """
-    async with saved_toolsets(config_file(config)) as saved:
-        await saved.delete(caller(tenant, subject), name)
-    print_answer(as_json, {"deleted": name}, f"{name}: deleted")
+    async with saved_toolsets(options) as (saved, owner):
+        await saved.delete(owner, name)
+    print_answer(options.as_json, {"deleted": name}, f"{name}: deleted")
 
 
-@app.command()
-@async_command
+@async_command(app)
 async def export(
+    options: OwnerOptions,
     name: ToolsetName,
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the document of a toolset as YAML, or as JSON, for `import` and for people to compare.
 
     Example: toolplug toolsets export writing
     """
-    async with saved_toolsets(config_file(config)) as saved:
-        document = await saved.document(caller(tenant, subject), name)
-    sys.stdout.write(document_text(document, "json" if as_json else "yaml").decode())
+    async with saved_toolsets(options) as (saved, owner):
+        document = await saved.document(owner, name)
+    sys.stdout.write(document_text(document, "json" if options.as_json else "yaml").decode())
 
 
-@app.command("import")
-@async_command
+@async_command(app, "import")
 async def import_toolset(
+    options: AgentOwnerOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A document in YAML or JSON.")],
-    config: ConfigOption = None,
-    tenant: TenantOption = "default",
-    subject: SubjectOption = OPERATOR,
-    agent: AgentOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Save a new toolset from its document. Tools that are not there are kept, inactive.
 
     Example: toolplug toolsets import writing.yaml
     """
-    files, document = config_file(config), _document(file)
-    async with saved_toolsets(files) as saved:
-        shown = await saved.import_document(caller(tenant, subject, agent), document)
-    _print(shown, as_json)
+    document = _document(file)
+    async with saved_toolsets(options) as (saved, owner):
+        shown = await saved.import_document(owner, document)
+    _print(shown, options.as_json)
 
 
 def _document(file: Path) -> Document:
-    """Raises `ConfigError` with every problem, where it stands in the file."""
+    """Read the document. Raises `ConfigError` with every problem at its position in the file."""
     read = read_document(file)
     section = Section(document=read, path=(), value=read.value)
     try:

@@ -1,4 +1,4 @@
-"""`toolplug why`: one crash, found again by its id."""
+"""`toolplug why`: the trace of one crash."""
 
 from __future__ import annotations
 

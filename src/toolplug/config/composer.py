@@ -1,12 +1,11 @@
-"""From the events of a YAML parser to a tree with places, in one pass and with bounded work.
+"""Builds the tree of a YAML document from the events of a parser, in one pass and with bounded work.
 
-The parser only tokenises. Aliases, merge keys, tags and keys are decided here, where the weight and the depth of a
-node with every alias written out are known when it closes: a bomb is refused before anything is expanded.
+Aliases, merge keys, tags and keys are resolved here, not by the parser: the expanded size and depth of each node are
+known when it ends, so a bomb is refused before anything is expanded. `yaml.compose` would crash on a deep document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import yaml
@@ -20,8 +19,8 @@ from toolplug.config.yaml_tree import (
     Node,
     ScalarNode,
     ScalarValue,
+    problem_at,
     resolve_scalar,
-    shown_path,
     write_scalar,
 )
 from toolplug.errors import Problem
@@ -29,7 +28,7 @@ from toolplug.errors import Problem
 MAX_DEPTH = 64
 MAX_PROBLEMS = 100
 MAX_NODES = 50_000
-"""Keys and values with every alias written out: what a document of so many costs, some 0.3 s, is the most it may."""
+"""Keys and values, with every alias written out; a document of this many takes about 0.3 s."""
 MAX_EXPANDED_BYTES = 10 * 1024 * 1024
 
 _CORE = "tag:yaml.org,2002:"
@@ -37,12 +36,12 @@ _SCALAR_TAGS = {"str": str, "int": int, "float": float, "bool": bool, "null": ty
 
 
 class YamlRefused(Exception):
-    """The rest of the stream is not worth reading; its problem is in the list already."""
+    """Raised to stop reading; the problem is reported already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Key:
-    """A key whose value has not been read yet. `name` is None where the key is wrong: its value is dropped."""
+    """A key whose value is not read yet. `name` is None for an invalid key, whose value is dropped."""
 
     name: str | None
     mark: Mark
@@ -51,7 +50,7 @@ class _Key:
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
-    """A collection whose end has not been read yet."""
+    """A collection whose end is not read yet; `weight`, `depth` and `nodes` as in `ListNode`."""
 
     path: KeyPath
     mark: Mark
@@ -72,10 +71,7 @@ class _Open:
 
 
 class Composer:
-    """Builds one tree from the events of one stream. `root` is None for a stream without a document.
-
-    `feed` raises `YamlRefused` where reading on is useless; `problems` holds all that was found.
-    """
+    """Builds one tree from the events of one stream: `root`, None without a document, and all `problems`."""
 
     def __init__(self, file: str) -> None:
         self.problems: list[Problem] = []
@@ -83,49 +79,37 @@ class Composer:
         self._file = file
         self._documents = 0
         self._open: list[_Open] = []
-        # None while the anchored collection is open: an alias to it would never end.
+        # None while the anchored collection is open: an alias to it would be endless.
         self._anchors: dict[str, Node | None] = {}
         self._anchor_marks: dict[str, Mark] = {}
-        self._handlers: dict[type[yaml.Event], Callable[..., None]] = {
-            yaml.DocumentStartEvent: self._start_document,
-            yaml.AliasEvent: self._alias,
-            yaml.ScalarEvent: self._scalar,
-            yaml.SequenceStartEvent: self._start_collection,
-            yaml.MappingStartEvent: self._start_collection,
-            yaml.SequenceEndEvent: self._end_list,
-            yaml.MappingEndEvent: self._end_mapping,
-        }
 
     def feed(self, event: yaml.Event) -> None:
-        """Take the next event."""
-        handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(event)
+        """Take the next event. Raises `YamlRefused` after a problem that makes the rest useless."""
+        match event:
+            case yaml.ScalarEvent():
+                self._scalar(event)
+            case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
+                self._start_collection(event)
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                self._end_collection()
+            case yaml.AliasEvent():
+                self._alias(event)
+            case yaml.DocumentStartEvent():
+                self._start_document(event)
+            case _:
+                pass
 
     def _report(self, code: str, mark: Mark, message: str, hint: str = "") -> None:
         if len(self.problems) == MAX_PROBLEMS:
             raise YamlRefused
-        self.problems.append(
-            Problem(
-                code=code,
-                message=message,
-                file=self._file,
-                line=mark.line,
-                column=mark.column,
-                path=shown_path(self._open[-1].next_path()) if self._open else "",
-                hint=hint,
-            )
-        )
+        path = self._open[-1].next_path() if self._open else ()
+        self.problems.append(problem_at(self._file, mark, code, message, hint, path))
 
     def _start_document(self, event: yaml.DocumentStartEvent) -> None:
         self._documents += 1
         if self._documents > 1:
-            self._report(
-                "several_documents",
-                _mark(event),
-                "a second document begins here; the file must hold one",
-                "remove the line '---' and what follows it",
-            )
+            message = "a second document begins here; the file must hold one"
+            self._report("several_documents", _mark(event), message, "remove the line '---' and what follows it")
             raise YamlRefused
 
     def _alias(self, event: yaml.AliasEvent) -> None:
@@ -149,7 +133,7 @@ class Composer:
             mark=mark,
             weight=1 + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))),
         )
-        if not plain and not _encodes(text):
+        if not plain and not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
             self._report("not_text", mark, "an escape gives half of a surrogate pair, which is no character")
         self._anchor(event.anchor, mark)
         self._close_anchor(event.anchor, node)
@@ -178,32 +162,30 @@ class Composer:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in {None, "!", f"{_CORE}{'map' if is_mapping else 'seq'}"}:
             self._refuse_tag(event.tag, mark)
-        if len(self._open) == MAX_DEPTH:
-            self._refuse_depth(mark)
+        self._check_depth(len(self._open) + 1, mark)
         self._anchor(event.anchor, mark)
         path = self._open[-1].next_path() if self._open else ()
         self._open.append(_Open(path=path, mark=mark, anchor=event.anchor, is_mapping=is_mapping))
 
-    def _refuse_depth(self, mark: Mark) -> None:
-        self._report("too_deep", mark, f"collections nest more than {MAX_DEPTH} deep")
-        raise YamlRefused
+    def _check_depth(self, depth: int, mark: Mark) -> None:
+        if depth > MAX_DEPTH:
+            self._report("too_deep", mark, f"collections nest more than {MAX_DEPTH} deep")
+            raise YamlRefused
 
-    def _end_list(self, event: yaml.SequenceEndEvent) -> None:
-        done = self._open.pop()
-        node = ListNode(items=tuple(done.items), mark=done.mark, weight=done.weight, depth=done.depth, nodes=done.nodes)
-        self._close_anchor(done.anchor, node)
-        self._add(node, done.mark)
-
-    def _end_mapping(self, event: yaml.MappingEndEvent) -> None:
+    def _end_collection(self) -> None:
         done = self._open[-1]
-        entries = self._merged(done)
+        mark, weight, depth, nodes = done.mark, done.weight, done.depth, done.nodes
+        node: Node
+        if done.is_mapping:
+            node = MappingNode(entries=self._merged(done), mark=mark, weight=weight, depth=depth, nodes=nodes)
+        else:
+            node = ListNode(items=tuple(done.items), mark=mark, weight=weight, depth=depth, nodes=nodes)
         self._open.pop()
-        node = MappingNode(entries=entries, mark=done.mark, weight=done.weight, depth=done.depth, nodes=done.nodes)
         self._close_anchor(done.anchor, node)
-        self._add(node, done.mark)
+        self._add(node, mark)
 
     def _merged(self, done: _Open) -> dict[str, Entry]:
-        """Lay merge keys and own keys together: an own key wins, then the mapping that is merged first."""
+        """Merge the mappings of `<<` with the own keys: an own key wins, then the first mapping."""
         entries: dict[str, Entry] = {}
         for key, node in done.pairs:
             if key.name is not None and not key.merges:
@@ -211,12 +193,8 @@ class Composer:
             elif key.merges:
                 for source in node.items if isinstance(node, ListNode) else (node,):
                     if not isinstance(source, MappingNode):
-                        self._report(
-                            "merge",
-                            key.mark,
-                            "'<<' merges mappings only",
-                            'write "<<" in quotes for a key of that name',
-                        )
+                        hint = 'write "<<" in quotes for a key of that name'
+                        self._report("merge", key.mark, "'<<' merges mappings only", hint)
                         break
                     for name, entry in source.entries.items():
                         if name not in done.key_marks:
@@ -248,8 +226,7 @@ class Composer:
             self._refuse_size(mark, "passes 10 MiB")
         if parent.nodes > MAX_NODES:
             self._refuse_size(mark, f"has more than {MAX_NODES:,} keys and values")
-        if len(self._open) + node.depth > MAX_DEPTH:
-            self._refuse_depth(mark)
+        self._check_depth(len(self._open) + node.depth, mark)
         if not parent.is_mapping:
             parent.items.append(node)
         elif parent.key is None:
@@ -266,27 +243,18 @@ class Composer:
     def _read_key(self, parent: _Open, node: Node, mark: Mark) -> _Key:
         if not isinstance(node, ScalarNode):
             self._report("key_not_text", mark, "a key must be text, not a collection")
-            return _Key(name=None, mark=mark)
-        if not isinstance(node.value, str):
+        elif not isinstance(node.value, str):
             self._report("key_not_text", mark, f"the key {write_scalar(node.value)} is not text", "write it in quotes")
-            return _Key(name=None, mark=mark)
-        name = node.value
-        first = parent.key_marks.setdefault(name, mark)
-        if first is not mark:
-            parent.key = _Key(name=name, mark=mark)
-            self._report(
-                "duplicate_key",
-                mark,
-                f"duplicate key {name!r} (lines {first.line} and {mark.line})",
-                "keep one of them",
-            )
-            return _Key(name=None, mark=mark)
-        return _Key(name=name, mark=mark, merges=node.plain and name == "<<")
+        else:
+            name = node.value
+            first = parent.key_marks.setdefault(name, mark)
+            if first is mark:
+                return _Key(name=name, mark=mark, merges=node.plain and name == "<<")
+            parent.key = _Key(name=name, mark=mark)  # for the path of the problem
+            message = f"duplicate key {name!r} (lines {first.line} and {mark.line})"
+            self._report("duplicate_key", mark, message, "keep one of them")
+        return _Key(name=None, mark=mark)
 
 
 def _mark(event: yaml.Event) -> Mark:
     return Mark(line=event.start_mark.line + 1, column=event.start_mark.column + 1)
-
-
-def _encodes(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

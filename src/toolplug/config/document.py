@@ -1,4 +1,4 @@
-"""Reading a YAML file as plain values with positions; reports all syntax errors of it at once."""
+"""Reads a YAML file as values with positions, and reports all its errors at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -19,6 +20,7 @@ from toolplug.config.yaml_tree import (
     Node,
     ScalarNode,
     Value,
+    problem_at,
     shown_path,
     value_of,
 )
@@ -26,7 +28,7 @@ from toolplug.errors import ConfigError, Problem
 
 
 def syntax_problem(error: yaml.YAMLError, *, text: str, file: str) -> Problem:
-    """Return the problem; the parser's own words name characters and never values."""
+    """Return the parser's error as a problem. The parser's texts name characters, never values."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return Problem(code="syntax", message="not valid YAML", file=file)
     mark, begun = error.problem_mark, error.context_mark
@@ -42,7 +44,7 @@ def syntax_problem(error: yaml.YAMLError, *, text: str, file: str) -> Problem:
         code, message, hint = "tab", "a tab cannot indent YAML", "indent with spaces"
     elif "${" in line:
         hint = 'inside { } and [ ] a reference is written in quotes: "${NAME}"'
-    return Problem(code=code, message=message, file=file, line=mark.line + 1, column=mark.column + 1, hint=hint)
+    return problem_at(file, Mark(line=mark.line + 1, column=mark.column + 1), code, message, hint)
 
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
@@ -52,7 +54,10 @@ _MAX_UNPRINTABLE_REPORTS = 20
 
 
 def decode_source(data: bytes, *, file: str) -> str:
-    """Return the text without its byte order mark, or raise ConfigError: too large, not UTF-8, not printable."""
+    """Return the text without its byte order mark.
+
+    Raises `ConfigError` for data over 1 MiB, data that is not UTF-8, control characters and the directive `%TAG`.
+    """
     if len(data) > MAX_DOCUMENT_BYTES:
         raise ConfigError([Problem(code="too_large", message="the document is larger than 1 MiB", file=file)])
     try:
@@ -65,44 +70,29 @@ def decode_source(data: bytes, *, file: str) -> str:
 
 
 def _not_utf8(data: bytes, offset: int, file: str) -> Problem:
-    before = data[:offset]
-    return Problem(
-        code="not_utf8",
-        message=f"not UTF-8: byte 0x{data[offset]:02x} at offset {offset}",
-        file=file,
-        line=before.count(b"\n") + 1,
-        column=len(before[before.rfind(b"\n") + 1 :].decode("utf-8")) + 1,
-        hint="save the file as UTF-8",
-    )
+    mark = _end_of(data[:offset].decode("utf-8"))
+    message = f"not UTF-8: byte 0x{data[offset]:02x} at offset {offset}"
+    return problem_at(file, mark, "not_utf8", message, "save the file as UTF-8")
+
+
+def _end_of(text: str) -> Mark:
+    """Return the position after the text."""
+    return Mark(line=text.count("\n") + 1, column=len(text) - text.rfind("\n"))
 
 
 def _unprintable(text: str, file: str) -> Iterator[Problem]:
-    for count, found in enumerate(_UNPRINTABLE.finditer(text)):
-        if count == _MAX_UNPRINTABLE_REPORTS:
-            return
-        before = text[: found.start()]
-        yield Problem(
-            code="control_character",
-            message=f"the control character U+{ord(found[0]):04X} is not allowed",
-            file=file,
-            line=before.count("\n") + 1,
-            column=len(before) - before.rfind("\n"),
-            hint=f'remove it, or write "\\u{ord(found[0]):04x}" in double quotes',
-        )
+    for found in islice(_UNPRINTABLE.finditer(text), _MAX_UNPRINTABLE_REPORTS):
+        message = f"the control character U+{ord(found[0]):04X} is not allowed"
+        hint = f'remove it, or write "\\u{ord(found[0]):04x}" in double quotes'
+        yield problem_at(file, _end_of(text[: found.start()]), "control_character", message, hint)
 
 
 def _tag_directives(text: str, file: str) -> Iterator[Problem]:
-    """Find a `%TAG` line before the document: its tags would be refused, and many such lines are slow to parse."""
+    """Report a `%TAG` line before the document: its tags are not allowed, and many such lines are slow to parse."""
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("%TAG"):
-            yield Problem(
-                code="tag",
-                message="the directive '%TAG' is not allowed",
-                file=file,
-                line=number,
-                column=1,
-                hint="remove the line; plain values need no tags",
-            )
+            mark, message = Mark(line=number, column=1), "the directive '%TAG' is not allowed"
+            yield problem_at(file, mark, "tag", message, "remove the line; plain values need no tags")
             return
         if line and not line.isspace() and not line.lstrip().startswith(("#", "%")):
             return
@@ -115,58 +105,50 @@ _TOP = Mark(line=1, column=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A document whose root is a mapping; `file` is its name in problems. Nothing in it is expanded yet."""
+    """A document whose root is a mapping, with no reference expanded. `file` is its name in problems."""
 
     file: str
     root: MappingNode
 
     @property
     def folder(self) -> Path:
-        """Where relative paths of the document start: the folder of its file."""
+        """The absolute folder of the file, to which relative paths in the document refer."""
         return Path(self.file).absolute().parent
 
     @property
     def value(self) -> dict[str, Value]:
-        """The whole document as plain values; each call makes new ones."""
+        """The whole document as new plain values."""
         return {key: value_of(entry.node) for key, entry in self.root.entries.items()}
 
     def node(self, path: KeyPath) -> Node:
-        """Return the node at the path, or raise KeyError."""
+        """Return the node at the path. Raises `KeyError`."""
         found = self._descend(path)
         if len(found) <= len(path):
             raise KeyError(shown_path(path))
         return found[-1][1]
 
     def keys(self, path: KeyPath) -> tuple[str, ...]:
-        """Return the keys of the mapping at the path, in file order; none where there is no mapping."""
+        """Return the keys of the mapping at the path, in file order; none if there is no mapping."""
         found = self._descend(path)
         node = found[-1][1] if len(found) > len(path) else None
         return tuple(node.entries) if isinstance(node, MappingNode) else ()
 
     def mark(self, path: KeyPath) -> Mark:
-        """Return where the value stands; for a path that is not in the file, where its nearest parent's key stands."""
+        """Return the position of the value; for a path that is not in the file, that of its nearest parent's key."""
         found = self._descend(path)
         return found[-1][1].mark if len(found) > len(path) else found[-1][0]
 
     def key_mark(self, path: KeyPath) -> Mark:
-        """Return where the key of the value stands (an item of a list: the item), or that of its nearest parent."""
+        """Return the position of the value's key, or that of its nearest parent; an item of a list is its own key."""
         return self._descend(path)[-1][0]
 
     def problem(self, path: KeyPath, *, code: str, message: str, hint: str = "", at_key: bool = False) -> Problem:
-        """Return a problem of the value at the path, or of its key."""
+        """Return a problem at the position of the value, or of its key."""
         mark = self.key_mark(path) if at_key else self.mark(path)
-        return Problem(
-            code=code,
-            message=message,
-            file=self.file,
-            line=mark.line,
-            column=mark.column,
-            path=shown_path(path),
-            hint=hint,
-        )
+        return problem_at(self.file, mark, code, message, hint, path)
 
     def _descend(self, path: KeyPath) -> list[tuple[Mark, Node]]:
-        """Return place of key and node for the root and every part of the path that is in the file."""
+        """Return the root and each node on the path that is in the file, with the position of its key."""
         node: Node = self.root
         found: list[tuple[Mark, Node]] = [(node.mark, node)]
         for part in path:
@@ -184,7 +166,7 @@ class Document:
 
 
 def read_document(path: str | os.PathLike[str], problems: list[Problem] | None = None) -> Document:
-    """Read a file, or raise ConfigError with every problem that its text has; `problems` as for `parse_document`."""
+    """Read and parse a file. Raises `ConfigError` with all its problems; `problems` as for `parse_document`."""
     file = os.fspath(path)
     try:
         with Path(file).open("rb") as stream:
@@ -196,10 +178,10 @@ def read_document(path: str | os.PathLike[str], problems: list[Problem] | None =
 
 
 def parse_document(data: bytes, *, file: str, problems: list[Problem] | None = None) -> Document:
-    """Parse UTF-8 text, or raise ConfigError with every problem that it has; empty text is an empty mapping.
+    """Parse UTF-8 text; empty text is an empty mapping. Raises `ConfigError` with all its problems.
 
-    Where `problems` are given, those that leave the rest readable, such as a key that stands twice, are added to them
-    and raise nothing: the document is as if they were mended, the first of two keys counts.
+    If `problems` is given, those that leave the rest readable, such as a duplicate key, are added to it instead; the
+    document has the first of two equal keys.
     """
     text = decode_source(data, file=file)
     composer = Composer(file)
@@ -217,7 +199,8 @@ def parse_document(data: bytes, *, file: str, problems: list[Problem] | None = N
     if root is None or (isinstance(root, ScalarNode) and root.plain and root.value is None):
         root = MappingNode(entries={}, mark=_TOP, weight=0, depth=0, nodes=0)
     elif not isinstance(root, MappingNode):
-        found.append(_not_a_mapping(root, file))
+        message = f"the document must be a mapping, not {'a list' if isinstance(root, ListNode) else 'one value'}"
+        found.append(problem_at(file, root.mark, "not_a_mapping", message, "begin with a line such as 'providers:'"))
     if not isinstance(root, MappingNode) or (found and not (whole and problems is not None)):
         raise ConfigError(sorted(found, key=lambda problem: (problem.line, problem.column)))
     if problems is not None:
@@ -229,24 +212,13 @@ def _events(text: str) -> Iterator[yaml.Event]:
     return yaml.parse(text, Loader=_LOADER)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped in its stubs
 
 
-def _not_a_mapping(root: ScalarNode | ListNode, file: str) -> Problem:
-    return Problem(
-        code="not_a_mapping",
-        message=f"the document must be a mapping, not {'a list' if isinstance(root, ListNode) else 'one value'}",
-        file=file,
-        line=root.mark.line,
-        column=root.mark.column,
-        hint="begin with a line such as 'providers:'",
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The values at a path once environment and secret files had their say; `value` belongs to the holder.
+    """The values at a path, with references to the environment and to secret files replaced. The caller owns `value`.
 
-    `problems` were found on the way. `broken` are the paths whose value could not be had: what a model says about them
-    is noise. `withheld` are texts that came from the environment or from a file, which no message may show. `moved`
-    maps the path of a secret to the path of the key that named its file.
+    `problems`: of the replacement. `broken`: paths without a value, about which errors of a model say nothing.
+    `withheld`: texts from the environment or a file, which no message may show. `moved`: for the path of each secret
+    the path of the key that names its file.
     """
 
     document: Document
@@ -258,6 +230,6 @@ class Section:
     moved: Mapping[KeyPath, KeyPath] = field(default_factory=dict[KeyPath, KeyPath])
 
     def problem(self, path: KeyPath, *, code: str, message: str, hint: str = "", at_key: bool = False) -> Problem:
-        """Return a problem of the value at the path (from the document's root), placed where the file has it."""
+        """Return a problem of the value at a path from the document's root; for a secret, at its file's name."""
         source = self.moved.get(path, path)
         return self.document.problem(source, code=code, message=message, hint=hint, at_key=at_key)

@@ -1,7 +1,7 @@
 """References to environment variables: `${NAME}`, `${NAME:-default}`, and `$${` for a literal `${`.
 
-They are expanded after parsing and only in the sub-tree that is asked for, so that a disabled entry may name variables
-that are not set. As in a shell, `:-` also applies where the variable is set and empty.
+They are expanded after parsing, and only in the requested sub-tree: a disabled entry may refer to variables that are
+not set. As in a shell, the default of `:-` also replaces an empty value.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from toolplug.errors import Problem
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{).)*))?", re.DOTALL)
-"""A default that holds a reference is none: where it ends would be a guess."""
+"""A default cannot contain a reference: its end would be ambiguous."""
 
 
 def expand(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Section:
-    """Return the values at the path with every reference expanded; KeyError where the file has no such path."""
+    """Return the values at the path with every reference expanded. Raises `KeyError` for a path not in the file."""
     expansion = _Expansion(document=document, environ=environ)
     value = expansion.expanded(document.node(path), path)
     return Section(
@@ -44,13 +44,13 @@ def expand(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Sec
 
 
 def has_reference(text: str) -> bool:
-    """Whether the environment has a part in what the text becomes."""
+    """Return whether the text contains a reference, valid or not."""
     return any(found["body"] is not None for found in _REFERENCE.finditer(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expansion:
-    """One walk through a sub-tree, and what it found."""
+    """The expansion of one sub-tree, and its results."""
 
     document: Document
     environ: Mapping[str, str]
@@ -81,12 +81,8 @@ class _Expansion:
             return "${"
         body = _BODY.fullmatch(found["body"])
         if body is None or not found["end"]:
-            return self._break(
-                path,
-                "bad_reference",
-                "'${' does not begin a reference",
-                "write ${NAME} or ${NAME:-default}; '$${' is a literal '${'",
-            )
+            hint = "write ${NAME} or ${NAME:-default}; '$${' is a literal '${'"
+            return self._break(path, "bad_reference", "'${' does not begin a reference", hint)
         name, default = body["name"], body["default"]
         value = self.environ.get(name)
         if default is not None and not value:

@@ -1,4 +1,4 @@
-"""Masking secrets in messages: values of secret-looking keys and arguments, of the environment and of secret files."""
+"""Finds secrets in keys, addresses and command-line arguments, and masks them in messages."""
 
 from __future__ import annotations
 
@@ -19,22 +19,20 @@ MASK = "***"
 
 
 def looks_secret(path: KeyPath) -> bool:
-    """Whether the value at the path is one to keep to oneself, by the words of its key or by where it stands."""
-    keys = [part for part in path if isinstance(part, str)]
-    if not keys:
-        return False
-    if any(key in _SECRET_PARENTS for key in keys[:-1]):
+    """Return whether the value at the path is secret, by the words of its key or by a parent such as `headers`."""
+    *parents, key = [part for part in path if isinstance(part, str)] or [""]
+    if not _SECRET_PARENTS.isdisjoint(parents):
         return True
-    return any(_SECRET_WORD.fullmatch(word.lower()) for word in _WORD.findall(keys[-1]))
+    return any(_SECRET_WORD.fullmatch(word.lower()) for word in _WORD.findall(key))
 
 
 def holds_credentials(text: str) -> bool:
-    """Whether the text looks like an address with a user or a password in it."""
+    """Return whether the text looks like an address with a user or a password."""
     return "@" in text.partition("//")[2]
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with each secret replaced, also where it stands escaped; short ones only as whole words."""
+    """Return the text with each secret masked, escaped forms included; one of up to 3 characters only as a word."""
     for secret in sorted(secrets, key=len, reverse=True):
         for form in {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]}:
             if len(form) >= 4:
@@ -45,13 +43,13 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 _NAMED = re.compile(r"(?P<before>(?P<name>[A-Za-z_][\w-]*)(?:=|: *))(?P<value>[^/\s].*)", re.DOTALL)
-"""`TOKEN=x`, as behind `--env`, and `Authorization: x`, as behind `--header`; an address is neither."""
+"""`TOKEN=x`, as after `--env`, or `Authorization: x`, as after `--header`, but no address."""
 _PASSWORD = re.compile(r"(?P<before>[A-Za-z][\w+.-]*://[^/@\s:]*:)(?P<password>[^/\s]+)(?P<after>@.*)", re.DOTALL)
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
 
 
 class NamedArgument(NamedTuple):
-    """One argument, which is `before` and `value` together; `name` says what the value is, empty where nothing does."""
+    """An argument, split into `before` and `value`; `name` is that of the value, or empty."""
 
     before: str
     name: str
@@ -59,12 +57,12 @@ class NamedArgument(NamedTuple):
 
     @property
     def secret(self) -> bool:
-        """Whether the name is one of a secret."""
+        """True if the name is that of a secret."""
         return looks_secret((self.name,))
 
 
 class Password(NamedTuple):
-    """An address in three parts, of which the middle is the password."""
+    """An address in three parts: the text before its password, the password, and the text after it."""
 
     before: str
     password: str
@@ -72,7 +70,7 @@ class Password(NamedTuple):
 
 
 def named_arguments(args: Iterable[str]) -> Iterator[NamedArgument]:
-    """Each argument: `--token=X`, `TOKEN=X` and `Token: X` name what X is, and so does `--token` before it."""
+    """Yield each argument; X is named by `--token=X`, `TOKEN=X`, `Token: X`, and by an argument `--token` before it."""
     flag = ""
     for text in args:
         if text.startswith("--") or (text.startswith("-") and not looks_secret((flag,))):
@@ -85,20 +83,20 @@ def named_arguments(args: Iterable[str]) -> Iterator[NamedArgument]:
 
 
 def _named(before: str, name: str, value: str) -> NamedArgument:
-    """What the value says of itself counts where its flag tells nothing."""
+    # A name in the value itself counts unless its flag already names a secret.
     if not looks_secret((name,)) and (found := _NAMED.fullmatch(value)):
         return NamedArgument(before + found["before"], found["name"], found["value"])
     return NamedArgument(before, name, value)
 
 
 def password_in(address: str) -> Password | None:
-    """The password of `scheme://user:password@place`; None where there is none."""
+    """Split an address `scheme://user:password@place` at its password; None if it has none."""
     found = _PASSWORD.fullmatch(address)
-    return Password(found["before"], found["password"], found["after"]) if found else None
+    return Password(**found.groupdict()) if found else None
 
 
 def secrets_in(args: Iterable[str]) -> Iterator[str]:
-    """Every text among the arguments that nobody should read, also as it stands behind `Bearer`."""
+    """Yield the secrets among the arguments; of `Bearer X` both the whole and X."""
     for argument in named_arguments(args):
         if argument.secret:
             yield argument.value

@@ -1,4 +1,4 @@
-"""What a pydantic model knows about a path: its annotations, its keys, and which values are secret."""
+"""Looks up in pydantic models what a path leads to: annotations, known keys, and secrets."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, Secret, Secr
 from pydantic.fields import FieldInfo
 
 Shapes: TypeAlias = tuple[object, ...]
-"""The annotations that a value may have: one, or the members of a union."""
+"""The possible annotations of a value: one, or the members of a union."""
 
 
 def shapes_of(annotation: object) -> Shapes:
-    """Return the members of an annotation, through `Annotated`, unions, root models and named aliases."""
+    """Return the annotation, or its members if it is a union; `Annotated`, root models and aliases are resolved."""
     return tuple(_members(annotation))
 
 
 def shapes_at(shapes: Shapes, part: str | int) -> Shapes:
-    """Return what may stand at a key or an index of such a value; empty where the model does not say."""
+    """Return the possible annotations at a key or an index of a value; empty if they are unknown."""
     return tuple(member for shape in shapes for inner in _inner(shape, part) for member in _members(inner))
 
 
@@ -30,19 +30,13 @@ def models_in(shapes: Shapes) -> tuple[type[BaseModel], ...]:
 
 
 def known_keys(models: Iterable[type[BaseModel]]) -> tuple[str, ...]:
-    """Return every key that one of the models takes, aliases included, in the models' order."""
-    return tuple(
-        dict.fromkeys(
-            key
-            for model in models
-            for name, field in model.model_fields.items()
-            for key in field_keys(model, name, field)
-        )
-    )
+    """Return every key of the models, aliases included, in the models' order."""
+    fields = ((model, name, field) for model in models for name, field in model.model_fields.items())
+    return tuple(dict.fromkeys(key for item in fields for key in field_keys(*item)))
 
 
 def field_keys(model: type[BaseModel], name: str, field: FieldInfo) -> Iterator[str]:
-    """Yield the keys under which the model takes a field."""
+    """Yield the keys of a field: its aliases, and its name if the model accepts that."""
     alias = field.validation_alias
     choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
     for choice in choices:
@@ -55,13 +49,13 @@ def field_keys(model: type[BaseModel], name: str, field: FieldInfo) -> Iterator[
 
 
 def goes_by(model: type[BaseModel], tags: Collection[str]) -> bool:
-    """Whether one of the tags with which pydantic tells union members apart is this model's."""
+    """Return whether pydantic identifies this member of a union by one of the tags: its name, or a literal in it."""
     literals = (get_args(shape) for field in model.model_fields.values() for shape in shapes_of(field.annotation))
     return model.__name__ in tags or any(literal in tags for values in literals for literal in values)
 
 
 def is_secret(shapes: Shapes) -> bool:
-    """Whether one of the shapes is a pydantic secret."""
+    """Return whether one of the shapes is a secret type of pydantic."""
     return any(
         get_origin(shape) is Secret or (isinstance(shape, type) and issubclass(shape, SecretStr | SecretBytes | Secret))
         for shape in shapes

@@ -1,4 +1,4 @@
-"""The known name that somebody probably meant."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from heapq import nlargest
 _MAX_SHOWN = 12
 _MAX_NAME = 100
 _MAX_COMPARED = 64
-"""difflib takes some 30 µs a name: among ten thousand only those that share the most pieces are compared."""
+"""difflib takes about 30 µs per name: of more names only those that share the most pieces are compared."""
 _ALMOST = 0.9
 _PIECES = 16
 _SHORT = 12
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like `name`, case aside, or None where none is like it."""
+    """Return the known name most similar to `name`, ignoring case, or None if none is similar."""
     return next(iter(nearest_few(name, known, 1)), None)
 
 
 def nearest_few(name: str, known: Iterable[str], most: int) -> list[str]:
-    """Return the known names that are most like `name`, case aside: the nearest first, then those almost as near."""
+    """Return up to `most` known names, ignoring case: the most similar one, then those almost as similar."""
     folded = {candidate.lower(): candidate for candidate in known}
     sought = name.lower()[:_MAX_NAME]
     likely = folded if len(folded) <= _MAX_COMPARED else _sharing(sought, folded)
@@ -35,7 +35,7 @@ def _likeness(sought: str, known: str) -> float:
 
 
 def _sharing(sought: str, known: Collection[str]) -> list[str]:
-    """The names that share the most pieces with the sought one, for their length."""
+    """Return the names that share the most pieces with the sought one, relative to their length."""
     size = max(2, -(-len(sought) // _PIECES))
     pieces = {sought[start : start + size] for start in range(0, len(sought), size)}
     if len(sought) <= _SHORT:
@@ -46,7 +46,7 @@ def _sharing(sought: str, known: Collection[str]) -> list[str]:
 
 
 def name_hint(name: str, known: Iterable[str]) -> str:
-    """Return the nearest known name as a hint, or the known names where none is near; empty without known names."""
+    """Return a hint: the nearest known name, else up to 12 known names; empty without known names."""
     names = list(dict.fromkeys(known))
     if (near := nearest(name, names)) is not None:
         return f"nearest: {near!r}"

@@ -1,4 +1,4 @@
-"""Problems with a file, line and path from pydantic's validation errors, in plain words and without secrets."""
+"""Converts pydantic's validation errors to problems with file, line and path, in plain words and without secrets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _OF_ONE_KEY = frozenset(("extra_forbidden", "missing"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fault:
-    """One error of pydantic: the path of its value from the section, and the names of the union members on the way.
+    """An error of pydantic: the path of its value from the section, and the names of the union members on that path.
 
-    `tagged`: the error is that of one member of a union at this very value.
+    `tagged`: the value itself is the union's, so other members may have errors about it too.
     """
 
     path: KeyPath
@@ -43,13 +43,12 @@ class _Fault:
 def problems_of(
     error: ValidationError, *, section: Section, model: type[BaseModel], also_known: Collection[str] = ()
 ) -> list[Problem]:
-    """Return the problems that `model` has with the section's value, in file order.
+    """Return the problems that `model` has with the section's value, in file order, at most `MAX_PROBLEMS`.
 
-    `also_known` are keys beside the model's own that may stand at the top of the section: nearest names of unknown keys
-    are looked for among both. Errors of values that could not be had are left out; they are in `section.problems`.
-    There are at most `MAX_PROBLEMS`.
+    `also_known`: further keys to suggest for unknown ones at the top of the section. Errors about `section.broken` are
+    left out, since `section.problems` has their causes.
     """
-    report = _Report(section=section, shapes=shapes_of(model), also_known=tuple(also_known))
+    report = _Report(section=section, model=model, also_known=tuple(also_known))
     return sorted(
         set(islice(report.problems(error), MAX_PROBLEMS)),
         key=lambda problem: (problem.line, problem.column, problem.message),
@@ -59,11 +58,11 @@ def problems_of(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Report:
     section: Section
-    shapes: Shapes
+    model: type[BaseModel]
     also_known: tuple[str, ...]
 
     def problems(self, error: ValidationError) -> Iterator[Problem]:
-        """Yield a problem for every unknown key, missing key and wrong value; members of one union speak together."""
+        """Yield a problem for each unknown key, missing key and wrong value; one for all members of a union."""
         faults = [_located(details, self.section.value) for details in error.errors(include_url=False)]
         deeper = {fault.path[:length] for fault in faults for length in range(len(fault.path))}
         shapes: dict[KeyPath, list[str]] = {}
@@ -83,9 +82,9 @@ class _Report:
             yield self._wrong_value(path, list(dict.fromkeys(expected)))
 
     def _is_noise(self, fault: _Fault, deeper: Set[KeyPath]) -> bool:
-        """Whether the value could not be had, or another member of its union got further into it.
+        """Return whether the error only follows from a missing value, or another member of the union fits better.
 
-        Or it is a collection that seems too short, or wrong as a whole, only because a value in it could not be had.
+        Without one of its values a collection may be too short, or wrong as a whole.
         """
         if self._whole(fault.path) in self.section.broken or (fault.tagged and fault.path in deeper):
             return True
@@ -101,7 +100,7 @@ class _Report:
         return functools.reduce(child_of, path, self.section.value)
 
     def _shapes_at(self, path: KeyPath) -> Shapes:
-        return functools.reduce(shapes_at, path, self.shapes)
+        return functools.reduce(shapes_at, path, shapes_of(self.model))
 
     def _unknown_key(self, fault: _Fault) -> Problem:
         *parent, key = fault.path
@@ -146,11 +145,11 @@ class _Report:
         if scalar and not self._shown(fault.path):
             message = "is not valid (the value is not shown)"
         else:
-            message = masked(own_text(fault.error), self._secrets()) or "is not valid"
+            message = masked(own_text(fault.error), secrets_of(self.section, self.model)) or "is not valid"
         return self.section.problem(self._whole(fault.path), code="wrong_value", message=message)
 
     def _shown(self, path: KeyPath) -> str:
-        """Return the value as the file has it, its kind for a collection, or nothing for what is to be kept."""
+        """Return the value as the file has it, the kind of a collection, or an empty text for a secret."""
         try:
             node = self.section.document.node(self._whole(path))
         except KeyError:
@@ -167,17 +166,14 @@ class _Report:
                 shown = write_scalar(value)
                 return shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[: _MAX_SHOWN_CHARACTERS - 1]}…"
 
-    def _secrets(self) -> set[str]:
-        return {*self.section.withheld, *_secret_texts(self.section.value, self.section.path, self.shapes)}
-
 
 def secrets_of(section: Section, model: type[BaseModel]) -> frozenset[str]:
-    """The texts of a section that no message may show: withheld ones, and what looks secret or is so in its model."""
+    """Return the texts that no message may show: those withheld, those of secret fields, and those that look secret."""
     return section.withheld.union(_secret_texts(section.value, section.path, shapes_of(model)))
 
 
 def _located(error: ErrorDetails, value: Value) -> _Fault:
-    """Tell the keys and indices of the value in an error's location from the names of union members and validators."""
+    """Separate the keys and indices in an error's location from the names of union members and validators."""
     path: list[str | int] = []
     tags: set[str] = set()
     tagged = False
@@ -207,19 +203,17 @@ def _secret_texts(value: Value, path: KeyPath, shapes: Shapes) -> Iterator[str]:
 
 
 def without_faults(value: Value, error: ValidationError, *, by_entry: Collection[str] = ()) -> dict[str, Value]:
-    """Return the mapping without the keys at fault; of the keys in `by_entry`, without the entries at fault."""
-    kept = dict(value) if isinstance(value, dict) else {}
-    dropped: dict[str, set[str | int]] = {}
+    """Return the mapping without its invalid keys; of the keys in `by_entry` only their invalid entries are dropped."""
+    kept: dict[str, Value] = {}
+    for key, part in value.items() if isinstance(value, dict) else ():
+        kept[key] = dict(part) if isinstance(part, dict) else part
     for fault in error.errors(include_url=False):
-        name, *below = fault["loc"]
-        if name in by_entry and isinstance(kept.get(str(name)), dict) and below:
-            dropped.setdefault(str(name), set()).add(below[0])
-        else:
-            kept.pop(str(name), None)
-    for name, keys in dropped.items():
+        name, *below = map(str, fault["loc"])
         part = kept.get(name)
-        if isinstance(part, dict):
-            kept[name] = {key: entry for key, entry in part.items() if key not in keys}
+        if name in by_entry and isinstance(part, dict) and below:
+            part.pop(below[0], None)
+        else:
+            kept.pop(name, None)
     return kept
 
 
@@ -227,10 +221,9 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def validated(section: Section, model: type[_Model], also_known: Collection[str] = ()) -> _Model:
-    """The section as its model has it; raises `ConfigError` with what the model and the section itself say.
+    """Validate the section. Raises `ConfigError` with the problems of the section and those that the model has.
 
-    Keys that the model does not know are refused unless it says otherwise itself; `also_known` are keys beside its own,
-    among which the nearest of an unknown one is looked for, too.
+    Unknown keys are refused unless the model sets `extra`. `also_known`: further keys to suggest for unknown ones.
     """
     try:
         valid = model.model_validate(

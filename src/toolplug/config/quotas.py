@@ -1,6 +1,6 @@
-"""Quotas: how much of what all share one tenant, or one key, may take (docs/reference/http.md).
+"""Quotas: limits on what one tenant, or one key, uses of shared resources (docs/reference/http.md).
 
-A key is a tenant and a subject, so that the tokens of one subject count together. A quota that is not set adds no work.
+A key is a tenant and a subject, so the tokens of one subject count together. A quota that is not set costs no work.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from toolplug.errors import QuotaExceeded, StoredBytesExceeded
 
 QuotaName = Literal["sessions", "streams", "servers", "stored_bytes", "calls_per_minute"]
 Owner = tuple[str, ...]
-"""Who has used something: `(tenant,)`, or `(tenant, subject)`."""
+"""The user of a resource: `(tenant,)` or `(tenant, subject)`."""
 
 RETRY_S = 60.0
-"""When to try again where nobody knows when something is given back."""
+"""Seconds after which to try again, if it is unknown when a resource becomes free."""
 
 
 class _Part(BaseModel):
@@ -45,14 +45,14 @@ class Quotas(_Part):
     key: QuotaLimits = QuotaLimits()
 
     def levels(self, quota: QuotaName, tenant: str, subject: str) -> Iterator[tuple[Owner, int]]:
-        """Whose use is limited, and to what."""
+        """Yield the tenant and the key, each with its limit; those without a limit are left out."""
         for owner, limits in (((tenant,), self.tenant), ((tenant, subject), self.key)):
             limit: int | None = getattr(limits, quota)
             if limit is not None:
                 yield owner, limit
 
     def sets(self, quota: QuotaName) -> bool:
-        """Whether some level limits it."""
+        """Return whether the tenant or the key has a limit."""
         return getattr(self.tenant, quota) is not None or getattr(self.key, quota) is not None
 
 
@@ -60,7 +60,7 @@ NO_QUOTAS = Quotas()
 
 
 def quota_exceeded(quota: str, owner: Owner, limit: int, retry_s: float = RETRY_S) -> QuotaExceeded:
-    """The refusal of more than `limit`; it does not say what others have used."""
+    """Return the error for a use over `limit`; its text does not reveal the use of others."""
     whose = "tenant" if len(owner) == 1 else "key"
     what, suffix, fix = _WORDS[quota]
     kind = StoredBytesExceeded if quota == "stored_bytes" else QuotaExceeded

@@ -1,4 +1,4 @@
-"""Secrets that stand in a file of their own: `<key>_file` beside, or in place of, a secret field `<key>`."""
+"""Secrets in files of their own: `<key>_file` in place of a secret field `<key>`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SUFFIX = "_file"
 
 
 def read_secret_files(section: Section, model: type[BaseModel]) -> Section:
-    """Return the section with every `<key>_file` replaced by `<key>` and the text of that file, at any depth.
+    """Return the section with each `<key>_file`, at any depth, replaced by `<key>` and the text of that file.
 
-    It is read only where the model has a secret field `<key>` and no field `<key>_file`. A relative path starts at the
-    folder of the configuration file. Line breaks at the end of the text are dropped.
+    Applies where the model has a secret field `<key>` and no field `<key>_file`. Relative paths refer to the folder of
+    the configuration file. Line breaks at the end of a file are dropped. Errors are problems of the section.
     """
     reading = _Reading(section=section)
     value = reading.filled(section.value, section.path, shapes_of(model))
@@ -37,12 +37,12 @@ def read_secret_files(section: Section, model: type[BaseModel]) -> Section:
 
 
 class _Unusable(Exception):
-    """The file holds no secret; the text says why."""
+    """The file holds no secret; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """One walk through a section, and what it found."""
+    """The replacement in one section, and its results."""
 
     section: Section
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -86,7 +86,7 @@ class _Reading:
 
 
 def _file_keys(shapes: Shapes) -> Iterator[tuple[str, str]]:
-    """Yield the key that names a file, and the key of the secret that it stands for."""
+    """Yield each key that names a file, with the key of its secret."""
     models = models_in(shapes)
     taken = known_keys(models)
     for model in models:

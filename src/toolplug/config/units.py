@@ -1,9 +1,10 @@
-"""Durations, sizes and rates as people write them (`20s`, `200KiB`, `60/minute`), and the error for a wrong one."""
+"""Durations, sizes and rates as text (`20s`, `200KiB`, `60/minute`), and their validation."""
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,7 +15,7 @@ SHAPE_ERROR = "shape"
 
 
 def shape_error(shape: str) -> PydanticCustomError:
-    """Return an error, a ValueError too, that reads `should be <shape>`; the shape never contains the value."""
+    """Return a `ValueError` with the text `should be <shape>`; a shape must not contain the value."""
     return PydanticCustomError(SHAPE_ERROR, "should be {shape}", {"shape": shape})
 
 
@@ -40,20 +41,20 @@ class Rate:
 
 
 def parse_duration(value: object) -> float:
-    """Return seconds; ValueError for what is not a duration, is negative or has no end."""
-    seconds: float | None = None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = _finite(value)
+    """Return seconds. Raises `ValueError` for anything but a finite duration of at least 0."""
+    seconds = math.inf
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
+        seconds = float(value)
     elif isinstance(value, str) and len(value) <= 300 and (found := _DURATION.fullmatch(value)):
         number = float(found["number"])
         seconds = number / 1000 if found["unit"] == "ms" else number * _SECONDS[found["unit"] or "s"]
-    if seconds is None or not 0 <= seconds < math.inf:
+    if not 0 <= seconds < math.inf:
         raise shape_error(_DURATION_SHAPE)
     return seconds
 
 
 def parse_size(value: object) -> int:
-    """Return bytes; ValueError for what is not a size or is negative."""
+    """Return bytes. Raises `ValueError` for anything but a size of at least 0."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if isinstance(value, str) and (found := _SIZE.fullmatch(value)):
@@ -62,7 +63,7 @@ def parse_size(value: object) -> int:
 
 
 def parse_rate(value: object) -> Rate:
-    """Return the rate; ValueError for what is not a rate or lets nothing through."""
+    """Return the rate. Raises `ValueError` for anything but a rate of at least 1."""
     if isinstance(value, Rate):
         return value
     if isinstance(value, str) and (found := _RATE.fullmatch(value)) and int(found["count"]):
@@ -71,7 +72,7 @@ def parse_rate(value: object) -> Rate:
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds so that `parse_duration` reads the same number back, in the largest unit that divides them."""
+    """Write seconds in the largest unit that divides them; `parse_duration` reads the same number back."""
     for unit, scale in (("h", 3600), ("m", 60), ("s", 1)):
         whole = int(seconds // scale)
         if whole * scale == seconds and whole < _MAX_WHOLE and (whole or unit == "s"):
@@ -81,7 +82,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """Write bytes so that `parse_size` reads the same number back."""
+    """Write bytes in the largest unit that divides them; `parse_size` reads the same number back."""
     for unit in ("MiB", "KiB"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
@@ -89,48 +90,24 @@ def format_size(size: int) -> str:
 
 
 def format_rate(rate: Rate) -> str:
-    """Write a rate as `parse_rate` reads it; a window that has no name is written in seconds."""
+    """Write a rate as `60/minute`; a window without a name as a duration."""
     for unit, seconds in _RATE_SECONDS.items():
         if rate.per_s == seconds:
             return f"{rate.count}/{unit}"
     return f"{rate.count}/{format_duration(rate.per_s)}"
 
 
-def _finite(value: float) -> float | None:
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+def _schema(number: str, pattern: str, description: str) -> WithJsonSchema:
+    kinds = [{"type": number, "minimum": 0}, {"type": "string", "pattern": pattern}]
+    return WithJsonSchema({"anyOf": kinds, "description": description})
 
 
 Duration = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)?$"},
-            ],
-            "description": _DURATION_SHAPE,
-        }
-    ),
+    float, BeforeValidator(parse_duration), _schema("number", r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)?$", _DURATION_SHAPE)
 ]
 """Seconds, written as a duration or a number."""
 
-Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 0},
-                {"type": "string", "pattern": r"^[0-9]+(KiB|MiB)?$"},
-            ],
-            "description": _SIZE_SHAPE,
-        }
-    ),
-]
+Size = Annotated[int, BeforeValidator(parse_size), _schema("integer", r"^[0-9]+(KiB|MiB)?$", _SIZE_SHAPE)]
 """Bytes, written as a size or a whole number."""
 
 RateLimit = Annotated[

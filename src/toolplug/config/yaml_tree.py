@@ -1,4 +1,4 @@
-"""The tree of a YAML document: nodes with positions, paths to them, and the values of plain scalars."""
+"""The tree of a YAML document: nodes with marks, paths to them, and the values of plain scalars."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
+
+from toolplug.errors import Problem
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 
@@ -31,33 +33,34 @@ Value: TypeAlias = "ScalarValue | list[Value] | dict[str, Value]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A place in a file; line and column count from 1."""
+    """A position in a file; `line` and `column` count from 1."""
 
     line: int
     column: int
 
 
+def problem_at(file: str, mark: Mark, code: str, message: str, hint: str = "", path: KeyPath = ()) -> Problem:
+    """Return a problem at a position of the file, of the value at `path`."""
+    return Problem(
+        code=code, message=message, file=file, line=mark.line, column=mark.column, path=shown_path(path), hint=hint
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarNode:
-    """One scalar. `plain`: it stands without quotes and without a tag, so its text decided its type."""
+    """A scalar. `plain`: it has neither quotes nor a tag, so its text decides its type. `weight` in bytes."""
 
     value: ScalarValue
     plain: bool
     mark: Mark
     weight: int
-
-    @property
-    def depth(self) -> int:
-        return 0
-
-    @property
-    def nodes(self) -> int:
-        return 1
+    depth: ClassVar[int] = 0
+    nodes: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListNode:
-    """A sequence. `weight`, `depth` and `nodes` are those of the sequence with every alias written out."""
+    """A sequence. With every alias written out it has about `weight` bytes, `depth` levels and `nodes` nodes."""
 
     items: tuple[Node, ...]
     mark: Mark
@@ -68,7 +71,7 @@ class ListNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One key of a mapping: where the key stands, and its value."""
+    """A key of a mapping: its position and its value."""
 
     key_mark: Mark
     node: Node
@@ -89,7 +92,7 @@ Node: TypeAlias = ScalarNode | ListNode | MappingNode
 
 
 def value_of(node: Node) -> Value:
-    """Return the node as plain values that nobody else holds."""
+    """Return the node as new plain values."""
     match node:
         case ScalarNode():
             return node.value
@@ -100,7 +103,7 @@ def value_of(node: Node) -> Value:
 
 
 def child_of(value: Value, part: str | int) -> Value:
-    """Return what stands at a key or an index of the value; LookupError where nothing does."""
+    """Return the child at a key or a non-negative index. Raises `LookupError`."""
     match value, part:
         case dict(), str():
             return value[part]
@@ -110,15 +113,13 @@ def child_of(value: Value, part: str | int) -> Value:
             raise LookupError(part)
 
 
-# What an unquoted YAML scalar stands for.
-#
-# The core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema) with one exception: a number with a leading
-# zero (`010`) stays text, since half of its readers take it for 8 and half for 10. What only YAML 1.1 knew is text too:
-# `yes`, `off`, `1_000`, `60:30`, `2026-11-01`.
+# Plain scalars follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema), with one exception: a
+# number with a leading zero (`010`) is text, because half of its readers take it for 8 and half for 10. Forms of YAML
+# 1.1 are text too: `yes`, `off`, `1_000`, `60:30`, `2026-11-01`.
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-# More than 300 digits are no number that a setting could hold, and costly to convert: text.
+# A number of more than 300 digits is text: no setting could hold it, and it is slow to convert.
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,299})")
 _BASED = re.compile(r"0o[0-7]{1,300}|0x[0-9a-fA-F]{1,300}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -127,7 +128,7 @@ _NANS = frozenset((".nan", ".NaN", ".NAN"))
 
 
 def resolve_scalar(text: str) -> ScalarValue:
-    """Return what the unquoted text stands for; text that is nothing else is itself."""
+    """Return the value of an unquoted scalar: the text itself unless it is a null, a boolean or a number."""
     if text in _NULLS:
         return None
     if text in _BOOLS:
@@ -146,7 +147,7 @@ def resolve_scalar(text: str) -> ScalarValue:
 
 
 def write_scalar(value: ScalarValue) -> str:
-    """Return the value as a message shows it: text in quotes, everything else as YAML writes it."""
+    """Return the value as messages show it: text in Python's quotes, everything else as YAML writes it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

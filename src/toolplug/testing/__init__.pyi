@@ -1,4 +1,4 @@
-"""What authors of providers and hosts test with."""
+"""Testing tools for authors of providers and hosts."""
 
 from toolplug.testing.broken_rule import BrokenRule, ContractBroken
 from toolplug.testing.executor_laws import check_executor

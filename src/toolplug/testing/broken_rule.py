@@ -1,4 +1,4 @@
-"""What a check found: every rule that does not hold, with the place and what to do about it."""
+"""The result of a check: every rule that does not hold, with its place and a fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BrokenRule(NamedTuple):
 
 
 class ContractBroken(AssertionError):
-    """Raised by a check that found something; `broken` holds everything that it found, in the order of the rules."""
+    """Raised by a check; `broken` has every broken rule, in the order of the rules."""
 
     def __init__(self, broken: Sequence[BrokenRule]) -> None:
         self.broken: tuple[BrokenRule, ...] = tuple(broken)
@@ -27,6 +27,6 @@ class ContractBroken(AssertionError):
 
 
 def raise_broken(broken: Sequence[BrokenRule]) -> None:
-    """Raise `ContractBroken` unless nothing is broken."""
+    """Raise `ContractBroken` if any rule is broken."""
     if broken:
         raise ContractBroken(broken)

@@ -1,4 +1,4 @@
-"""The laws of `toolplug.ToolExecutor`, for every executor: a host cannot tell which one it holds.
+"""The laws of `toolplug.ToolExecutor`, which make executors interchangeable for a host.
 
 async def test_my_executor_keeps_the_laws():
     await check_executor(mine, calls={"web.search": {"query": "otters"}}, change=mine.reload)
@@ -18,7 +18,7 @@ from toolplug.testing.broken_rule import BrokenRule, raise_broken
 NO_TOOL = "no_tool_has_this_name"
 Change = Callable[[], Awaitable[object]]
 
-_AWAY = frozenset({ToolStatus.UNAVAILABLE, ToolStatus.DENIED, ToolStatus.INVALID_ARGUMENTS})
+_UNAVAILABLE = frozenset({ToolStatus.UNAVAILABLE, ToolStatus.DENIED, ToolStatus.INVALID_ARGUMENTS})
 _NO_ARGUMENTS: tuple[object, ...] = ("not json", b"\xff", "[1]", "null", {1: 2}, 7)
 
 
@@ -32,7 +32,7 @@ class _Examined:
     async def call(
         self, name: str, arguments: object, *, context: CallContext | None = None
     ) -> ToolResult | BaseException | None:
-        """The result; the exception where one escaped; None where there was none of both in time."""
+        """Return the result, the exception that escaped, or None if there is neither in time."""
         call = ToolCall("law", name, arguments)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         task = asyncio.create_task(_outcome(self.executor, call, context or self.context))
         done, _ = await asyncio.wait({task}, timeout=self.within_s)
@@ -53,18 +53,18 @@ async def check_executor(
 ) -> None:
     """Raise `ContractBroken` with every law that the executor breaks.
 
-    `calls`: for some listed names, arguments with which they succeed. `change` makes the catalog another one than it
-    is; without it the law of `subscribe` is not tried. `within_s`: how long one call may take.
+    `calls`: for some listed names, arguments with which they succeed. `change` changes the catalog; without it the law
+    of `subscribe` is not checked. `within_s`: how long one call may take, in seconds.
     """
     examined = _Examined(executor=executor, calls=calls, context=context or CallContext(), within_s=within_s)
-    broken = [*_listing(examined), *await _calls(examined), *await _nobody(examined), *await _escapes(examined)]
+    broken = [*_listing(examined), *await _calls(examined), *await _unknown(examined), *await _escapes(examined)]
     if change is not None:
         broken += await _change(examined, change)
     raise_broken(broken)
 
 
 def _listing(examined: _Examined) -> list[BrokenRule]:
-    """Listing equals callable, by canonical and by wire name; the catalog is one object while nothing changed."""
+    """Check that `can_execute` agrees with the catalog, by both names, and that the catalog is one object."""
     executor, catalog = examined.executor, examined.executor.catalog
     broken: list[BrokenRule] = []
     if executor.catalog is not catalog:
@@ -90,7 +90,7 @@ def _listing(examined: _Examined) -> list[BrokenRule]:
 
 
 async def _calls(examined: _Examined) -> list[BrokenRule]:
-    """A listed name reaches its tool, under its wire name too; the result carries the call's own id and name."""
+    """Check that listed tools can be called by both names, and that results have the id and name of the call."""
     broken: list[BrokenRule] = []
     catalog = examined.executor.catalog
     for name, arguments in examined.calls.items():
@@ -99,32 +99,36 @@ async def _calls(examined: _Examined) -> list[BrokenRule]:
             result = await examined.call(used, arguments)
             if not isinstance(result, ToolResult) or result.is_error:
                 fix = "look the name up in the catalog and run its plan"
-                broken.append(BrokenRule("calls", f"call of {used!r}", f"does not succeed: {_said(result)}", fix))
+                broken.append(BrokenRule("calls", f"call of {used!r}", f"does not succeed: {_described(result)}", fix))
             elif (result.call_id, result.name) != ("law", used):
                 what = f"answers as call {result.call_id!r} of {result.name!r}"
                 broken.append(BrokenRule("calls", f"call of {used!r}", what, "answer with the call's id and name"))
     return broken
 
 
-async def _nobody(examined: _Examined) -> list[BrokenRule]:
-    """Any other name reaches nobody, whatever the arguments are; of a tool that is away the caller is told so."""
+async def _unknown(examined: _Examined) -> list[BrokenRule]:
+    """Check that other names are unknown tools, whatever the arguments, and unavailable tools answer as such."""
     broken: list[BrokenRule] = []
-    away = examined.executor.catalog.unavailable or EMPTY_CATALOG
+    unavailable = examined.executor.catalog.unavailable or EMPTY_CATALOG
     for name in _unlisted(examined):
+        is_unknown = unavailable.find(name) is None
         for arguments in ("{}", "not json"):
             result = await examined.call(name, arguments)
             status = result.status if isinstance(result, ToolResult) else None
-            if away.find(name) is None and status is not ToolStatus.UNKNOWN_TOOL:
-                what, fix = f"is no unknown tool: {_said(result)}", "answer unknown_tool before anything else"
+            if is_unknown and status is not ToolStatus.UNKNOWN_TOOL:
+                what, fix = f"is no unknown tool: {_described(result)}", "answer unknown_tool before anything else"
                 broken.append(BrokenRule("unknown-tool", f"call of {name!r}", what, fix))
-            elif away.find(name) is not None and status not in _AWAY:
-                what, fix = f"is not said to be away: {_said(result)}", "run the plan that it has among what is away"
+            elif not is_unknown and status not in _UNAVAILABLE:
+                what, fix = (
+                    f"is not said to be away: {_described(result)}",
+                    "run the plan that it has among what is away",
+                )
                 broken.append(BrokenRule("away", f"call of {name!r}", what, fix))
     return broken
 
 
 async def _escapes(examined: _Examined) -> list[BrokenRule]:
-    """Wrong arguments and a passed deadline are results; only the caller's own cancellation escapes."""
+    """Check that invalid arguments and a passed deadline are results; only the caller's cancellation is raised."""
     broken: list[BrokenRule] = []
     for name, example in examined.calls.items():
         for arguments in _NO_ARGUMENTS:
@@ -132,19 +136,19 @@ async def _escapes(examined: _Examined) -> list[BrokenRule]:
             if not isinstance(result, ToolResult) or result.status is not ToolStatus.INVALID_ARGUMENTS:
                 fix = "decode and validate before the tool is reached, and raise nothing"
                 where = f"call of {name!r} with {arguments!r}"
-                broken.append(BrokenRule("no-escape", where, f"is not refused: {_said(result)}", fix))
+                broken.append(BrokenRule("no-escape", where, f"is not refused: {_described(result)}", fix))
         past = examined.context._replace(deadline=asyncio.get_running_loop().time() - 1)
         late = await examined.call(name, example, context=past)
         if not isinstance(late, ToolResult) or late.status is not ToolStatus.TIMEOUT:
             fix = "count the deadline from entry"
             where = f"call of {name!r} past its deadline"
-            broken.append(BrokenRule("deadline", where, f"does not time out: {_said(late)}", fix))
+            broken.append(BrokenRule("deadline", where, f"does not time out: {_described(late)}", fix))
         broken += await _cancelled(examined, name, example)
     return broken
 
 
 async def _cancelled(examined: _Examined, name: str, example: Mapping[str, object]) -> list[BrokenRule]:
-    """A caller that is cancelled while it waits is answered with its own CancelledError, and at once."""
+    """Check that a caller that is cancelled during a call gets its own `CancelledError` at once."""
     task = asyncio.create_task(examined.executor.execute(ToolCall("law", name, example), examined.context))
     await asyncio.sleep(0)
     if task.done():
@@ -158,15 +162,15 @@ async def _cancelled(examined: _Examined, name: str, example: Mapping[str, objec
 
 
 async def _change(examined: _Examined, change: Change) -> list[BrokenRule]:
-    """Whoever listens hears each difference once, also after one who raises; who has stopped hears nothing more."""
+    """Check that listeners get each difference once, also after one that raises, and none after they unsubscribe."""
     executor = examined.executor
-    heard: list[CatalogDiff] = []
+    received: list[CatalogDiff] = []
     stopped: list[CatalogDiff] = []
 
     def raises(diff: CatalogDiff) -> None:
         raise LookupError("a listener of the check raises on purpose")
 
-    stops = [executor.subscribe(raises), executor.subscribe(heard.append)]
+    stops = [executor.subscribe(raises), executor.subscribe(received.append)]
     executor.subscribe(stopped.append)()
     before = executor.catalog
     await change()
@@ -174,9 +178,9 @@ async def _change(examined: _Examined, change: Change) -> list[BrokenRule]:
     broken: list[BrokenRule] = []
     if not expected:
         broken.append(BrokenRule("subscribe", "change", "changes nothing in the catalog", "give another change="))
-    elif heard != [expected]:
+    elif received != [expected]:
         fix = "publish each swap of the catalog once"
-        broken.append(BrokenRule("subscribe", "subscribe()", f"was told {heard!r} of {expected!r}", fix))
+        broken.append(BrokenRule("subscribe", "subscribe()", f"was told {received!r} of {expected!r}", fix))
     if stopped:
         broken.append(BrokenRule("subscribe", "unsubscribe()", "is told all the same", "forget the listener"))
     for stop in stops:
@@ -186,9 +190,9 @@ async def _change(examined: _Examined, change: Change) -> list[BrokenRule]:
 
 
 def _unlisted(examined: _Examined) -> list[str]:
-    """Names that a caller may try: unknown, empty, dotted, a listed one written otherwise, and those that are away."""
+    """Return names that are not listed: unknown, empty, dotted, listed ones in another spelling, unavailable ones."""
     catalog = examined.executor.catalog
-    away = catalog.unavailable or EMPTY_CATALOG
+    unavailable = catalog.unavailable or EMPTY_CATALOG
     tried = [
         NO_TOOL,
         "",
@@ -197,8 +201,8 @@ def _unlisted(examined: _Examined) -> list[str]:
         f"fs.{NO_TOOL}",
         *(f"{name} " for name in catalog),
         *(name.upper() for name in catalog),
-        *away,
-        *(definition.wire for definition in away.definitions()),
+        *unavailable,
+        *(definition.wire for definition in unavailable.definitions()),
     ]
     return [name for name in tried if catalog.find(name) is None]
 
@@ -206,11 +210,11 @@ def _unlisted(examined: _Examined) -> list[str]:
 async def _outcome(executor: ToolExecutor, call: ToolCall, context: CallContext) -> ToolResult | BaseException:
     try:
         return await executor.execute(call, context)
-    except BaseException as error:  # noqa: BLE001  what escapes is what is looked for
+    except BaseException as error:  # noqa: BLE001  any exception that escapes is reported
         return error
 
 
-def _said(result: ToolResult | BaseException | None) -> str:
+def _described(result: ToolResult | BaseException | None) -> str:
     if result is None:
         return "no answer in time"
     return f"{result.status}: {result.output}" if isinstance(result, ToolResult) else repr(result)

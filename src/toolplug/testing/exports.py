@@ -1,7 +1,6 @@
-"""Where each public name of `toolplug.testing` stands, and how it comes when it is asked for.
+"""The public names of `toolplug.testing`, imported on first use: the pytest plugin imports none of them.
 
-So the pytest plugin costs a test suite nothing until a test uses it, and a name that needs an extra asks for the extra
-alone. Type checkers read the same list in `__init__.pyi`.
+A name that needs an extra raises only when it is used. Type checkers read the same list in `__init__.pyi`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A provider that misbehaves in every way that a host must survive."""
+"""A provider that fails in every way that a host must survive."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ Step = Literal["constructor", "start", "tools", "routes", "collectors", "aclose"
 
 
 class ToolCrash(Exception):
-    """What a faulty tool raises; its text must reach no model."""
+    """Raised by a faulty tool; its text must not reach a model."""
 
 
 class Leave(BaseException):
-    """An exception that `except Exception` does not contain."""
+    """An exception that `except Exception` does not catch."""
 
 
 class FaultyProvider(FunctionProvider):
-    """Its tools fail as their names say; with `fails` one step of its life raises instead, with `hangs` it waits.
+    """A provider whose tools fail as their names say; the setting `fails` makes one step raise, `hangs` makes it wait.
 
-    `release` lets every tool that waits go on. `reached` counts the calls that came through, `closed` those of
-    `aclose`.
+    `release` ends the tools that wait. `reached` counts calls of `works`, `closed` calls of `aclose`.
     """
 
     class Config(BaseModel):
-        """Which step goes wrong."""
+        """The step that raises, and the step that never returns, if any."""
 
         fails: Step | None = None
         hangs: Step | None = None
@@ -51,27 +50,27 @@ class FaultyProvider(FunctionProvider):
         self._fail("constructor")
 
     async def start(self, site: ProviderContext) -> None:
-        """Start, or not."""
+        """Start, raise, or never return."""
         self._fail("start")
         await self._hang("start")
 
     def tools(self) -> list[ToolDefinition]:
-        """List the tools, or not."""
+        """List the tools, or raise."""
         self._fail("tools")
         return list(super().tools())
 
     def routes(self) -> tuple[()]:
-        """No routes, or not even that."""
+        """Return no routes, or raise."""
         self._fail("routes")
         return ()
 
     def collectors(self) -> tuple[()]:
-        """No collectors, or not even that."""
+        """Return no collectors, or raise."""
         self._fail("collectors")
         return ()
 
     async def aclose(self) -> None:
-        """Close, or not."""
+        """Close, raise, or never return."""
         self.closed += 1
         self.release.set()
         self._fail("aclose")

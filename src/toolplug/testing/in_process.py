@@ -1,4 +1,4 @@
-"""A host with its HTTP face in the test's own process, and callers who reach it both ways.
+"""A host in the process of a test, and callers that use it over HTTP and directly.
 
     async with in_process_host({"providers": {"notes": {"enabled": True}}}) as served:
         assert (await served.call("add_note", text="milk")).output == "1"
@@ -37,24 +37,21 @@ ANYBODY = Principal(scopes=EVERY_SCOPE)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One principal's two ways in: `client` over HTTP, with its key, and `call` in process."""
+    """A principal that calls over HTTP, with its key, through `client`, and directly through `call`."""
 
     principal: Principal
     client: httpx2.AsyncClient
     host: Host
 
     async def call(self, tool: str, /, **arguments: object) -> ToolResult:
-        """The result of one call of a tool."""
+        """Call a tool."""
         executor = self.host.executor_for(self.principal)
         return await executor.execute(ToolCall("call", tool, arguments), CallContext(principal=self.principal))
 
 
 @dataclass(frozen=True, slots=True)
 class InProcessHost:
-    """An entered host; its callers by subject, the first of whom `client` and `call` belong to.
-
-    `nobody` is a client without credentials.
-    """
+    """An entered host, with its callers by subject and `nobody`, a client without credentials."""
 
     host: Host
     app: ASGIApp
@@ -67,7 +64,7 @@ class InProcessHost:
         return next(iter(self.callers.values())).client
 
     async def call(self, tool: str, /, **arguments: object) -> ToolResult:
-        """The result of one call by the first caller."""
+        """Call a tool as the first caller."""
         return await next(iter(self.callers.values())).call(tool, **arguments)
 
 
@@ -79,11 +76,11 @@ async def in_process_host(
     folder: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[InProcessHost]:
-    """A host for this configuration, entered, served without a socket.
+    """Open a host with this configuration, served without a socket. Raises what entering a host raises.
 
-    `principals` each get an API key; without any, the configuration's own `auth` holds, or everybody is anonymous and
-    may do everything. State is kept in `folder`: opened again there, it is the same host restarted. Without a folder
-    it is a temporary one. Raises what entering a host raises.
+    `principals` each get an API key; without any, the `auth` of the configuration applies, or every caller is
+    anonymous and has all scopes. State is kept in `folder`, by default a temporary one: opened again there, it is the
+    same host restarted.
     """
     keys = {principal.subject: secrets.token_urlsafe(32) for principal in principals}
     async with AsyncExitStack() as stack:
@@ -106,7 +103,7 @@ async def in_process_host(
 def _written(
     config: Mapping[str, object], folder: Path, principals: Sequence[Principal], keys: Mapping[str, str]
 ) -> Path:
-    """The configuration as a file in the folder, with a store there unless it names one, and the principals' keys."""
+    """Write the configuration to the folder, with the keys and, unless it names one, a store there."""
     document: dict[str, object] = {"store": f"sqlite:///{folder.absolute().as_posix()}/.toolplug/state.db", **config}
     if principals:
         document["auth"] = {"api_keys": [_api_key(principal, keys[principal.subject]) for principal in principals]}

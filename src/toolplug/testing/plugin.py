@@ -1,4 +1,4 @@
-"""The pytest plugin that is there wherever toolplug is installed: one fixture, loaded when a test asks for it."""
+"""The pytest plugin of toolplug: one fixture, whose extra is imported when a test uses it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-_IN_PROCESS_HOST = "toolplug.testing:in_process_host"
-
 
 @pytest.fixture
 def in_process_host(tmp_path: Path) -> Callable[..., Any]:
-    """`toolplug.testing.in_process_host` with the test's own folder: opened again, it is a restart."""
-    return partial(resolve_name(_IN_PROCESS_HOST), folder=tmp_path)  # loaded with its extra only here
+    """Return `toolplug.testing.in_process_host` for the folder of the test; a second host there is a restart."""
+    return partial(resolve_name("toolplug.testing:in_process_host"), folder=tmp_path)

@@ -1,4 +1,4 @@
-"""Does a provider keep the contract between providers and hosts.
+"""Checks a provider against the contract between providers and hosts.
 
 async def test_the_provider_keeps_the_contract():
     await check_provider(Notes, calls={"add_note": {"text": "milk"}, "find_notes": {"query": "milk"}})
@@ -29,7 +29,7 @@ KEY = "provider"
 
 
 def made(make: Make, settings: Mapping[str, object] = NO_SETTINGS, *, key: str = KEY) -> FunctionProvider:
-    """A new instance, not started. `settings` are a class's own, as its entry in the configuration would have them.
+    """Return a new instance, not started. `settings`: of a class, as in its entry in the configuration.
 
     Raises `pydantic.ValidationError` for settings that its `Config` refuses.
     """
@@ -47,9 +47,9 @@ def running(
     key: str = KEY,
     metrics: CollectorRegistry | None = None,
 ) -> FunctionRegistry:
-    """A registry with this one provider, which runs while the registry is entered: `async with running(Notes) as …`.
+    """Return a registry with this provider, which runs while the registry is entered: `async with running(Notes) as …`.
 
-    Records are kept in memory and files in a temporary directory.
+    Its records are in memory, its files in a temporary directory.
     """
     provider = make if isinstance(make, FunctionProvider) else made(make, settings, key=key)
     return FunctionRegistry({key: provider}, metrics=metrics)
@@ -68,13 +68,12 @@ async def check_provider(
     principal: Principal = TESTER,
     within_s: float = 2.0,
 ) -> None:
-    """Raise `ContractBroken` with every rule that the provider breaks: what, where, and what to do.
+    """Raise `ContractBroken` with every rule that the provider breaks, its place and a fix.
 
-    `make`: its class, with the `settings` of its entry, or a function that makes a new instance. `calls`: for each
-    tool arguments with which it succeeds, in an order in which they can be made; each is made many times, also at
-    once. `uncalled`: tools that must not be called here. `within_s`: how long a cancelled call, a route, and what is
-    left after the close may take. Several instances are started and closed, each with an empty store and directory.
-    Runs in any asyncio loop.
+    `make`: its class, with the `settings` of its entry, or a function that returns a new instance. `calls`: for each
+    tool arguments with which it succeeds, in an order in which they can be made; each is made many times, also
+    concurrently. `uncalled`: tools not to call. `within_s`: seconds that a cancelled call, a route, and tasks left
+    after the close may take. Starts and closes several instances, each with an empty store and directory.
     """
     subject = Subject(
         make=partial(made, make, settings, key=key),
@@ -84,7 +83,7 @@ async def check_provider(
         principal=principal,
         within_s=within_s,
     )
-    # Each step stands on the one before it: a provider that does not start would break every later rule as well.
+    # A provider that breaks the rules of one step would break those of the next as well.
     raise_broken(await bare_rules(subject))
     raise_broken(await life_rules(subject))
     async with started(subject) as run:

@@ -1,18 +1,18 @@
-"""What the laws of a store are tested with."""
+"""The fixtures and helpers of the laws of stores."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol
 
 import pytest
 
-from toolplug.stores.store import KEPT_EVENTS, Events, Store
+from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
 
 
 class ManualClock:
-    """Returns `now`, in seconds; a test sets it."""
+    """A clock that returns `now`, in seconds; a test sets it."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now: float = now
@@ -26,13 +26,13 @@ LONG_S = 30.0
 
 
 class OpenStore(Protocol):
-    """Makes a store, not yet open."""
+    """Makes a store, which is not open yet."""
 
     def __call__(self, *, clock: Callable[[], float], kept_events: int = KEPT_EVENTS) -> Store: ...
 
 
 class StoreFixtures:
-    """A clock that the test moves, and an open store that follows it and keeps few events."""
+    """A clock that tests set, and an open store on it that keeps `KEPT` events per log."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:
@@ -44,15 +44,31 @@ class StoreFixtures:
             yield store
 
 
-async def position_of(store: Store, key: str) -> int:
-    """Return the end of the record's log."""
+async def record_of(store: Store, key: str) -> Record:
+    """Return the record, which must exist."""
     record = await store.read(key)
     assert record is not None
-    return record.position
+    return record
+
+
+async def position_of(store: Store, key: str) -> int:
+    """Return the end of the log of a record, which must exist."""
+    return (await record_of(store, key)).position
+
+
+async def new_log(store: Store, key: str = "key") -> int:
+    """Commit an empty value, and return the end of its log."""
+    await store.commit(key, b"")
+    return await position_of(store, key)
+
+
+def data_of(entries: Iterable[Event]) -> list[bytes]:
+    """Return the data of each event."""
+    return [event.data for event in entries]
 
 
 async def parked(store: Store, key: str, after: int) -> asyncio.Task[Events]:
-    """Begin to wait; the wait has looked once when this returns, as stores read in order."""
+    """Start a wait for events; it has read the log once when this returns, since stores read in order."""
     wait = asyncio.create_task(store.events(key, after, wait_s=LONG_S))
     await asyncio.sleep(0)
     await store.read(key)
@@ -61,6 +77,6 @@ async def parked(store: Store, key: str, after: int) -> asyncio.Task[Events]:
 
 
 async def woken(*waits: asyncio.Task[Events]) -> list[Events]:
-    """Return what the waits found; `TimeoutError` where they go on, as if nobody had rung."""
+    """Return the results of the waits. Raises `TimeoutError` if one does not end."""
     async with asyncio.timeout(LONG_S / 3):
         return await asyncio.gather(*waits)

@@ -21,19 +21,29 @@ import pytest
 
 from toolplug.errors import StoreConflict
 from toolplug.stores.store import Store
-from toolplug.testing.store_event_laws import EventLaws, WaitLaws
-from toolplug.testing.store_extension_laws import ExtensionLaws
-from toolplug.testing.store_fixtures import KEPT, ManualClock, OpenStore, StoreFixtures, parked, position_of, woken
+from toolplug.testing.store_event_laws import EventLaws, ExtensionLaws, WaitLaws
+from toolplug.testing.store_fixtures import (
+    KEPT,
+    ManualClock,
+    OpenStore,
+    StoreFixtures,
+    data_of,
+    new_log,
+    parked,
+    position_of,
+    record_of,
+    woken,
+)
 from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, RevisionLaws
 
 
 class StoreLaws(RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws, ExtensionLaws):
-    """Every law that holds for every store."""
+    """The laws of every store."""
 
 
 @pytest.mark.anyio
 class SharedStoreLaws(StoreFixtures):
-    """For a store that outlives its process and that several processes may open at once."""
+    """The laws of a store that outlives its process and that several processes may open at once."""
 
     @pytest.fixture
     async def other(self, open_store: OpenStore, clock: ManualClock) -> AsyncIterator[Store]:
@@ -52,18 +62,17 @@ class SharedStoreLaws(StoreFixtures):
         async with open_store(clock=clock) as store:
             assert await store.read("begun") == before
             kept = (await store.events("begun", begun)).entries
-            assert [event.data for event in kept] == [b"event", b"extended"]
+            assert data_of(kept) == [b"event", b"extended"]
             assert await store.commit("gone", b"", expected=0) > gone
             await store.extend("begun", events=[b"later"])
             await store.commit("begun", b"", events=[b"last"])
             later = (await store.events("begun", begun)).entries
             assert later[:2] == kept
-            assert [event.data for event in later[2:]] == [b"later", b"last"]
+            assert data_of(later[2:]) == [b"later", b"last"]
 
     async def test_two_openers_see_each_others_commits(self, store: Store, other: Store) -> None:
         revision = await store.commit("key", b"mine", expected=0)
-        record = await other.read("key")
-        assert record is not None
+        record = await record_of(other, "key")
         assert (record.value, record.revision) == (b"mine", revision)
         await other.commit("key", b"yours", expected=revision)
         with pytest.raises(StoreConflict):
@@ -80,8 +89,7 @@ class SharedStoreLaws(StoreFixtures):
                     continue
 
         revisions = await asyncio.gather(*(increment(one) for one in (store, other) for _ in range(10)))
-        record = await store.read("sum")
-        assert record is not None
+        record = await record_of(store, "sum")
         assert record.value == b"20"
         assert sorted(revisions) == list(range(record.revision - 19, record.revision + 1))
 
@@ -93,14 +101,13 @@ class SharedStoreLaws(StoreFixtures):
         )
         assert answers == [True] * 4
         page = await other.events("key", at)
-        assert sorted(event.data for event in page.entries) == [b"0", b"0", b"1", b"1"]
+        assert sorted(data_of(page.entries)) == [b"0", b"0", b"1", b"1"]
         assert await store.events("key", at) == page
         await other.commit("key", None)
         assert await store.extend("key", events=[b"late"]) is False
 
     async def test_a_change_elsewhere_ends_a_wait(self, store: Store, other: Store) -> None:
-        await store.commit("key", b"")
-        at = await position_of(store, "key")
+        at = await new_log(store)
         for change in (
             lambda: other.commit("key", b"", events=[b"news"]),
             lambda: other.commit("key", b"", events=[b"news"]),
@@ -109,5 +116,5 @@ class SharedStoreLaws(StoreFixtures):
             wait = await parked(store, "key", at)
             await change()
             (events,) = await woken(wait)
-            assert [event.data for event in events.entries] == [b"news"]
+            assert data_of(events.entries) == [b"news"]
             at = events.entries[-1].id

@@ -9,12 +9,12 @@ import pytest
 from toolplug.errors import StoreConflict, StoreMisused, StoreUnavailable
 from toolplug.stores.apply_changes import MAX_KEY_BYTES
 from toolplug.stores.store import Event, Events, Store
-from toolplug.testing.store_fixtures import LONG_S, ManualClock, OpenStore, StoreFixtures
+from toolplug.testing.store_fixtures import LONG_S, ManualClock, OpenStore, StoreFixtures, record_of
 
 
 @pytest.mark.anyio
 class RecordLaws(StoreFixtures):
-    """What is committed is read back, and what no store takes is refused."""
+    """Committed values are read back; invalid keys, times to live and limits raise `StoreMisused`."""
 
     async def test_a_key_without_record_reads_as_none(self, store: Store) -> None:
         assert await store.read("nobody") is None
@@ -22,8 +22,7 @@ class RecordLaws(StoreFixtures):
     @pytest.mark.parametrize("value", [b"", b"\x00", bytes(range(256)), b"x" * 1_048_577])
     async def test_a_value_is_read_back_to_the_byte(self, store: Store, value: bytes) -> None:
         revision = await store.commit("key", value)
-        record = await store.read("key")
-        assert record is not None
+        record = await record_of(store, "key")
         assert (record.value, record.revision, record.expires_at) == (value, revision, None)
 
     async def test_keys_differ_by_every_character(self, store: Store) -> None:
@@ -89,7 +88,7 @@ class RecordLaws(StoreFixtures):
 
 @pytest.mark.anyio
 class RevisionLaws(StoreFixtures):
-    """Revisions rise by one, never return, and guard what was read."""
+    """Revisions rise by one and are never reused; a commit can expect one."""
 
     async def test_revisions_rise_by_one(self, store: Store) -> None:
         first = await store.commit("key", b"1")
@@ -98,8 +97,7 @@ class RevisionLaws(StoreFixtures):
 
     async def test_a_commit_that_expects_another_revision_changes_nothing(self, store: Store) -> None:
         revision = await store.commit("key", b"value", events=[b"begun"])
-        before = await store.read("key")
-        assert before is not None
+        before = await record_of(store, "key")
         for expected in (0, revision - 1, revision + 1):
             for value in (b"other", None):
                 with pytest.raises(StoreConflict) as caught:
@@ -114,8 +112,7 @@ class RevisionLaws(StoreFixtures):
             await store.commit("key", b"yours", expected=0)
         with pytest.raises(StoreConflict):
             await store.commit("missing", b"value", expected=1)
-        record = await store.read("key")
-        assert record is not None
+        record = await record_of(store, "key")
         assert (record.value, record.revision) == (b"mine", revision)
         assert await store.keys() == ["key"]
 
@@ -126,8 +123,7 @@ class RevisionLaws(StoreFixtures):
         )
         assert answers.count(revision + 1) == 1
         assert sum(isinstance(answer, StoreConflict) for answer in answers) == 19
-        record = await store.read("key")
-        assert record is not None
+        record = await record_of(store, "key")
         assert record.value == str(answers.index(revision + 1)).encode()
 
     async def test_no_increment_is_lost_among_many(self, store: Store) -> None:
@@ -135,8 +131,7 @@ class RevisionLaws(StoreFixtures):
 
         async def increment() -> None:
             while True:
-                record = await store.read("sum")
-                assert record is not None
+                record = await record_of(store, "sum")
                 try:
                     await store.commit("sum", str(int(record.value) + 1).encode(), expected=record.revision)
                 except StoreConflict:
@@ -144,8 +139,7 @@ class RevisionLaws(StoreFixtures):
                 return
 
         await asyncio.gather(*(increment() for _ in range(20)))
-        record = await store.read("sum")
-        assert record is not None
+        record = await record_of(store, "sum")
         assert record.value == b"20"
 
     async def test_a_conflict_leaves_the_commits_beside_it_alone(self, store: Store) -> None:
@@ -178,8 +172,7 @@ class RevisionLaws(StoreFixtures):
         )
         assert revisions[2] == 0
         assert revisions[0] < revisions[1] < revisions[3]
-        record = await store.read("key")
-        assert record is not None
+        record = await record_of(store, "key")
         assert (record.value, record.revision) == (b"2", revisions[3])
         assert await store.keys() == ["key"]
         assert await store.events("key", record.position - 1) == Events(
@@ -205,13 +198,12 @@ class RevisionLaws(StoreFixtures):
 
 @pytest.mark.anyio
 class ExpiryLaws(StoreFixtures):
-    """Times to live follow the store's clock."""
+    """Records expire by the clock of the store."""
 
     async def test_a_record_is_gone_after_its_time_to_live(self, store: Store, clock: ManualClock) -> None:
         await store.commit("key", b"value", ttl_s=10, events=[b"event"])
         clock.now += 9.5
-        record = await store.read("key")
-        assert record is not None
+        record = await record_of(store, "key")
         assert record.expires_at == clock.now + 0.5
         clock.now += 0.5
         assert await store.read("key") is None
@@ -232,12 +224,10 @@ class ExpiryLaws(StoreFixtures):
 
     async def test_the_record_after_an_expired_one_has_a_log_of_its_own(self, store: Store, clock: ManualClock) -> None:
         await store.commit("key", b"old", ttl_s=1, events=[b"old"])
-        old = await store.read("key")
+        old = await record_of(store, "key")
         clock.now += 2
         await store.commit("key", b"new", expected=0, events=[b"new"])
-        new = await store.read("key")
-        assert old is not None
-        assert new is not None
+        new = await record_of(store, "key")
         assert await store.events("key", old.position) == Events(known=False)
         assert await store.events("key", new.position - 1) == Events(known=True, entries=(Event(new.position, b"new"),))
 
@@ -254,7 +244,7 @@ class ExpiryLaws(StoreFixtures):
 
 @pytest.mark.anyio
 class KeyLaws(StoreFixtures):
-    """Keys are listed by prefix, in order, in pages."""
+    """Keys are listed by prefix, in code point order, in pages."""
 
     async def test_keys_are_listed_by_prefix_in_order(self, store: Store) -> None:
         for key in ("b", "a/2", "a/10", "a", "a/\U0001f9a6", "a/é", "a0", "A/1"):

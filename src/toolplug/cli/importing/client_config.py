@@ -1,4 +1,4 @@
-"""A desktop client's file of MCP servers: `{"mcpServers": {name: {command, args, env} or {url, headers}}}`."""
+"""Reads a desktop client's file of MCP servers: `{"mcpServers": {name: {command, args, env} or {url, headers}}}`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from toolplug.config.masking import looks_secret, named_arguments, password_in
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
-from toolplug.config.yaml_tree import Value, shown_path
+from toolplug.config.yaml_tree import Mark, Value, problem_at, shown_path
 from toolplug.errors import ConfigError, Problem
 
 SERVERS = "mcpServers"
@@ -23,14 +23,14 @@ MAX_ID = 64
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _FOREIGN = re.compile(r"\$\{(?P<kind>env|input):(?P<name>[^}]+)\}")
-"""How editors write a variable of the environment, and a value that they ask the user for."""
+"""An environment variable, or a value that the editor asks for, in the syntax of editors."""
 _SCHEME = re.compile(r"(?P<scheme>Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
 _KEY = re.compile(r"(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}.*")
-"""The keys of well-known services, by their first characters."""
+"""API keys of well-known services, by their prefixes."""
 
 
 def _text_of_scalar(value: object) -> object:
-    """Convert numbers and booleans as those clients do for a process."""
+    """Convert numbers and booleans to text, as those clients do for a process."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
@@ -40,7 +40,7 @@ _Text = Annotated[str, BeforeValidator(_text_of_scalar)]
 
 
 class ClaudeServer(BaseModel):
-    """One server of the file. Keys of other programs are ignored, and reported."""
+    """A server of the file. Keys without a meaning here are ignored, and reported."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -67,7 +67,7 @@ class Reading(NamedTuple):
 
 
 def read_claude_file(file: Path) -> Reading:
-    """Read the file. Raises `OSError`, and `ConfigError` for a file of another kind."""
+    """Read the servers. Raises `OSError`, and `ConfigError` for a file without a mapping of servers."""
     servers: dict[str, ClaudeServer] = {}
     problems: list[Problem] = []
     for name, value in _entries(file).items():
@@ -88,10 +88,8 @@ def _entries(file: Path) -> Mapping[str, object]:
     try:
         whole = orjson.loads(file.read_bytes().removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError as error:
-        problem = Problem(
-            code="not_json", message=f"not JSON: {error.msg}", file=str(file), line=error.lineno, column=error.colno
-        )
-        raise ConfigError([problem]) from None
+        mark = Mark(line=error.lineno, column=error.colno)
+        raise ConfigError([problem_at(str(file), mark, "not_json", f"not JSON: {error.msg}")]) from None
     sections = cast("dict[str, object]", whole) if isinstance(whole, dict) else {}  # keys of JSON are text
     found = sections.get(SERVERS)
     if not isinstance(found, dict):
@@ -113,7 +111,7 @@ def _problem(file: str, path: tuple[str | int, ...], message: str) -> Problem:
 
 
 def legal_ids(names: Iterable[str]) -> Mapping[str, str]:
-    """A different id for each name: the name itself where it is a valid id."""
+    """Return a unique id for each name: the name itself if it is a valid id."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
@@ -135,7 +133,7 @@ def _legal_id(name: str) -> str:
 
 
 def server_entry(server: ClaudeServer, name: str, variables: Variables) -> Mapping[str, Value]:
-    """The entry of the configuration under this id; its secrets become references to environment variables."""
+    """Return the entry for the configuration under this id, with references to `variables` in place of secrets."""
     entry: dict[str, Value] = {}
     if server.command is not None:
         entry["command"] = variables.referring(name, "command", "", server.command)
@@ -151,7 +149,7 @@ def server_entry(server: ClaudeServer, name: str, variables: Variables) -> Mappi
 
 
 def remarks(server: ClaudeServer) -> Iterator[str]:
-    """Notes for the user on what the entry leaves out."""
+    """Yield notes for the user on what the entry leaves out."""
     if server.ignored:
         yield f"left out: {', '.join(server.ignored)}"
     if server.type == "sse":
@@ -169,7 +167,7 @@ def _arguments(args: Sequence[str], server: str, variables: Variables) -> Iterat
 
 
 def _url(url: str, server: str, variables: Variables) -> str:
-    """Replace the secrets of a URL: its password, and parameters of its query."""
+    """Replace the secrets of a URL: its password and parameters of its query."""
     place, mark, query = url.partition("?")
     address = _address(place, server, variables, kind="url", name="")
     pairs = [pair.partition("=") for pair in query.split("&")]
@@ -180,7 +178,7 @@ def _url(url: str, server: str, variables: Variables) -> str:
 
 
 def _address(text: str, server: str, variables: Variables, *, kind: str, name: str) -> str:
-    """Replace the password of an address; of any other text the whole, if it looks like a secret."""
+    """Replace the password of an address, or the whole of another text that looks like a secret."""
     address = password_in(text)
     if address is None:
         return variables.referring(server, kind, name, text)
@@ -189,7 +187,7 @@ def _address(text: str, server: str, variables: Variables, *, kind: str, name: s
 
 
 class Variables:
-    """The environment variables that the imported servers need. Their values are never written or shown."""
+    """The environment variables that imported servers need. Their values are never written or printed."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -197,13 +195,13 @@ class Variables:
 
     @property
     def uses(self) -> Mapping[str, str]:
-        """The use of each variable by name: of those whose value was in the file, or that the editor asks for."""
+        """The uses of the variables to set, by name: values from the file, and values that the editor asks for."""
         return self._uses
 
     def referring(self, server: str, kind: str, name: str, value: str) -> str:
-        """The value for the configuration: a reference to a variable replaces what looks like a secret.
+        """Return the value for the configuration, with a reference to a variable in place of a secret.
 
-        `kind` is the place of the value (`env`, `header` …), `name` its name there.
+        `kind`: the place of the value (`env`, `header` …). `name`: its name there.
         """
         for found in _FOREIGN.finditer(value):
             if found["kind"] == "input":
@@ -220,11 +218,11 @@ class Variables:
         return f"{scheme['scheme']} ${{{variable}}}" if scheme else f"${{{variable}}}"
 
     def plain(self, text: str) -> str:
-        """A text without secrets, for the configuration."""
+        """Return a text that has no secrets for the configuration."""
         return _escaped(_own_references(text))
 
     def _add(self, server: str, kind: str, name: str, secret: str) -> str:
-        """Name a variable: `name` under `env`; elsewhere, and where the name is taken, with the server before it."""
+        """Add a variable and return its name: `name` for `env`; else, or if that is taken, the server and `name`."""
         wanted = _variable(name) if kind == "env" else _variable(f"{server}_{name}")
         number = 1
         while self._values.setdefault(wanted, secret) != secret:
@@ -243,5 +241,5 @@ def _variable(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape each `${` that begins no reference, so that the configuration reads it literally."""
+    """Escape each `${` that does not begin a reference as `$${`, which the configuration reads literally."""
     return re.sub(rf"({_REFERENCE.pattern})|\$\{{", lambda found: found[1] or "$${", text)

@@ -1,4 +1,4 @@
-"""The plan of an import: the entries to add to a configuration, and how it is printed."""
+"""The plan of an import: the entries to add to a configuration, and its output."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MAX_PREFIX = 32
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """The entries to add to a configuration, by id.
+    """The entries to add to the configuration `config`, by id.
 
-    `comments`: a line to write below an entry, by id. `kept`: ids that the configuration has already, which stay as
-    they are. `notes`: for the user, by id. `variables`: the environment variables to set, each with its use.
-    `problems`: of the servers that are not valid.
+    `comments`: a line to write below an entry, by id. `kept`: ids already in the configuration, which is not changed.
+    `notes`: for the user, by id. `variables`: the environment variables to set, with their uses. `problems`: of the
+    invalid servers.
     """
 
     config: Path
@@ -38,11 +38,11 @@ class ImportPlan:
 
     @property
     def text(self) -> str:
-        """The entries as YAML."""
+        """The entries as YAML; empty without entries."""
         return section_text(self.entries, self.comments) if self.entries else ""
 
     def write(self) -> None:
-        """Add the entries to the configuration. Raises `ConfigError` and `OSError`, and has then changed nothing."""
+        """Add the entries to the configuration. Raises `ConfigError` and `OSError`, and then changes nothing."""
         if not self.entries:
             return
         file = self.config.resolve()
@@ -58,7 +58,7 @@ class ImportPlan:
 
 
 def plan_import(file: Path, config: Path) -> ImportPlan:
-    """Read both files. Raises `OSError`, and `ConfigError` where either is not valid."""
+    """Read the file to import and the configuration. Raises `OSError`, and `ConfigError` if either is invalid."""
     reading = read_claude_file(file)
     document = read_document(config).value
     section = document.get(SECTION)
@@ -84,17 +84,14 @@ def plan_import(file: Path, config: Path) -> ImportPlan:
 
 
 def _prefixes(document: Mapping[str, Value]) -> set[str]:
-    """The prefixes that the configuration uses."""
-    entries = [entry for name in (SECTION, "toolsets") for entry in _values(document.get(name))]
-    return {prefix for entry in entries if isinstance(entry, dict) and isinstance(prefix := entry.get("prefix"), str)}
-
-
-def _values(section: Value) -> list[Value]:
-    return list(section.values()) if isinstance(section, dict) else []
+    """Return the prefixes that the configuration uses."""
+    sections = [section for name in (SECTION, "toolsets") if isinstance(section := document.get(name), dict)]
+    entries = [entry for section in sections for entry in section.values() if isinstance(entry, dict)]
+    return {prefix for entry in entries if isinstance(prefix := entry.get("prefix"), str)}
 
 
 def _no_prefix(key: str, taken: set[str], *, has_auth: bool) -> str | None:
-    """Why the server gets no prefix, which would show its tools to every caller without agent; None where it does."""
+    """Return why the server gets no prefix, which would list its tools for callers without agent; None if it does."""
     if has_auth:
         return "would give its tools to every key that names no agents"
     if key in taken:
@@ -103,7 +100,7 @@ def _no_prefix(key: str, taken: set[str], *, has_auth: bool) -> str | None:
 
 
 def print_import(plan: ImportPlan, *, written: bool) -> None:
-    """Print it for people: what was done on stdout, or the lines to add on stdout and the rest on stderr."""
+    """Print the plan: what was done on stdout, or else the lines to add on stdout and the rest on stderr."""
     if not written and plan.entries:
         typer.echo(plan.text)
     for line in _lines(plan, "added" if written else "to add"):
@@ -113,7 +110,7 @@ def print_import(plan: ImportPlan, *, written: bool) -> None:
 
 
 def import_fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:
-    """Convert it to JSON values."""
+    """Convert the plan to JSON values."""
     return {
         "file": str(plan.config),
         "written": written,

@@ -1,7 +1,7 @@
-"""The edge of `toolplug serve`: the limits of `http.edge` on connections, and on requests that are not read whole yet.
+"""The edge of `toolplug serve`: the limits of `http.edge` on connections and on incomplete requests.
 
-uvicorn's connection with httptools has no limit on a request's head, none on its time, and takes the fields of trailers
-for headers. An ASGI application cannot see a head before it ends, so the limits are here, around the parser.
+With httptools, uvicorn limits neither the size of a request head nor its time, and takes trailer fields for headers. An
+ASGI application sees a head only when it is complete, so the limits are here, around the parser.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from toolplug.http.auth.peer import NO_ADDRESS, TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem
 
 RATE_WINDOW_S = 10
-"""`http.edge.body_bytes_per_s` is a mean over this time; the rest of a body whose response is sent has as long."""
+"""Seconds over which `http.edge.body_bytes_per_s` is averaged, and for the rest of a body after its response."""
 LINGER_S = 2.0
-"""How long a refused connection stays open for its client to read the response, while what it sends is dropped."""
+"""Seconds for which a refused connection stays open, so that its client reads the response; its input is dropped."""
 WARN_EVERY_S = 60.0
 UNFINISHED_HEADS = 64
-"""Heads of full size that one peer may have begun and not ended; they stay in memory until they end."""
+"""Incomplete heads of full size that one peer may have; they stay in memory until they are complete."""
 
 _AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 
@@ -39,7 +39,7 @@ _LOG = logging.getLogger("toolplug.cli.serve")
 
 
 class Edge:
-    """The connections of one server and their limits, as the configuration has them now."""
+    """Counts the connections of one server, within the limits of the current configuration."""
 
     def __init__(self, settings: Callable[[], Http]) -> None:
         self._settings = settings
@@ -52,29 +52,29 @@ class Edge:
 
     @property
     def limits(self) -> EdgeSettings:
-        """The limits as they are now."""
+        """The current limits."""
         return self._settings().edge
 
     @property
     def trusted(self) -> TrustedProxies:
-        """The proxies whose `X-Forwarded-For` counts now."""
+        """The proxies whose `X-Forwarded-For` is trusted."""
         settings = self._settings()
         if settings is not self._read:
             self._read, self._trusted = settings, TrustedProxies(settings.trusted_proxies)
         return self._trusted
 
     def open(self) -> bool:
-        """Count a connection, whether it is within the limit or not; `close` comes once for each."""
+        """Count a connection, and return whether it is within the limit. Call `close` once, in either case."""
         self._connections += 1
         limit = self.limits.connections
         return self._connections <= limit or self._refused(f"over {limit} connections (http.edge.connections)")
 
     def close(self) -> None:
-        """Count a connection no more."""
+        """Count one connection less."""
         self._connections -= 1
 
     def take(self, peer: str) -> bool:
-        """Count a connection of the peer, if one more is within the limit; then `give_back` comes once."""
+        """Count a connection of the peer if the limit allows; return whether it does. Then call `give_back` once."""
         limit = self.limits.connections_per_peer
         if self._by_peer[peer] >= limit:
             return self._refused(f"over {limit} connections of {peer} (http.edge.connections_per_peer)")
@@ -88,7 +88,7 @@ class Edge:
             del self._by_peer[peer]
 
     def hold(self, peer: str, size: int) -> bool:
-        """Count so many bytes more (or less) of the peer's unfinished heads; False where they are too many together."""
+        """Change the bytes of the peer's incomplete heads by `size`; return whether the sum is within the limit."""
         self._unfinished_bytes[peer] += size
         if not self._unfinished_bytes[peer]:
             del self._unfinished_bytes[peer]
@@ -98,7 +98,7 @@ class Edge:
         return self._refused(f"over {limit} bytes of unfinished heads of {peer}")
 
     def _refused(self, why: str) -> bool:
-        """Warn of a closed connection, at most once a minute: a flood of connections is no flood of lines."""
+        """Warn of a refused connection, at most once a minute, and return False."""
         now = asyncio.get_running_loop().time()
         if now >= self._warn_at:
             self._warn_at = now + WARN_EVERY_S
@@ -107,7 +107,7 @@ class Edge:
 
 
 class EdgeConfig(uvicorn.Config):
-    """uvicorn's settings for an application behind an edge."""
+    """The configuration of uvicorn for an application behind an edge."""
 
     def __init__(self, app: ASGIApp, edge: Edge) -> None:
         super().__init__(
@@ -124,10 +124,10 @@ class EdgeConfig(uvicorn.Config):
 
 
 class _EdgeConnection(HttpToolsProtocol):
-    """One connection, held to the limits of the edge.
+    """A connection within the limits of the edge.
 
-    A connection is between requests or in a head (then `_in_body` is False) or in a body. `_deadline` is the one timer
-    of the connection: the end of the time for a head, a look at the rate of a body, or the end of a refusal.
+    It is in a body (`_in_body`), in a head, or between requests. `_deadline` is its only timer: the end of the time for
+    a head, the next check of the rate of a body, or the end of a refused connection.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class _EdgeConnection(HttpToolsProtocol):
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection, and close it where it is one too many."""
+        """Count the connection, and close it if there are too many."""
         super().connection_made(transport)
         if self.client is not None:
             self._peer = self.client[0]
@@ -172,7 +172,7 @@ class _EdgeConnection(HttpToolsProtocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count the connection no more."""
+        """Stop counting the connection."""
         super().connection_lost(exc)
         self._clear_deadline()
         self._hold_head(0)
@@ -181,7 +181,7 @@ class _EdgeConnection(HttpToolsProtocol):
             self._edge.give_back(self._peers.popleft())
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived; of a head no more than it may have."""
+        """Parse the data; of a head at most as much as the limit allows."""
         self._unset_keepalive_if_required()
         while data and not self._refused and not self.transport.is_closing():
             if self._in_body:
@@ -201,7 +201,7 @@ class _EdgeConnection(HttpToolsProtocol):
             self._set_next_deadline()
 
     def _hold_head(self, size: int) -> bool:
-        """Count the bytes of this connection's unfinished head among those of its peer; a proxy's are not counted."""
+        """Count the bytes of the incomplete head for a peer that is no proxy; return False if they are too many."""
         more, self._held_bytes = size - self._held_bytes, size
         return self._behind_proxy or not more or self._edge.hold(self._peer, more)
 
@@ -211,16 +211,16 @@ class _EdgeConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            pass  # nothing here upgrades, and the request is served as if it had not asked
+            pass  # upgrades are ignored: the request is served
         except httptools.HttpParserError:
             if not self._refused:
                 self._refuse(HttpProblem(400, "malformed_request", "what was sent is not an HTTP request"))
             return
-        if not self._in_body:  # the piece is of one head, or another head has begun somewhere in it
+        if not self._in_body:  # the piece is of one head, or another head begins in it
             self._head_bytes = self._head_bytes + len(piece) if heads == self._heads and not in_body else 0
             return
         self._arrived_bytes += len(piece)
-        # Chunk sizes, their extensions and trailers are no part of the body, and the parser keeps them.
+        # Chunk sizes, chunk extensions and trailers are not part of the body, but the parser keeps them in memory.
         has_content = parts != self._body_parts or heads != self._heads
         self._framing_bytes = 0 if has_content else self._framing_bytes + len(piece)
         if self._framing_bytes > self._limits.head_bytes:
@@ -263,7 +263,7 @@ class _EdgeConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Serve the next request, or wait for it."""
+        """Release the peer of a proxy's request, then serve the next request or wait for it."""
         if self._behind_proxy and self._peers:
             self._edge.give_back(self._peers.popleft())
         super().on_response_complete()
@@ -293,7 +293,7 @@ class _EdgeConnection(HttpToolsProtocol):
     # Deadlines
 
     def _set_next_deadline(self) -> None:
-        """Bound the time of a head or body that has begun, and of a wait that uvicorn does not bound."""
+        """Start the timer for an incomplete head or body, or for an idle connection that uvicorn does not time."""
         if self._deadline is not None:
             return
         if self._in_body:
@@ -314,7 +314,7 @@ class _EdgeConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _look_at_rate(self) -> None:
-        """Note what has arrived in the last second; the client owes nothing while the server reads nothing."""
+        """Record the bytes of the last second, unless the server did not read, and refuse a body that is too slow."""
         self._deadline = None
         if self.cycle.waiting_for_100_continue or self.flow.read_paused:
             self._arrivals.clear()
@@ -333,7 +333,7 @@ class _EdgeConnection(HttpToolsProtocol):
         self._set_deadline(1.0, self._look_at_rate)
 
     def _is_busy(self) -> bool:
-        """Whether a request that was read whole is being served."""
+        """Return whether a complete request is being served."""
         return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def _set_deadline(self, delay_s: float, then: Callable[[], None]) -> None:
@@ -351,7 +351,7 @@ class _EdgeConnection(HttpToolsProtocol):
         self._refuse(HttpProblem(431, "headers_too_large", message))
 
     def _refuse(self, problem: HttpProblem) -> None:
-        """Answer with the problem where nothing else is being answered, drop what still comes, and close."""
+        """Respond with the problem unless another response is under way, drop further input, and close."""
         self._refused = True
         self._clear_deadline()
         self._hold_head(0)

@@ -1,4 +1,4 @@
-"""A host over HTTP, with uvicorn: from the start of its providers to their end."""
+"""Serves a host over HTTP with uvicorn, from the start of its providers to their end."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
 
 STUCK_S = 2.0
-"""A connection that takes none of its pending bytes for this long while the server shuts down is closed."""
+"""During shutdown, a connection whose client reads none of its pending bytes for this long is closed."""
 SLACK_S = 2.0
-"""From the drain of the calls to the end of the process."""
+"""Seconds from the end of the drain and the close to the end of the process."""
 ANSWERS_S = 1
-"""For answers that are being sent when no provider needs time to drain."""
+"""Seconds to send responses if no provider needs time to drain."""
 THRESHOLDS = (10_000, 20, 50)
 """For `gc.set_threshold`: about 140 times Python's own interval between two full collections.
 
-A full collection visits every object that is alive, sessions, their tools and streams included, and stops the loop
-meanwhile: for 0.1 s with a thousand sessions. Our own objects are freed without it.
+A full collection visits every live object and stops the loop for that time: 0.1 s with a thousand sessions. Our own
+objects are freed without it.
 """
 
 _LOG = logging.getLogger("toolplug.cli.serve")
@@ -60,7 +60,7 @@ def serve(
 ) -> int:
     """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens.
 
-    Where it `shows`, a person at the terminal sees what runs and each call.
+    `watch`: reload after changes. `shows`: print a start screen and each call, for a person at the terminal.
     """
     host = open_host(files, on_call=log_call if shows else None)
     config = EdgeConfig(create_app(host, insecure_no_auth=insecure_no_auth), Edge(lambda: host.settings.http))
@@ -70,7 +70,7 @@ def serve(
 
 
 class Service:
-    """One host behind one socket; `run` is called once."""
+    """A host behind one socket; `run` can be called once."""
 
     def __init__(self, host: Host, file: Path, config: uvicorn.Config, *, shows: bool = False) -> None:
         self._host = host
@@ -88,7 +88,10 @@ class Service:
         async with AsyncExitStack() as life:
             self._server.take_signals_back = life.enter_context(
                 signals(
-                    stop=self._stop, reload=self._reloading.want, within_s=self._longest_end_s, is_busy=self._is_busy
+                    stop=self._stop,
+                    reload=self._reloading.want,
+                    within_s=lambda: self._drain_s() + CLOSE_S + SLACK_S,
+                    is_busy=self._is_busy,
                 )
             )
             if not await self._start(life):
@@ -96,7 +99,7 @@ class Service:
             has_auth = self._host.settings.auth is not None
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
             listening = life.enter_context(bind(address, port))
-            port = port_of(listening)
+            port = listening.getsockname()[1]
             if self._shows:
                 self._server.screen = start_screen(self._host, url_of(listening))
             life.enter_context(left_running(self._host))
@@ -114,7 +117,7 @@ class Service:
         return 0
 
     async def _start(self, life: AsyncExitStack) -> bool:
-        """Enter the host; False where a signal ended the start."""
+        """Enter the host. Return False if a signal interrupts the start."""
         try:
             async with asyncio.timeout(None) as self._starting:
                 await life.enter_async_context(self._host)
@@ -136,25 +139,22 @@ class Service:
             self._host.stop()
 
     def _generations(self) -> tuple[Generation, ...]:
-        """The providers that run; while the host is closing, those that ran before."""
-        with suppress(RuntimeError):  # it is not entered, or is just being left: another thread asks too
+        """Return the running providers; while the host closes, the last ones."""
+        with suppress(RuntimeError):  # the host is not entered, or another thread is just closing it
             self._latest = tuple(self._host.registry.running().values())
         return self._latest
 
     def _drain_s(self) -> float:
         return max((generation.drain_s for generation in self._generations()), default=0.0)
 
-    def _longest_end_s(self) -> float:
-        return self._drain_s() + CLOSE_S + SLACK_S
-
     def _is_busy(self) -> bool:
-        """Whether a call or a request runs whose caller waits for the answer."""
+        """Return whether a caller waits for the result of a call or a request."""
         switches = [generation.switch for generation in self._generations()]
         return bool(self._server.server_state.tasks) or any(item.running > item.abandoned for item in switches)
 
     async def _watch(self) -> None:
-        """Watch the file and the code: reload a changed file, restart the process for changed code."""
-        packages: Callable[[], Collection[str]] = lambda: provider_packages(self._host.registry).values()  # noqa: E731
+        """Reload after a change of the file, and restart the process after a change of code."""
+        packages = partial(provider_packages, self._host.registry)
         async for changed in changes(self._file, packages, since_ns=self._begun_ns):
             if changed is Watched.FILE:
                 self._reloading.want()
@@ -165,36 +165,36 @@ class Service:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers; prints the address where it listens, then the `screen`."""
+    """uvicorn without its own signal handlers; prints its address and the `screen` when it listens."""
 
     take_signals_back: Callable[[], None]
     screen = ""
 
     async def on_tick(self, counter: int) -> bool:
-        """Take the signals back ten times a second: a library that a provider loads may take them at any time."""
+        """Take the signals back ten times a second, since a provider's library may take them at any time."""
         self.take_signals_back()
         return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Install no handlers; `signals` has them."""
+        """Install no handlers: `stop_signals.signals` does."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then print where."""
+        """Listen, then print the address."""
         await super().startup(sockets)
         for listening in sockets or ():
             sys.stderr.write(f"toolplug listening on {url_of(listening)}\n{self.screen}")
         sys.stderr.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for running calls, but not for clients that do not read their answers."""
+        """Wait for running calls, but not for clients that do not read their responses."""
         async with close_stuck(self.server_state.connections):
             await super().shutdown(sockets)
 
 
 def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:
-    """Raise `ConfigError` where anyone on the network could call every tool."""
+    """Raise `ConfigError` if anyone on the network could call every tool."""
     if has_auth or insecure_no_auth or address == "localhost" or is_loopback(address):
         return
     message = f"{address!r} is reachable from other machines, and the configuration has no auth"
@@ -203,7 +203,7 @@ def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None
 
 
 def bind(address: str, port: int) -> socket.socket:
-    """Bind a socket, which does not listen yet. Raises `ConfigError`."""
+    """Return a bound socket that does not listen yet. Raises `ConfigError`."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
@@ -218,14 +218,8 @@ def bind(address: str, port: int) -> socket.socket:
     return listening
 
 
-def port_of(listening: socket.socket) -> int:
-    """The port of a bound socket."""
-    port: int = listening.getsockname()[1]
-    return port
-
-
 def url_of(listening: socket.socket) -> str:
-    """The address of a bound socket as a URL."""
+    """Return the address of a bound socket as a URL."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -245,28 +239,28 @@ class Connection(Protocol):
 
 @asynccontextmanager
 async def close_stuck(connections: Collection[Connection]) -> AsyncGenerator[None]:
-    """Close each connection that takes none of its pending bytes for `STUCK_S`, while this context is open."""
-    breaking = asyncio.create_task(_close_stuck(connections), name="toolplug-stuck-connections")
+    """Within this context, abort each connection whose client reads none of its pending bytes for `STUCK_S`."""
+
+    async def watch() -> None:
+        before: dict[Connection, int] = {}
+        while True:
+            waiting = {connection: connection.transport.get_write_buffer_size() for connection in connections}
+            for connection, size in waiting.items():
+                if 0 < before.get(connection, 0) <= size:
+                    connection.transport.abort()
+            before = waiting
+            await asyncio.sleep(STUCK_S)
+
+    watching = asyncio.create_task(watch(), name="toolplug-stuck-connections")
     try:
         yield
     finally:
-        breaking.cancel()
-
-
-async def _close_stuck(connections: Collection[Connection]) -> None:
-    before: dict[Connection, int] = {}
-    while True:
-        waiting = {connection: connection.transport.get_write_buffer_size() for connection in connections}
-        for connection, size in waiting.items():
-            if 0 < before.get(connection, 0) <= size:
-                connection.transport.abort()
-        before = waiting
-        await asyncio.sleep(STUCK_S)
+        watching.cancel()
 
 
 @contextmanager
 def rarely_collected() -> Generator[None]:
-    """Exclude the objects that exist now from garbage collection, and collect the others rarely."""
+    """Exclude existing objects from garbage collection, and collect later ones at `THRESHOLDS`."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

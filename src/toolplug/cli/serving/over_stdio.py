@@ -1,4 +1,4 @@
-"""A host for one client of Model Context Protocol, on standard input and output."""
+"""Serves a host to one MCP client on standard input and output."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from toolplug.cli.serving.reload import Reloading
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
-from toolplug.mcp.server_endpoint import Caller, McpServerEndpoint
+from toolplug.mcp.server_endpoint import Caller
 from toolplug.toolsets.first_use import LazyExecutor
 
 
 def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
-    """Serve until the client hangs up or a signal, and return the exit code. Raises `ConfigError`."""
+    """Serve until the client disconnects or a signal, and return the exit code. Raises `ConfigError`."""
     return run_to_end(_serve(open_host(files, sessions=False), agent))
 
 
@@ -25,28 +25,24 @@ async def _serve(host: Host, agent: str | None) -> int:
     stopped, reloading = asyncio.Event(), Reloading(host)
     with signals(stop=stopped.set, reload=reloading.want, within_s=lambda: LEAVE_S):
         async with entered(host):
-            speaker = await _speaker(host)
-            serving = asyncio.create_task(speaker.serve_stdio(_operator(host, agent)))
-            beside = [asyncio.create_task(stopped.wait()), asyncio.create_task(reloading.run())]
-            done, _ = await asyncio.wait((serving, *beside), return_when=asyncio.FIRST_COMPLETED)
-            for task in beside:
+            try:
+                endpoint = await host.mcp.speaker()
+            except ModuleNotFoundError as error:
+                raise missing_package("serve --stdio", error, "mcp") from None
+            serving = asyncio.create_task(endpoint.serve_stdio(_operator(host, agent)))
+            others = [asyncio.create_task(stopped.wait()), asyncio.create_task(reloading.run())]
+            done, _ = await asyncio.wait((serving, *others), return_when=asyncio.FIRST_COMPLETED)
+            for task in others:
                 task.cancel()
             if serving in done:
                 serving.result()
     if stopped.is_set():
-        leave_now(0)  # a thread still reads from the client, and only the client can end it
+        leave_now(0)  # a thread still reads standard input, which only the client can end
     return 0
 
 
-async def _speaker(host: Host) -> McpServerEndpoint:
-    try:
-        return await host.mcp.speaker()
-    except ModuleNotFoundError as error:
-        raise missing_package("serve --stdio", error, "mcp") from None
-
-
 def _operator(host: Host, agent: str | None) -> Caller:
-    """The only caller, with one session for its toolsets, which ends with the host."""
+    """Return the only caller; sessions of its toolsets last until the host closes."""
     principal, client = operator(), object()
     executor = host.executor_for(principal, agent=agent, within=client)
     followed = executor.listing if isinstance(executor, LazyExecutor) else executor

@@ -1,4 +1,4 @@
-"""Reloads while a host serves: on SIGHUP, and with `--reload` when the configuration or the code changes."""
+"""Reloads of a host that serves: on SIGHUP, and with `--reload` after changes to the configuration or the code."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ _LOG = logging.getLogger("toolplug.cli.serve")
 
 
 async def can_restart(file: Path) -> bool:
-    """Check the configuration and the code in a child process, so that a typing error does not end the service.
-
-    Problems are logged.
-    """
+    """Check the configuration and the code in a child process, log the problems, and return whether there are none."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "toolplug.cli.main", "check", "-c", str(file), stdout=PIPE, stderr=STDOUT
     )
@@ -47,34 +44,33 @@ async def can_restart(file: Path) -> bool:
 
 
 def replace_process(port: int) -> None:
-    """Restart with the same command line, on the same port: the last `--port` of a command line counts."""
+    """Restart with the same command line, on the same port (the last `--port` of a command line applies)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--port", str(port)])
 
 
 LOOK_EVERY_MS = 1_000
-"""How often files are compared without a report: changes before the watcher runs are found too."""
-
+"""Milliseconds between comparisons of files without an event: finds changes from before the watcher runs."""
 CLOCK_STEP_NS = 10_000_000
-"""File systems stamp files with a clock that may be this much behind."""
+"""How far the clock that stamps files may be behind."""
 
 Marks: TypeAlias = dict[Path, tuple[int, int]]
-"""The time of change and the size of every file."""
+"""The modification time in nanoseconds and the size in bytes of every file."""
 
 
 class Watched(Enum):
-    """What a burst of changes affects: the configuration only, or code too."""
+    """The subject of a burst of changes: the configuration only, or code too."""
 
     FILE = "file"
     CODE = "code"
 
 
 async def changes(file: Path, packages: Callable[[], Iterable[str]], *, since_ns: int) -> AsyncGenerator[Watched]:
-    """Yield once for every burst of changes. `packages` is called again after each, since a reload changes them.
+    """Yield once for every burst of changes of the file (an absolute path) and of the code in the packages.
 
-    Watches the folder of the file (an absolute path), not the file: editors replace it by a new one. What was saved
-    after `since_ns`, a time before anything was read, is a change as well.
+    `packages` is called again after each burst, since a reload changes them. Watches the folder of the file, because
+    editors replace the file. Files saved after `since_ns`, a time before anything was read, are changes too.
     """
     seen: Marks = {}
     while True:
@@ -98,21 +94,19 @@ async def changes(file: Path, packages: Callable[[], Iterable[str]], *, since_ns
 
 
 def file_time_ns() -> int:
-    """The time now, by the clock that file systems stamp files with."""
+    """Return the time in nanoseconds, by the clock that stamps files."""
     return time.time_ns()
 
 
 def _saved_since(since_ns: int, marks: Marks) -> set[Path]:
-    """The files that were changed after the time; a time to come is the fault of a clock, and no change."""
+    """Return the files changed after the time; one from the future has a wrong clock and is no change."""
     now_ns = file_time_ns()
     return {path for path, (changed_ns, _) in marks.items() if since_ns - CLOCK_STEP_NS <= changed_ns <= now_ns}
 
 
-def provider_packages(registry: FunctionRegistry) -> dict[str, str]:
-    """The top-level package of every provider that runs, by key."""
-    return {
-        key: type(generation.provider).__module__.partition(".")[0] for key, generation in registry.running().items()
-    }
+def provider_packages(registry: FunctionRegistry) -> set[str]:
+    """Return the top-level packages of the running providers."""
+    return {type(generation.provider).__module__.partition(".")[0] for generation in registry.running().values()}
 
 
 def _folders(package: str) -> list[Path]:
@@ -126,20 +120,20 @@ def _marks(file: Path, folders: Collection[Path]) -> Marks:
         try:
             stat = path.stat()
         except OSError:
-            continue  # it is just being replaced
+            continue  # the file is just being replaced
         found[path] = (stat.st_mtime_ns, stat.st_size)
     return found
 
 
 class Reloading:
-    """Reloads the configuration, one reload at a time; an invalid one changes nothing."""
+    """Reloads the configuration on request, one reload at a time; an invalid configuration changes nothing."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._wanted = asyncio.Event()
 
     def want(self) -> None:
-        """Request a reload; requests before it begins are one."""
+        """Request a reload; further requests before it begins have no effect."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -152,13 +146,13 @@ class Reloading:
             except (ToolplugError, OSError) as error:
                 for problem in problems_in(error):
                     _LOG.error("configuration not reloaded: %s", problem)
-            except Exception:  # noqa: BLE001  a named boundary: what a package's own code raises ends nothing that runs
+            except Exception:  # noqa: BLE001  an error in a package's code must not end the service
                 _LOG.exception("configuration not reloaded")
             else:
                 _LOG.info("configuration reloaded: %s", _difference(done))
 
 
 def _difference(done: Reloaded) -> str:
-    """The providers by what happened to them: `added started; stocks, tools unchanged`."""
+    """Format the keys of providers by what happened to them: `added started; stocks, tools unchanged`."""
     parts = ((done.started, "started"), (done.stopped, "stopped"), (done.kept, "unchanged"))
     return "; ".join(f"{', '.join(keys)} {what}" for keys, what in parts if keys) or "no providers"

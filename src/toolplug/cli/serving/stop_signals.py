@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 
 from toolplug.cli.process_exit import leave_now
@@ -19,7 +20,7 @@ BROKEN_OFF = 1
 """The exit code after a second signal, which does not wait for running calls."""
 
 IDLE_END_S = 20.0
-"""How long the process may take to end when no call runs: supervisors kill it after 30 s, as Kubernetes does."""
+"""Seconds for the process to end when no call runs; supervisors such as Kubernetes kill it after 30 s."""
 LOOK_EVERY_S = 0.2
 
 _LOG = logging.getLogger("toolplug.cli.serve")
@@ -33,11 +34,10 @@ def signals(
     within_s: Callable[[], float],
     is_busy: Callable[[], bool] = lambda: True,
 ) -> Generator[Callable[[], None]]:
-    """Call `stop` at the first SIGTERM or SIGINT, and `reload` at each SIGHUP, in the loop.
+    """Call `stop` at the first SIGTERM or SIGINT, and `reload` at each SIGHUP, in the running loop.
 
-    The process ends within `within_s()` seconds after the first signal, and within `IDLE_END_S` after `is_busy()` was
-    last true, whatever its providers do: a loop that they block can neither drain nor end, so a thread then ends the
-    process, with exit code 0. Both functions are called from that thread too.
+    A thread ends the process with exit code 0, even if a provider blocks the loop: `within_s()` seconds after the first
+    signal, or `IDLE_END_S` after `is_busy()` was last true. Both functions are called from that thread too.
 
     Yields a function that takes the signals back from a provider, or a library that it loads.
     """
@@ -48,79 +48,55 @@ def signals(
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-        handler.finish()
+        handler.ended.set()
 
 
+@dataclass(eq=False)
 class _Handler:
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        stop: Callable[[], None],
-        reload: Callable[[], None],
-        within_s: Callable[[], float],
-        is_busy: Callable[[], bool],
-    ) -> None:
-        self._loop = loop
-        self._stop = stop
-        self._reload = reload
-        self._within_s = within_s
-        self._is_busy = is_busy
-        self._ended = threading.Event()
-        self._stopping = False
-        self._process = os.getpid()
+    loop: asyncio.AbstractEventLoop
+    stop: Callable[[], None]
+    reload: Callable[[], None]
+    within_s: Callable[[], float]
+    is_busy: Callable[[], bool]
+    ended: threading.Event = field(default_factory=threading.Event)
+    stopping: bool = False
+    process: int = field(default_factory=os.getpid)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:
-            _die_of(number)
+        if os.getpid() != self.process:  # a provider has forked: the signal has its default effect
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
         elif number not in STOPPING:
-            self._loop.call_soon_threadsafe(self._reload)
-        elif self._stopping:
+            self.loop.call_soon_threadsafe(self.reload)
+        elif self.stopping:
             os._exit(BROKEN_OFF)
         else:
-            self._stopping = True
-            self._loop.call_soon_threadsafe(self._stop)
-            self._bound()
-
-    def _bound(self) -> None:
-        """Start a thread that ends the process if the loop has not; without it where no thread can be started."""
-        try:
-            threading.Thread(target=self._guard, args=(self._within_s(),), daemon=True).start()
-        except RuntimeError as error:
-            _LOG.warning("%s: only a second signal will end this process if a tool blocks the loop", error)
+            self.stopping = True
+            self.loop.call_soon_threadsafe(self.stop)
+            try:
+                threading.Thread(target=self._guard, args=(self.within_s(),), daemon=True).start()
+            except RuntimeError as error:  # the process can have no more threads
+                _LOG.warning("%s: only a second signal will end this process if a tool blocks the loop", error)
 
     def _guard(self, within_s: float) -> None:
-        """End the process at the end of its time, unless everything has ended by itself."""
+        """End the process when its time is over, unless `ended` is set before."""
         begun = busy_at = time.monotonic()
         while True:
             now = time.monotonic()
-            if self._is_busy():
+            if self.is_busy():
                 busy_at = now
             left_s = min(begun + within_s, busy_at + IDLE_END_S) - now
             if left_s <= 0:
-                _give_up(now - begun)
-            if self._ended.wait(min(left_s, LOOK_EVERY_S)):
+                _LOG.warning("not everything has ended %g s after the signal; leaving it", now - begun)
+                leave_now(0)
+            if self.ended.wait(min(left_s, LOOK_EVERY_S)):
                 return
 
     def take_back(self) -> None:
-        """Install this handler again where a signal has another one."""
+        """Install this handler again for each signal that has another one."""
         for number in (*STOPPING, signal.SIGHUP):
             other = signal.getsignal(number)
             if other is not self:
                 signal.signal(number, self)
                 name = signal.Signals(number).name
                 _LOG.warning("%s was given to %s by a provider or a library of it; it is taken back", name, other)
-
-    def finish(self) -> None:
-        """Stop the guard thread: everything has ended."""
-        self._ended.set()
-
-
-def _die_of(number: int) -> None:
-    """Let the signal have its default effect, in a process that a provider has forked."""
-    signal.signal(number, signal.SIG_DFL)
-    signal.raise_signal(number)
-
-
-def _give_up(after_s: float) -> None:
-    _LOG.warning("not everything has ended %g s after the signal; leaving it", after_s)
-    leave_now(0)

@@ -1,4 +1,4 @@
-"""What `toolplug serve` shows a person on a terminal: where everything is, then one line a call."""
+"""The output of `toolplug serve` on a terminal: a start screen, then one line per call."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COLOURS = MappingProxyType(
         ToolStatus.UNAVAILABLE: "red",
     }
 )
-"""The colour of a status; every other is the caller's to act on."""
+"""Colours of statuses; the others, errors of the caller, are yellow."""
 
 
 def log_call(provider: str, tool_name: str, status: str, seconds: float) -> None:
-    """Log one call that has been answered: its tool, its provider, how it ended, and how long it took."""
+    """Log a finished call: its tool, provider, status, and duration in milliseconds."""
     whose = "an unknown tool" if provider == UNKNOWN else f"{tool_name} ({provider})"
     _LOG.info("%s %s %.0f ms", whose, _coloured(status), seconds * 1000)
 
@@ -38,7 +38,7 @@ def _coloured(status: str) -> str:
 
 
 def start_screen(host: Host, url: str) -> str:
-    """Return the lines that say what runs and where to reach it."""
+    """Return lines with the running providers and servers, and the URLs of the API."""
     rows = {
         "providers": _providers(host),
         "MCP servers": ", ".join(f"{view.id} {view.state}" for view in host.servers.servers(ANONYMOUS.tenant)),
@@ -63,5 +63,4 @@ def _auth(host: Host) -> str:
     auth = host.settings.auth
     if auth is None:
         return "none: every caller has all scopes (toolplug keys new makes a key)"
-    kinds = [name for name, there in (("API keys", auth.api_keys), ("JWT", auth.jwt)) if there]
-    return ", ".join(kinds)
+    return ", ".join(name for name, settings in (("API keys", auth.api_keys), ("JWT", auth.jwt)) if settings)

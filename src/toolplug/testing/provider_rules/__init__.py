@@ -1,1 +1,1 @@
-"""The rules of a provider, a file for each thing that they are about."""
+"""The rules of a provider."""

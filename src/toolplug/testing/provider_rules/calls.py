@@ -1,4 +1,4 @@
-"""Rules for calls: examples, wrong arguments, unknown names, callers that leave, many calls at once."""
+"""Rules for calls: examples, invalid arguments, unknown names, cancellation, concurrency."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _EXTRA = "not_an_argument"
 
 
 class Mutation(NamedTuple):
-    """Arguments that a tool must refuse, and what is wrong with them."""
+    """Arguments that a tool must refuse, and how they differ from an example."""
 
     what: str
     arguments: Mapping[str, object]
 
 
 def mutations(schema: Schema, example: Mapping[str, object]) -> Iterator[Mutation]:
-    """One required argument left out, one argument of a type that the schema refuses, one that the tool lacks.
+    """Yield the example without a required argument, with a value that the schema refuses, with an unknown argument.
 
-    A schema that says of further arguments what they are, or that says nothing of an argument, is taken at its word.
+    Arguments that the schema does not describe are not changed; a schema that allows unknown ones is given none.
     """
     described = schema.value
     required = cast("Collection[str]", described.get("required", ()))  # the schema has compiled
@@ -44,14 +44,14 @@ def mutations(schema: Schema, example: Mapping[str, object]) -> Iterator[Mutatio
 
 
 _TURNS = (1, 3)
-"""Turns of the loop after which the caller goes away."""
+"""Iterations of the event loop after which the caller is cancelled."""
 
 _FAIR = frozenset({ToolStatus.SUCCESS, ToolStatus.TOOL_ERROR, ToolStatus.LIMITED})
-"""How a repeated example may end: a note that was deleted once cannot be deleted again."""
+"""Valid results of a repeated example: a note cannot be deleted twice."""
 
 
 async def pressure_rules(run: Started) -> list[BrokenRule]:
-    """Every example, cancelled in mid call, then many at a time."""
+    """Cancel a call of each example, then make many calls at once."""
     broken: list[BrokenRule] = []
     for name, arguments in run.examples():
         broken += await _cancelled(run, name, arguments) or await _at_once(run, name, arguments)
@@ -87,7 +87,7 @@ NO_TOOL = "no_tool_has_this_name"
 
 
 async def call_rules(run: Started) -> list[BrokenRule]:
-    """The rules of single calls; the examples come first, in their order."""
+    """Check single calls: first every example, in order, then invalid arguments."""
     broken = [*_named(run), *await _unknown(run)]
     for name, arguments in run.examples():
         broken += _result(run.registry.catalog[name].definition, await run.call(name, arguments))
@@ -97,7 +97,7 @@ async def call_rules(run: Started) -> list[BrokenRule]:
 
 
 def _named(run: Started) -> list[BrokenRule]:
-    """Is there an example for each tool and a tool for each example, and does the provider run what it lists."""
+    """Check that each tool has an example, each example a tool, and that `can_execute` agrees with `tools`."""
     subject, provider = run.subject, run.generation.provider
     listed = [item.name for item in provider.tools()]
     given = [*subject.calls, *subject.uncalled]

@@ -1,4 +1,4 @@
-"""Rules for a provider's lifetime and listing: what it takes it gives back, and what it lists is valid."""
+"""Rules for the lifetime of a provider, which leaves nothing behind, and for the tools that it lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.render import Dialect
-from toolplug.catalog.schema import Schema
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.hooks import hook_problems
@@ -25,19 +24,19 @@ from toolplug.testing.provider_rules.subject import Subject, started
 
 _POLL_S = 0.01
 _OWN_THREADS = ("asyncio_", "toolplug-")
-"""The loop's pool for `to_thread`, and the threads of synchronous tools, which end on their own."""
+"""Prefixes of threads that are not counted: the pool of `to_thread`, and synchronous tools, which end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The tasks of the running loop, the threads of this process and its children, at one moment."""
+    """The tasks of the running loop, the threads of this process and its child processes, at one moment."""
 
     tasks: frozenset[asyncio.Task[object]]
     threads: frozenset[threading.Thread]
     children: frozenset[int]
 
     def since(self, before: Held) -> tuple[str, ...]:
-        """What was not there before, for people."""
+        """Return the names of everything that did not exist before."""
         return (
             *(f"task {task.get_name()}" for task in self.tasks - before.tasks),
             *(f"thread {thread.name}" for thread in self.threads - before.threads),
@@ -46,13 +45,13 @@ class Held:
 
 
 def held() -> Held:
-    """What is there now."""
+    """Return everything that exists now."""
     threads = (thread for thread in threading.enumerate() if not thread.name.startswith(_OWN_THREADS))
     return Held(frozenset(asyncio.all_tasks()), frozenset(threads), frozenset(children()))
 
 
 async def left_since(before: Held, within_s: float) -> tuple[str, ...]:
-    """What came since then and is still there after so many seconds; empty as soon as everything is gone."""
+    """Wait up to `within_s` seconds for everything newer than `before` to end; return the names of the rest."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
     while left := held().since(before):
@@ -63,7 +62,7 @@ async def left_since(before: Held, within_s: float) -> tuple[str, ...]:
 
 
 def children() -> set[int]:
-    """The process ids of our children, zombies included; empty where `/proc` does not tell."""
+    """Return the process ids of our children, zombies included; empty on systems without `/proc`."""
     found: set[int] = set()
     for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
         try:
@@ -78,55 +77,40 @@ _NO_STUBS = frozenset({"function", "custom"})
 
 
 def listing_rules(definitions: Sequence[ToolDefinition]) -> list[BrokenRule]:
-    """Every rule that one of the definitions breaks."""
+    """Return every rule that the definitions break."""
     names = [item.name for item in definitions]
     broken = [
         BrokenRule("names", f"tool {name!r}", "is listed twice", "give one of them another name")
         for name in dict.fromkeys(names)
         if names.count(name) > 1
     ]
-    for item in definitions:
-        broken += [*_name(item), *_description(item), *_schemas(item), *_stubs(item)]
-    return broken
+    return broken + [rule for item in definitions for rule in _definition_rules(item, f"tool {item.name!r}")]
 
 
-def _name(item: ToolDefinition) -> Iterator[BrokenRule]:
+def _definition_rules(item: ToolDefinition, where: str) -> Iterator[BrokenRule]:
     try:
         check_provider_tool_name(item.name)
     except InvalidDefinition as error:
-        yield BrokenRule("names", f"tool {item.name!r}", str(error), "rename it")
-
-
-def _description(item: ToolDefinition) -> Iterator[BrokenRule]:
+        yield BrokenRule("names", where, str(error), "rename it")
     if not item.description.strip():
         fix = "write a docstring: it is all that a model knows of the tool"
-        yield BrokenRule("descriptions", f"tool {item.name!r}", "has no description", fix)
-
-
-def _schemas(item: ToolDefinition) -> Iterator[BrokenRule]:
+        yield BrokenRule("descriptions", where, "has no description", fix)
     options = item.hosted.options if item.hosted else None
-    named = {"parameters": item.parameters, "output_schema": item.output_schema, "stub_options": options}
-    for what, schema in named.items():
-        if schema is not None:
-            yield from _compiles(item, what, schema)
+    schemas = {"parameters": item.parameters, "output_schema": item.output_schema, "stub_options": options}
+    for what, schema in schemas.items():
+        try:
+            if schema is not None:
+                schema.check()
+        except InvalidDefinition as error:
+            fix = "write JSON Schema of draft 2020-12, with patterns that need no backtracking"
+            yield BrokenRule("schemas", f"{what} of {where}", str(error), fix)
     if item.parameters.value.get("type") != "object":
         fix = 'write {"type": "object", "properties": …}'
-        yield BrokenRule("schemas", f"parameters of tool {item.name!r}", "are not those of an object", fix)
-
-
-def _compiles(item: ToolDefinition, what: str, schema: Schema) -> Iterator[BrokenRule]:
-    try:
-        schema.check()
-    except InvalidDefinition as error:
-        fix = "write JSON Schema of draft 2020-12, with patterns that need no backtracking"
-        yield BrokenRule("schemas", f"{what} of tool {item.name!r}", str(error), fix)
-
-
-def _stubs(item: ToolDefinition) -> Iterator[BrokenRule]:
+        yield BrokenRule("schemas", f"parameters of {where}", "are not those of an object", fix)
     for stub in item.hosted.stubs if item.hosted else ():
         if stub in _NO_STUBS or not _STUB.fullmatch(stub):
             fix = "use lower-case letters, digits and _, as in 'web_lookup'"
-            yield BrokenRule("stubs", f"tool {item.name!r}", f"{stub!r} is no type of a built-in stub", fix)
+            yield BrokenRule("stubs", where, f"{stub!r} is no type of a built-in stub", fix)
 
 
 _STARTS = 2
@@ -134,7 +118,7 @@ _DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic", "mcp")
 
 
 async def bare_rules(subject: Subject) -> list[BrokenRule]:
-    """The rules of an instance outside of any registry: hooks, start, listing, close without and after a start."""
+    """Check instances without a registry: hooks, settings, start, tools, and close with and without a start."""
     entry = subject.entry()
     try:
         unstarted = called(entry, "its constructor", subject.make)
@@ -178,7 +162,7 @@ async def _closed(entry: ProviderEntry, provider: FunctionProvider, when: str) -
 
 
 async def life_rules(subject: Subject) -> list[BrokenRule]:
-    """The rules of several fresh instances, one after another: they list alike and leave nothing behind."""
+    """Start and close two instances in turn: they must list the same tools and leave nothing behind."""
     listings: list[tuple[bytes, ...]] = []
     before = held()
     for _ in range(_STARTS):

@@ -1,11 +1,10 @@
-"""Rules for routes, metrics and stubs of a provider."""
+"""Rules for the routes, metrics and stubs of a provider."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -13,7 +12,6 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Scope
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.definition import ToolDefinition
 from toolplug.http.app import provider_routes
 from toolplug.providers.routes import BoundRoute
 from toolplug.providers.stubs import expand_builtin_tools
@@ -23,17 +21,10 @@ from toolplug.testing.provider_rules.subject import Started
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class Answer(NamedTuple):
-    """What came back; status 0: no answer began in time."""
-
-    status: int
-    body: bytes
-
-
 async def requested(
     app: ASGIApp, method: str, path: str, *, headers: Headers = (), body: bytes = b"", within_s: float
-) -> Answer:
-    """The answer, or as much of it as came within so many seconds; then the request is cancelled."""
+) -> int:
+    """Return the status of the response, 0 if none begins within `within_s` seconds; then the request is cancelled."""
     scope: Scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -48,61 +39,43 @@ async def requested(
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }
-    exchange = _Exchange(body)
-    task = asyncio.create_task(_served(app, scope, exchange))
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+    status = 0
+
+    async def receive() -> Message:
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop()
+
+    async def send(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    async def serve() -> None:
+        nonlocal status
+        try:
+            await app(scope, receive, send)
+        except Exception:  # noqa: BLE001  as in a server, an application that raises before it responds has answered 500
+            status = status or 500
+
+    task = asyncio.create_task(serve())
     await asyncio.wait({task}, timeout=within_s)
     if not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=within_s)
-    return Answer(exchange.status, b"".join(exchange.parts))
-
-
-class _Exchange:
-    """The request as the application receives it, and what it sends."""
-
-    def __init__(self, body: bytes) -> None:
-        self.status: int = 0
-        self.parts: list[bytes] = []
-        self._body: bytes | None = body
-
-    async def receive(self) -> Message:
-        if self._body is None:
-            await asyncio.Event().wait()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        else:
-            self.parts.append(message.get("body", b""))
-
-
-async def _served(app: ASGIApp, scope: Scope, exchange: _Exchange) -> None:
-    try:
-        await app(scope, exchange.receive, exchange.send)
-    except Exception:  # noqa: BLE001  what a server would do: an application that raises has answered 500
-        exchange.status = exchange.status or 500
+    return status
 
 
 def stub_rules(run: Started) -> list[BrokenRule]:
-    """The rules of every stub type; one whose options name a required key is not asked for without it."""
+    """Check that each stub type without required options expands without a warning."""
+    fix = "let stub_options admit a stub that says nothing but its type"
     return [
-        broken
+        BrokenRule("stubs", f"stub {stub!r} of tool {definition.name!r}", warning.message, fix)
         for definition in run.registry.catalog.definitions()
-        for stub in (definition.hosted.stubs if definition.hosted else ())
-        for broken in _expands(run, definition, stub)
+        if (hosted := definition.hosted) and not (hosted.options and hosted.options.value.get("required"))
+        for stub in hosted.stubs
+        for warning in expand_builtin_tools([{"type": stub}], run.registry).warnings
     ]
-
-
-def _expands(run: Started, definition: ToolDefinition, stub: str) -> Iterator[BrokenRule]:
-    options = definition.hosted.options if definition.hosted else None
-    if options is not None and options.value.get("required"):
-        return
-    expansion = expand_builtin_tools([{"type": stub}], run.registry)
-    for warning in expansion.warnings:
-        fix = "let stub_options admit a stub that says nothing but its type"
-        yield BrokenRule("stubs", f"stub {stub!r} of tool {definition.name!r}", warning.message, fix)
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -113,16 +86,16 @@ _OURS = "antwort_builtin_"
 
 
 def metric_rules(collectors: Sequence[Collector]) -> list[BrokenRule]:
-    """The rules of everything that the collectors give; each is collected twice, as two scrapes would."""
+    """Check the metrics of the collectors; each is collected twice, as by two scrapes."""
     broken: list[BrokenRule] = []
     seen: dict[str, Collector] = {}
     for collector in collectors:
         where = f"collector {type(collector).__qualname__}"
         try:
             families, _ = list(collector.collect()), list(collector.collect())
-        except Exception as error:  # noqa: BLE001  what a collector raises is what is looked for
-            said = f"collect() raised {type(error).__name__}: {error}"
-            broken.append(BrokenRule("collectors", where, said, "a scrape would lose its lines"))
+        except Exception as error:  # noqa: BLE001  any error of a collector is reported
+            what = f"collect() raised {type(error).__name__}: {error}"
+            broken.append(BrokenRule("collectors", where, what, "a scrape would lose its lines"))
             continue
         for family in families:
             if seen.setdefault(family.name, collector) is not collector:
@@ -133,7 +106,7 @@ def metric_rules(collectors: Sequence[Collector]) -> list[BrokenRule]:
 
 
 def _lint(family: Metric) -> Iterator[tuple[str, str]]:
-    """What `promtool check metrics` would say, and what is wrong with it for a host: each with its fix."""
+    """Yield what `promtool check metrics` or a host would object to, each with its fix."""
     name = family.name
     if not _NAME.fullmatch(name):
         yield "has a name that is not lower_case_with_underscores", "rename it"
@@ -162,7 +135,7 @@ _BROKEN_JSON = b'{"unfinished": '
 
 
 async def route_rules(run: Started) -> list[BrokenRule]:
-    """The rules of every route, behind the host's own authentication."""
+    """Check every route behind the host's own authentication."""
 
     async def authenticate(connection: HTTPConnection) -> Principal | None:
         known = connection.headers.get("authorization") == f"Bearer {TOKEN}"
@@ -173,35 +146,28 @@ async def route_rules(run: Started) -> list[BrokenRule]:
 
 
 async def answered_rules(app: ASGIApp, routes: Sequence[BoundRoute], *, within_s: float) -> list[BrokenRule]:
-    """The rules of these routes, served by this application under `TOKEN`."""
+    """Check the routes of an application that accepts `TOKEN`."""
     broken: list[BrokenRule] = []
     for route in routes:
+        where = f"route {route.method} {route.path}"
         path = _PARAMETER.sub(lambda found: _FILLED.get(found.group(1) or "", "something"), route.path)
         stranger = await requested(app, route.method, path, within_s=within_s)
         caller = await requested(app, route.method, path, headers=CREDENTIALS, within_s=within_s)
-        broken += [*_stranger(route, stranger), *_caller(route, caller, "to a request without a body")]
+        if not route.public and stranger != 401:
+            fix = "serve it through toolplug.http, which asks for credentials"
+            broken.append(BrokenRule("route-auth", where, f"answers {stranger} without credentials, not 401", fix))
+        broken += _caller(where, caller, "to a request without a body")
         if route.method in _WITH_BODY:
             headers = (*CREDENTIALS, *_JSON)
             garbage = await requested(app, route.method, path, headers=headers, body=_BROKEN_JSON, within_s=within_s)
-            broken += _caller(route, garbage, "to a body that is no JSON")
+            broken += _caller(where, garbage, "to a body that is no JSON")
     return broken
 
 
-def _stranger(route: BoundRoute, answer: Answer) -> Iterator[BrokenRule]:
-    if not route.public and answer.status != 401:
-        fix = "serve it through toolplug.http, which asks for credentials"
-        yield BrokenRule("route-auth", _shown(route), f"answers {answer.status} without credentials, not 401", fix)
-
-
-def _caller(route: BoundRoute, answer: Answer, when: str) -> Iterator[BrokenRule]:
-    if answer.status == 401:
+def _caller(where: str, status: int, when: str) -> Iterator[BrokenRule]:
+    if status == 401:
         fix = "leave credentials to the host; the tenant is in request.state.tenant"
-        yield BrokenRule("routes", _shown(route), f"answers 401 {when} with credentials", fix)
-    if answer.status == 0 or answer.status >= 500:
-        said = "does not answer" if answer.status == 0 else f"answers {answer.status}"
-        fix = "answer what the client did wrong with 400, 404 or 422"
-        yield BrokenRule("routes", _shown(route), f"{said} {when}", fix)
-
-
-def _shown(route: BoundRoute) -> str:
-    return f"route {route.method} {route.path}"
+        yield BrokenRule("routes", where, f"answers 401 {when} with credentials", fix)
+    if status == 0 or status >= 500:
+        what = "does not answer" if status == 0 else f"answers {status}"
+        yield BrokenRule("routes", where, f"{what} {when}", "answer what the client did wrong with 400, 404 or 422")

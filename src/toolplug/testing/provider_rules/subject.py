@@ -1,4 +1,4 @@
-"""What is checked, and a host around it that is as strict as the real one and forgets everything."""
+"""The provider that is checked, and a temporary registry to run it in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TESTER = Principal(subject="tester", tenant="tested", scopes=frozenset({"admin"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """`calls`: for each tool, in the order in which they are made, arguments with which it must succeed."""
+    """A provider to check. `calls`: arguments of successful calls by tool, in the order of the calls."""
 
     make: Callable[[], FunctionProvider]
     key: str
@@ -31,7 +31,7 @@ class Subject:
     within_s: float
 
     def entry(self) -> ProviderEntry:
-        """Its entry: calls that will not end are given up soon."""
+        """Return the provider's entry, with a drain of `DRAIN_S` seconds."""
         return ProviderEntry(key=self.key, type=self.key, limits=Limits.model_validate({"drain": DRAIN_S}))
 
 
@@ -44,22 +44,22 @@ class Started:
     generation: Generation
 
     async def call(self, tool: str, arguments: Mapping[str, object], *, call_id: str = "call") -> ToolResult:
-        """The result of one call by the subject's principal."""
+        """Call a tool as the subject's principal."""
         context = CallContext(principal=self.subject.principal)
         return await self.registry.execute(ToolCall(call_id, tool, arguments), context)
 
     async def quiet(self) -> bool:
-        """Has every call ended, at the latest after the time that the subject has for it."""
+        """Wait up to `subject.within_s` seconds for running calls; return whether all have ended."""
         return await self.generation.switch.drained(self.subject.within_s)
 
     def examples(self) -> list[tuple[str, Mapping[str, object]]]:
-        """The example calls of tools that are listed."""
+        """Return the example calls of listed tools: name and arguments."""
         return [(name, given) for name, given in self.subject.calls.items() if name in self.registry.catalog]
 
 
 @asynccontextmanager
 async def started(subject: Subject) -> AsyncGenerator[Started]:
-    """A fresh instance, started; closed at the end. Raises `ConfigError` where it does not start."""
+    """Start a new instance, and close it at the end. Raises `ConfigError` if it does not start."""
     async with FunctionRegistry() as registry:
         await registry.apply([DesiredProvider(subject.entry(), subject.make)])
         yield Started(subject, registry, registry.running()[subject.key])
