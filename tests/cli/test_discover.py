@@ -57,7 +57,7 @@ def test_every_enabled_server_is_listed_and_one_that_fails_costs_the_others_noth
     done = run("discover")
     assert done.code == 1
     header, *told = rows(done.out)
-    assert header == ["SERVER", "STATUS", "TOOLS", "CUT", "ERROR"]
+    assert header == ["SERVER", "STATUS", "TOOLS", "REMOVED", "ERROR"]
     assert told[0] == ["web", "success", "2", "0"]
     assert told[1][:4] == ["dead", "failed", "0", "0"]
     assert told[1][4]

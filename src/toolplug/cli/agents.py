@@ -25,7 +25,7 @@ app: typer.Typer = typer.Typer(name="agents", help="Agents, and the toolsets the
 
 @async_command(app, "list")
 async def list_agents(options: TenantOptions) -> None:
-    """List the agents that somebody has configured, the toolsets of each, and who said so.
+    """List the configured agents, the toolsets of each, and where that is configured.
 
     Example: toolplug agents list
     """
@@ -38,7 +38,7 @@ async def list_agents(options: TenantOptions) -> None:
 
 @async_command(app)
 async def show(options: TenantOptions, agent: AgentId) -> None:
-    """Show the toolsets of one agent: none where nobody configured it.
+    """Show the toolsets of one agent: none if it is not configured.
 
     Example: toolplug agents show researcher
     """
@@ -50,9 +50,9 @@ async def show(options: TenantOptions, agent: AgentId) -> None:
 async def allow(
     options: TenantOptions,
     agent: AgentId,
-    toolsets: Annotated[list[str], typer.Argument(metavar="TOOLSET...", help="Toolsets that it may use, too.")],
+    toolsets: Annotated[list[str], typer.Argument(metavar="TOOLSET...", help="Toolsets to allow.")],
 ) -> None:
-    """Let an agent use these toolsets besides those that it has; for this tenant, over the file.
+    """Allow an agent more toolsets, for this tenant; takes precedence over the file.
 
     Example: toolplug agents allow researcher web clock
     """
@@ -65,12 +65,12 @@ async def revoke(
     options: TenantOptions,
     agent: AgentId,
     toolsets: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOOLSET...]", help="Toolsets that it may use no more; none: all.")
+        list[str] | None, typer.Argument(metavar="[TOOLSET...]", help="Toolsets to revoke. Default: all.")
     ] = None,
 ) -> None:
-    """Take these toolsets from an agent, or all that it has; for this tenant, over the file.
+    """Revoke these toolsets of an agent, or all of them, for this tenant; takes precedence over the file.
 
-    Calls that run end; the next ones find nothing.
+    Running calls finish; later calls do not find the tools.
 
     Example: toolplug agents revoke researcher web
     """

@@ -22,7 +22,7 @@ app: typer.Typer = typer.Typer(name="approvals", help="Calls that a person must 
 
 @async_command(app, "list")
 async def list_approvals(options: TenantOptions) -> None:
-    """List the calls of this tenant that wait, and those decided that can still be repeated.
+    """List the calls of this tenant that wait for a decision, and the decided ones that can still be repeated.
 
     Example: toolplug approvals list
     """

@@ -34,7 +34,7 @@ async def call(
 ) -> int:
     """Call one tool and print its result. Needs no server, and acts with all scopes.
 
-    Exits 1 when the result is an error; its status stands on stderr. A crash is printed there with its whole trace,
+    Exits 1 when the result is an error; its status is printed to stderr. A crash is printed there with its whole trace,
     and `toolplug why cli` prints it again.
 
     Examples: toolplug call hello name=Ada · toolplug call search '{"query": "otters"}' · toolplug call

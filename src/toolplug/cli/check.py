@@ -26,15 +26,15 @@ app: typer.Typer = typer.Typer()
 async def check(
     config: ConfigOption = None,
     start: Annotated[
-        bool, typer.Option("--start", help="Start the providers that are on and close them, to check their tools too.")
+        bool, typer.Option("--start", help="Start and close the enabled providers, to check their tools as well.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Read the configuration and report every problem at once, with file, line and column.
 
-    Imports the packages of the providers that are on, to check their settings, and the rules for their tools and
-    routes. Lists what only a start can tell as not checked; --start starts the providers. Exits 1 when there is a
-    problem. Warns of packages that fail and may (required: false), and of saved notes that make a tool's description
+    Imports the packages of the enabled providers to check their settings, and the rules for their tools and routes.
+    What only a start can show is listed as not checked; --start starts the providers. Exits 1 if there is a problem.
+    Warns about optional packages (required: false) that fail, and about saved notes that make a tool's description
     too long for some model APIs.
 
     Example: toolplug check -c providers.yaml --json

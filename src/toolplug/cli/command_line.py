@@ -76,7 +76,7 @@ def _with_list(given: Sequence[str]) -> Sequence[str]:
 def _command(given: Sequence[str]) -> Callable[..., object]:
     """Import the command that is named: none for `--version`, all for the help, a wrong name and completion."""
     application = typer.Typer(
-        help="Switch on tools that language models can call, and serve them.",
+        help="Configure, run and serve the tools that language models call.",
         epilog="Begin with `toolplug init`, then `toolplug serve`. Every command has its own --help.",
         pretty_exceptions_enable=False,
         no_args_is_help=True,

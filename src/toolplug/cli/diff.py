@@ -25,10 +25,10 @@ def diff(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a reload with FILE in place of the configuration would do. Starts nothing.
+    """Show what a reload with FILE as the configuration would change. Starts nothing.
 
-    Which providers would start, stop, be changed or kept, and which tools would come, go or change. The tools of a
-    provider that tells them only once it runs are unknown. Exits 1 when one of the files is wrong.
+    Lists the providers that would start, stop, change or stay, and the tools that would be added, removed or changed.
+    Tools that a provider lists only when it runs are unknown. Exits 1 if one of the files is invalid.
 
     Example: toolplug diff providers.next.yaml
     """

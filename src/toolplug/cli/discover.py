@@ -34,7 +34,7 @@ async def discover(
     options: TenantOptions,
     server: Annotated[
         str | None,
-        typer.Argument(metavar="[SERVER]", help="Its id. Default: all that are enabled.", show_default=False),
+        typer.Argument(metavar="[SERVER]", help="A server's id. Default: all enabled servers.", show_default=False),
     ] = None,
     file: Annotated[
         Path | None,
@@ -56,15 +56,15 @@ async def discover(
         ),
     ] = None,
 ) -> int:
-    """List the tools of MCP servers anew, and keep what was found for listings and the catalog.
+    """List the tools of MCP servers again, and keep the result for listings and the catalog.
 
-    Starts or reaches each server, waits for it, and leaves nothing running. Exits 1 where one failed; what it listed
-    before is kept then. `cut` counts what was removed from definitions at the door, --json says what. A running host
-    of the same store sees the result at once.
+    Starts or connects to each server, waits for it, and leaves nothing running. Exits 1 if one fails; its earlier list
+    is then kept. `removed` counts what was removed from definitions, --json shows it. A running host with the same
+    store sees the result at once.
 
-    --import writes the servers of the file under `mcp_servers`, and starts nothing unless SERVER is named. The text of
-    the configuration stays as it is, comments too, and so do servers that it has already. What looks like a secret is
-    written as ${NAME}, which the environment is to give.
+    --import adds the servers of the file to `mcp_servers`, and starts nothing unless SERVER is named. The rest of the
+    configuration, its comments and its existing servers stay as they are. What looks like a secret is written as
+    ${NAME}, to be set in the environment.
 
     Examples: toolplug discover time --json · toolplug discover --import mcp.json --dry-run
     """
@@ -111,7 +111,7 @@ def _print_servers(views: Sequence[ServerView], files: ConfigFiles) -> None:
     if not views:
         typer.echo(f"{files} has no MCP server that is enabled; toolplug discover --import FILE adds some")
         return
-    print_table(("server", "status", "tools", "cut", "error"), [_row(view) for view in views])
+    print_table(("server", "status", "tools", "removed", "error"), [_row(view) for view in views])
     for view in views:
         held = [tool.name for tool in view.record.tools if tool.quarantined]
         if held:

@@ -34,14 +34,14 @@ app: typer.Typer = typer.Typer()
 async def doctor(
     config: ConfigOption = None,
     tools: Annotated[
-        bool, typer.Option("--tools", help="Only the tools: what each costs a model, and the warnings about them.")
+        bool, typer.Option("--tools", help="Only the tools: the size of each for a model, and the warnings about them.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Look for all errors and warnings, in the configuration and in the installed packages.
+    """Report all errors and warnings in the configuration and the installed packages.
 
-    Reads the whole configuration, starts the providers that are on, opens the store, asks for the key set of tokens.
-    Warns of tools that a model cannot understand. Exits 1 when something is wrong.
+    Reads the whole configuration, starts the enabled providers, opens the store and fetches the key set of tokens.
+    Warns about tools that a model cannot understand. Exits 1 if there is an error.
 
     Example: toolplug doctor
     """

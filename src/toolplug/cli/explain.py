@@ -20,13 +20,13 @@ app: typer.Typer = typer.Typer()
 @async_command(app)
 async def explain(
     options: CallerOptions,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as a caller would give it.")],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as a caller writes it.")],
 ) -> int:
-    """Say why a tool can be called, or cannot: every gate in order, its verdict, and the line that decided.
+    """Explain why a tool can or cannot be called: every gate in order, its verdict, and the line that decided.
 
-    Then the effective value of every knob, and where it comes from. For a name that nobody lists: the nearest ones, and
-    where they live. What rates and breakers count now, and who is connected, only the process that serves knows: GET
-    /v1/explain asks it. Exits 1 when the tool cannot be called, or the configuration is wrong.
+    Also shows the effective value of every setting and where it comes from; for an unknown name, the nearest names.
+    Current counts of rates and breakers, and who is connected, are known to the running host only: GET /v1/explain.
+    Exits 1 if the tool cannot be called or the configuration is invalid.
 
     Example: toolplug explain file_search --tenant org-2
     """

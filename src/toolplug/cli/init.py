@@ -20,9 +20,9 @@ app: typer.Typer = typer.Typer()
 
 @app.command()
 def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Write a commented providers.yaml that runs as it stands. Overwrites nothing.
+    """Write a commented providers.yaml that runs as it is. Overwrites nothing.
 
-    Every installed provider package has its entry in it, switched off: it is your decision what runs.
+    It has an entry for every installed provider package, disabled: enable what should run.
 
     Example: toolplug init && toolplug serve
     """

@@ -18,7 +18,7 @@ app: typer.Typer = typer.Typer(name="keys", help="API keys.", no_args_is_help=Tr
 
 @app.command()
 def new(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Make an API key of 256 random bits, and show it once, with the line to paste into the configuration.
+    """Create an API key of 256 random bits, and show it once with the line to paste into the configuration.
 
     Nothing is stored: the configuration holds only the key's SHA-256.
 

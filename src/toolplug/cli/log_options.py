@@ -46,7 +46,7 @@ def _every_command(
             callback=_set,
             expose_value=False,
             show_default=False,
-            help="Log more; -vv logs still more.",
+            help="Log more; -vv logs even more.",
         ),
     ] = 0,
     log_level: Annotated[

@@ -21,11 +21,9 @@ app: typer.Typer = typer.Typer(name="notes", help="Notes that a model reads belo
 @async_command(app, "list")
 async def list_notes(
     options: AgentOwnerOptions,
-    toolset: Annotated[
-        str | None, typer.Argument(metavar="[TOOLSET]", help="The toolset; all of them where none is named.")
-    ] = None,
+    toolset: Annotated[str | None, typer.Argument(metavar="[TOOLSET]", help="The toolset. Default: all.")] = None,
 ) -> None:
-    """List the notes of a toolset, or of all. Stale: the tool has changed since. Orphan: it is not there now.
+    """List the notes of one or all toolsets. Stale: the tool has changed since. Orphan: the tool is missing.
 
     Example: toolplug notes list writing
     """
@@ -49,9 +47,9 @@ async def add(
     toolset: ToolsetName,
     tool: ToolName,
     texts: Annotated[list[str], typer.Argument(metavar="name=text…", help="The notes.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace notes that are there already.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing notes of the same name.")] = False,
 ) -> None:
-    """Add notes to a tool. A note of a name that is there already is skipped, or replaced with --replace.
+    """Add notes to a tool. A note whose name exists is skipped, or replaced with --replace.
 
     Example: toolplug notes add writing hello "whom=First names only."
     """

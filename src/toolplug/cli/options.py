@@ -31,7 +31,7 @@ ConfigOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer in JSON, also with problems.")]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")]
 AgentOption: TypeAlias = Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")]
 SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")]
 TenantOption: TypeAlias = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Act in this tenant.")]

@@ -19,11 +19,11 @@ app: typer.Typer = typer.Typer()
 
 @async_command(app)
 async def providers(config: ConfigOption = None, as_json: JsonOption = False) -> int:
-    """List every provider: those of the configuration, then the installed packages that it does not name.
+    """List every provider: those of the configuration, then the other installed packages.
 
-    Starts the providers that are on, to see whether they do. Says for each that does not run why, and what to do; for
-    an installed package that is not enabled, the YAML to paste. Works without a configuration, and
-    exits 1 where it is wrong.
+    Starts the enabled providers to check that they run. Shows the reason and the fix for each that does not run, and
+    the YAML to paste for an installed package that is not enabled. Works without a configuration; exits 1 if it is
+    invalid.
 
     Example: toolplug providers --json
     """

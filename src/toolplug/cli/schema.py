@@ -28,7 +28,7 @@ def schema(
             "--output",
             "-o",
             metavar="FILE",
-            help=f"Where to write it; - is stdout. Default: {SCHEMA_FILE} beside the configuration.",
+            help=f"Where to write it; - is stdout. Default: {SCHEMA_FILE} next to the configuration.",
             show_default=False,
         ),
     ] = None,
@@ -37,8 +37,8 @@ def schema(
 ) -> None:
     """Write the JSON Schema of providers.yaml, with the settings of every installed provider package.
 
-    Each package is imported in a child process, for at most 10 s; where that fails, its settings stay open, and a note
-    says why. --json writes to stdout. An editor takes the schema up by the file's first line:
+    Each package is imported in a child process, for at most 10 s; if that fails, any settings are accepted for it and a
+    note says why. --json writes to stdout. An editor finds the schema by the first line of the file:
 
     # yaml-language-server: $schema=./providers.schema.json
 

@@ -27,7 +27,8 @@ def serve(
         bool, typer.Option("--reload", help="Watch the configuration and the code of its providers.")
     ] = False,
     insecure_no_auth: Annotated[
-        bool, typer.Option("--insecure-no-auth", help="Listen beyond loopback without `auth`: anyone may call.")
+        bool,
+        typer.Option("--insecure-no-auth", help="Listen beyond loopback without `auth`: anyone can call."),
     ] = False,
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Serve one MCP client on standard input and output, and nothing over HTTP.")
@@ -42,7 +43,7 @@ def serve(
 ) -> None:
     """Serve the tools and routes of the configuration over HTTP, or to one client that starts this command.
 
-    SIGTERM and SIGINT drain and exit 0, a second one exits at once. SIGHUP reads the configuration again: a wrong one
+    SIGTERM and SIGINT drain and exit 0, a second one exits at once. SIGHUP reloads the configuration; an invalid one
     changes nothing. Logs go to stderr; --json makes them one JSON object a line also on a terminal. A terminal shows
     where everything is, and one line for each call; with --reload also the whole trace of a crash.
 

@@ -61,10 +61,10 @@ app: typer.Typer = typer.Typer(name="sessions", help="Sessions, in which applica
 
 @async_command(app, "list")
 async def list_sessions(options: TenantOptions) -> None:
-    """List the live sessions of a tenant, the one that changed last at the end.
+    """List the live sessions of a tenant, the most recently changed last.
 
-    Reads the store of the configuration, and needs no running host. Whether an application is connected is not in the
-    store; `toolplug sessions show` says what was last heard of it.
+    Reads the store of the configuration, and needs no running host. The store does not know whether an application is
+    connected; `toolplug sessions show` has its last status.
 
     Example: toolplug sessions list --tenant org-2
     """
@@ -79,7 +79,7 @@ async def list_sessions(options: TenantOptions) -> None:
 
 @async_command(app)
 async def show(options: TenantOptions, code: SessionCode) -> None:
-    """Show one session: its tools, and what its application says of itself.
+    """Show one session: its tools and its application.
 
     Reads the store of the configuration, and needs no running host. The plugin's status is the last one in the log.
 
@@ -100,13 +100,13 @@ def tail(
     code: SessionCode,
     after: Annotated[
         int | None,
-        typer.Option("--after", metavar="N", min=0, help="Begin after this event. Default: all that the log keeps."),
+        typer.Option("--after", metavar="N", min=0, help="Start after this event. Default: the whole log."),
     ] = None,
     config: ConfigOption = None,
     tenant: TenantOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Print a session's log, then every event as it comes, until Ctrl-C or until the session is over.
+    """Print a session's log, then every new event, until Ctrl-C or the end of the session.
 
     Reads the store of the configuration, and needs no running host. One line an event, with --json one JSON object a
     line. Arguments of calls are left out.
@@ -124,9 +124,9 @@ def tail(
 @app.command()
 def call(
     code: SessionCode,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="Its tool, or any other that it shows.")],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="A tool of the session, or any other that it lists.")],
     arguments: ArgumentWords = None,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="Where the host is served.")] = DEFAULT_URL,
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The URL of the host.")] = DEFAULT_URL,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -138,8 +138,8 @@ def call(
 ) -> None:
     """Call a tool of a session, and print its result as `toolplug call` does.
 
-    The call goes to the running host, since its application answers there, and has the tenant and the scopes of the
-    key. Exits 1 when the result is an error; its status stands on stderr.
+    The call goes to the running host, where the application answers, with the tenant and the scopes of the key. Exits
+    1 when the result is an error; its status is printed to stderr.
 
     Example: toolplug sessions call ABCDEFGH describe column=age
     """

@@ -23,7 +23,7 @@ from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
 
 SubjectOption: TypeAlias = Annotated[
-    str, typer.Option("--subject", metavar="NAME", help="Whose toolsets: those of the caller of this name.")
+    str, typer.Option("--subject", metavar="NAME", help="The caller whose toolsets they are.")
 ]
 AgentOption: TypeAlias = Annotated[
     str | None, typer.Option("--agent", metavar="AGENT", help="Among the tools of this agent.", show_default=False)

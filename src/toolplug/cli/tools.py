@@ -46,8 +46,8 @@ async def tools(
 ) -> None:
     """List the tools that a caller of this tenant can call, in the order in which models see them.
 
-    Without --agent and --session it also says how many tools each agent has, and of which MCP servers no tools are
-    known yet.
+    Without --agent and --session it also shows the number of tools of each agent, and the MCP servers whose tools are
+    not known yet.
 
     Examples: toolplug tools --format anthropic · toolplug tools --agent researcher
     """

@@ -46,10 +46,10 @@ async def list_toolsets(options: OwnerOptions) -> None:
 async def show(
     options: AgentOwnerOptions,
     name: Annotated[
-        str | None, typer.Argument(metavar="[TOOLSET]", help="The equipped one by default.", show_default=False)
+        str | None, typer.Argument(metavar="[TOOLSET]", help="Default: the equipped one.", show_default=False)
     ] = None,
 ) -> None:
-    """Show one toolset: which of its tools are there, and its notes.
+    """Show one toolset: its tools, whether each is available, and its notes.
 
     Example: toolplug toolsets show writing
     """
@@ -83,7 +83,7 @@ async def equip(
     options: OwnerOptions,
     name: ToolsetName,
 ) -> None:
-    """Make the tools of a toolset the only ones that its caller sees, at once and after a restart.
+    """Make the tools of a toolset the only ones that its caller sees, immediately and after restarts.
 
     Example: toolplug toolsets equip writing --subject alice
     """
@@ -124,7 +124,7 @@ async def export(
     options: OwnerOptions,
     name: ToolsetName,
 ) -> None:
-    """Print the document of a toolset as YAML, or as JSON, for `import` and for people to compare.
+    """Print the document of a toolset as YAML or JSON, for `import` or to compare.
 
     Example: toolplug toolsets export writing
     """
@@ -138,7 +138,7 @@ async def import_toolset(
     options: AgentOwnerOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A document in YAML or JSON.")],
 ) -> None:
-    """Save a new toolset from its document. Tools that are not there are kept, inactive.
+    """Save a new toolset from its document. Tools that are not available are kept and marked inactive.
 
     Example: toolplug toolsets import writing.yaml
     """

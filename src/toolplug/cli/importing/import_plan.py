@@ -130,4 +130,4 @@ def _lines(plan: ImportPlan, done: str) -> Iterator[str]:
     yield from (f"{name}: no prefix, which {line.partition('  # ')[2]}" for name, line in plan.comments.items())
     yield from (f"{name}: {note}" for name, notes in plan.notes.items() for note in notes)
     for name, use in plan.variables.items():
-        yield f"set the environment variable {name}: it stands for the {use}"
+        yield f"set the environment variable {name}: its value is the {use}"
