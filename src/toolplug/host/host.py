@@ -19,7 +19,7 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.accounting import OnCall, audit
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.agent_reach import AgentReach, reach_of
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
@@ -270,7 +270,7 @@ class Host:
         session: str | None = None,
         toolsets: Collection[str] | None = None,
         within: Hashable = None,
-    ) -> ToolExecutor:
+    ) -> ModelTools:
         """The tools of this caller as one executor that follows every change (docs/reference/http.md, *whose catalog*).
 
         `toolsets`: the ids of those that this one request wants among the agent's; the rest is neither listed nor run.

@@ -14,7 +14,8 @@ from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
-from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
+from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CALL_SCOPE, UNKNOWN
 from toolplug.host.agent_reach import acts_as_nobody
 from toolplug.providers.registry import FunctionRegistry
@@ -136,7 +137,7 @@ class Views:
         session: Session | None,
         only: frozenset[str] | None = None,
         within: Hashable = None,
-    ) -> ToolExecutor:
+    ) -> ModelTools:
         """The tools of this caller, as their equipped toolset chooses. Raises `AgentRequired` and `AgentNotAllowed`.
 
         `only`: those of these toolsets, and what the session has of its own. `within`: for what toolsets are opened
@@ -182,7 +183,7 @@ class Views:
         only: frozenset[str] | None,
         choose: Choose,
         within: Hashable = None,
-    ) -> ToolExecutor:
+    ) -> ModelTools:
         acting = acting_agent(principal, agent)
         if acting is None:
             return choose(self._without_agent(principal, session, only))
