@@ -1,7 +1,5 @@
 """Tools of the OpenAI Agents SDK over an executor."""
 
-# pyright: basic, reportMissingImports=false
-# The SDK needs openai below 3, so that it is in an environment of its own.
 from __future__ import annotations
 
 from typing import Any
