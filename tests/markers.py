@@ -13,7 +13,7 @@ from collections.abc import Generator
 
 import pytest
 
-KINDS = ("unit", "process", "browser", "mcp", "judge")
+KINDS = ("unit", "process", "browser", "mcp", "framework", "judge")
 
 STARTS_A_PROCESS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system"}

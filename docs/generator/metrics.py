@@ -13,7 +13,7 @@ from toolplug.crashes import CodeOwner
 from toolplug.discovery.record import NEVER, Status
 from toolplug.discovery.service import ServerMetrics
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.mcp.plans import ADDED
 from toolplug.providers.collectors import Collected, ProviderCollectors

@@ -4,7 +4,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition
 from toolplug.errors import ConfigError, StoreError, ToolError, UnmatchedStub
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.host import Host, open_host
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.hooks import hookimpl, hookspec
@@ -25,6 +25,7 @@ __all__ = [
     "FunctionRegistry",
     "Host",
     "HostedItem",
+    "ModelTools",
     "Note",
     "Principal",
     "ProviderContext",

@@ -32,6 +32,9 @@ CLIENTS = (
     "ai_sdk_open_responses.mjs",
 )
 
+FRAMEWORKS = ("pydantic_ai", "langchain", "openai_agents", "llama_index")
+"""Those that there is an adapter for; their environments have what toolplug needs, too."""
+
 
 def command_of(client: str) -> tuple[Sequence[str], Path]:
     """The command that runs a client's program, and where; its environment is made if it is not there."""
@@ -40,10 +43,11 @@ def command_of(client: str) -> tuple[Sequence[str], Path]:
         for program in PROGRAMS.glob("*.mjs"):
             (place / program.name).write_bytes(program.read_bytes())  # packages are looked for beside the program
         return (str(node()), f"use_{client}"), place
-    return (str(_environment(client) / "bin" / "python"), f"use_{client}.py"), PROGRAMS
+    return (str(environment(client) / "bin" / "python"), f"use_{client}.py"), PROGRAMS
 
 
-def _environment(client: str) -> Path:
+def environment(client: str) -> Path:
+    """Where the environment of a Python client or framework is, made if it is not there."""
     requirements = REQUIREMENTS / f"{client}.txt"
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
     place = Path(sys.prefix) / "clients" / f"{client}-{digest}"
@@ -64,6 +68,8 @@ def main() -> None:
     """Make every environment."""
     for client in CLIENTS:
         command_of(client)
+    for framework in FRAMEWORKS:
+        environment(framework)
 
 
 if __name__ == "__main__":

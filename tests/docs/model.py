@@ -28,7 +28,8 @@ def model() -> Iterator[Mapping[str, str]]:
         thread.start()
         try:
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-            yield {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
+            # LlamaIndex reads another variable than OpenAI's own package.
+            yield {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url, "OPENAI_API_KEY": "none"}
         finally:
             server.should_exit = True
             thread.join()

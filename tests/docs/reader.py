@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from signal import SIGTERM
@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
 """What the environment has on its path, and the module that it is."""
 
 EXAMPLES = ROOT / "examples"
+INSTALLED = tuple(path for path in sys.path if path.endswith("site-packages"))
 
 _EXPORT = re.compile(r"export (\w+)=.+")
 _SERVER = re.compile(r"\b(toolplug serve|uvicorn) ")
@@ -42,14 +43,15 @@ class Untrue(AssertionError):
 class Reader(AbstractContextManager["Reader"]):
     """One reader of one page. Leaving it stops the server that it left running.
 
-    `environ` is added to the reader's own; the examples of the project lie in the reader's folder.
+    `environ` is added to the reader's own; the examples of the project lie in the reader's folder. The reader has what
+    is installed in the folders `packages`, by default what is installed here.
     """
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], packages: Sequence[str] = ()) -> None:
         self._folder = folder / "work"
         self._folder.mkdir()
         (self._folder / "examples").symlink_to(EXAMPLES)
-        self._environ = {**_environment(folder / "venv", self._folder), **environ}
+        self._environ = {**_environment(folder / "venv", self._folder, packages or INSTALLED), **environ}
         self._server: subprocess.Popen[str] | None = None
         self._port = SHOWN_PORT
 
@@ -159,13 +161,12 @@ class Reader(AbstractContextManager["Reader"]):
             raise Untrue(f"the server exits {server.returncode}:\n{rest}")
 
 
-def _environment(place: Path, home: Path) -> dict[str, str]:
-    """A virtual environment that sees every package of this one, and whose own ones come first."""
+def _environment(place: Path, home: Path, seen: Sequence[str]) -> dict[str, str]:
+    """A virtual environment that sees the packages in these folders, and whose own ones come first."""
     venv.create(place, with_pip=False, symlinks=True)
     python = place / "bin" / "python"
     packages = next(place.glob("lib/*/site-packages"))
-    here = [path for path in sys.path if path.endswith("site-packages")]
-    lines = [f"import site; site.addsitedir({path!r})\n" for path in here]
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in seen]
     (packages / "surroundings.pth").write_text("".join(lines))
     for name, module in COMMANDS.items():
         script = place / "bin" / name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.clients.environments import FRAMEWORKS
 from tests.docs.fences import fences
 from tests.docs.model import model
 from tests.docs.reader import Reader
@@ -15,7 +16,9 @@ PAGES = sorted(
     for pattern in ("README.md", "docs/**/*.md", "plugins/*/README.md", "examples/*.md")
     for path in ROOT.glob(pattern)
 )
-WITH_EXAMPLES = [page for page in PAGES if any(fences((ROOT / page).read_text("utf-8")))]
+ADAPTERS = {f"docs/how-to/use-with-{name.replace('_', '-')}.md" for name in FRAMEWORKS}
+"""They run in the environment of their framework: tests/clients/test_integrations.py."""
+WITH_EXAMPLES = [page for page in PAGES if page not in ADAPTERS and any(fences((ROOT / page).read_text("utf-8")))]
 
 
 @pytest.mark.process

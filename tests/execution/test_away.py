@@ -9,7 +9,8 @@ from toolplug.catalog.access import TenantsGate
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
-from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.results import unavailable
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,8 @@ from tests.execution.harness import Harness, defined
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
-from toolplug.execution.live import Listener, LiveCatalog, ToolExecutor, Unsubscribe, merged_executor
+from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
+from toolplug.execution.live import LiveCatalog, merged_executor
 
 pytestmark = pytest.mark.anyio
 

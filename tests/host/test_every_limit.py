@@ -12,8 +12,8 @@ from toolplug import CallContext, FunctionProvider, tool
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import FoundTool, ServerName
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
-from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, limited
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
 from toolplug.execution.task_runner import ThreadRunner

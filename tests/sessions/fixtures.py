@@ -13,7 +13,7 @@ import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.errors import ApiError
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.negotiation import Registration, ToolChanges

@@ -1,4 +1,4 @@
-"""The four dialects in which model APIs read tools. One kept fragment a definition and dialect."""
+"""The five dialects in which model APIs read tools. One kept fragment a definition and dialect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from toolplug.catalog.definition import NO_HINTS, Note, ToolDefinition, ToolHints
 from toolplug.catalog.text import NOTES_HEADING, in_one_line
 
-Dialect = Literal["chat", "responses", "anthropic", "mcp"]
+Dialect = Literal["chat", "responses", "anthropic", "gemini", "mcp"]
 
 
 def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
@@ -67,6 +67,10 @@ def _function(definition: ToolDefinition) -> bytes:
 
 def _anthropic(definition: ToolDefinition) -> bytes:
     return b'%b,"input_schema":%b}' % (_head(definition), definition.parameters.text)
+
+
+def _gemini(definition: ToolDefinition) -> bytes:
+    return b'%b,"parametersJsonSchema":%b}' % (_head(definition), definition.parameters.text)
 
 
 def _mcp(definition: ToolDefinition) -> bytes:
@@ -135,5 +139,6 @@ _DIALECTS: dict[str, Callable[[ToolDefinition], bytes]] = {
     "chat": _chat,
     "responses": _responses,
     "anthropic": _anthropic,
+    "gemini": _gemini,
     "mcp": _mcp,
 }

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, Status, accepted
 from toolplug.discovery.record_store import Records
 from toolplug.discovery.watched_server import DiscoveryServices, FairSemaphore, WatchedServer
-from toolplug.execution.live import Unsubscribe
+from toolplug.execution.executor import Unsubscribe
 from toolplug.stores.change_log import PAUSE_S
 from toolplug.stores.store import Store
 

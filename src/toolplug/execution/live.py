@@ -4,54 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 from weakref import ref
 
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import CallCounters, Plan, Tool
+from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import run, unknown_tool
-
-Listener = Callable[[CatalogDiff], None]
-Unsubscribe = Callable[[], None]
-
-
-@runtime_checkable
-class ToolExecutor(Protocol):
-    """A live catalog. The registry, a toolset, an agent's view and a session are one, and a host cannot tell which.
-
-    Hold executors, not catalogs: the next call must see what was disabled or revoked since.
-    """
-
-    @property
-    def catalog(self) -> Catalog:
-        """The current catalog; the same object while nothing changed. Reading it does no I/O."""
-        ...
-
-    def can_execute(self, name: str) -> bool:
-        """True for exactly the names in the catalog (canonical or wire)."""
-        ...
-
-    async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
-        """Run one call. Every failure is a result; only the caller's own cancellation escapes.
-
-        Without `context` it is the call of the principal that the executor was made for, else an anonymous one.
-        """
-        ...
-
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Hear each difference, in order and never from within another; a listener that raises is logged."""
-        ...
-
 
 _LOG = logging.getLogger("toolplug.execution")
 
 Derive = Callable[[Catalog], Catalog]
 
 
-class LiveCatalog:
+class LiveCatalog(ModelTools):
     """A tool executor over the current catalog.
 
     `unknown` counts the calls of names that are not listed; `default_context` is that of a call without one. A source

@@ -19,7 +19,7 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import Problem, StoreError
 from toolplug.execution.accounting import OnCall, audited
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
@@ -272,7 +272,7 @@ class Host:
         session: str | None = None,
         toolsets: Collection[str] | None = None,
         within: Hashable = None,
-    ) -> ToolExecutor:
+    ) -> ModelTools:
         """Return the caller's tools as one executor that follows changes (docs/reference/http.md, *whose catalog*).
 
         `toolsets` are the ids of the agent's toolsets that this request uses, None or empty for all; the session's own

@@ -18,7 +18,8 @@ from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
-from toolplug.execution.live import LiveCatalog, ToolExecutor, merged_executor
+from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CALL_SCOPE, UNKNOWN
 from toolplug.host.file.settings import MCP, PROVIDER, split_source
 from toolplug.providers.registry import FunctionRegistry
@@ -135,7 +136,7 @@ class Views:
         session: Session | None,
         only: frozenset[str] | None = None,
         within: Hashable = None,
-    ) -> ToolExecutor:
+    ) -> ModelTools:
         """Return the caller's tools, as equipped. Raises `AgentRequired` and `AgentNotAllowed`.
 
         `only` limits them to these toolsets and the session's own tools. Without a session, toolsets are opened once
@@ -181,7 +182,7 @@ class Views:
         only: frozenset[str] | None,
         choose: Choose,
         within: Hashable = None,
-    ) -> ToolExecutor:
+    ) -> ModelTools:
         acting = acting_agent(principal, agent)
         if acting is None:
             return choose(self._without_agent(principal, session, only))

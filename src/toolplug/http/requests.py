@@ -14,7 +14,7 @@ from starlette.types import Message, Scope, Send
 
 from toolplug.catalog.call import ANONYMOUS, Frame, Principal, current_frame
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
 from toolplug.http.errors import invalid_request

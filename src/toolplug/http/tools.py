@@ -21,8 +21,8 @@ from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, Tool
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.render import Dialect
 from toolplug.errors import ApiError
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
-from toolplug.execution.live import ToolExecutor
 from toolplug.execution.results import Reports
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse

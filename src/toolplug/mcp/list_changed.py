@@ -13,7 +13,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from toolplug.execution.live import ToolExecutor, Unsubscribe
+from toolplug.execution.executor import ToolExecutor, Unsubscribe
 
 LOOKED_AT = 16
 """Lists that are looked at in one turn of the loop."""

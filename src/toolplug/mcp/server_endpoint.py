@@ -14,7 +14,7 @@ import orjson
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.mcp.connection import import_with_sdk
 from toolplug.mcp.list_changed import Watch
 

@@ -8,7 +8,8 @@ from typing import Final, Literal
 from toolplug.catalog.call import ToolCall, ToolResult
 from toolplug.catalog.definition import HostedItem, ToolDefinition
 from toolplug.responses.builder import Event, ResponseBuilder
-from toolplug.responses.input_items import WIRE_NAME, Item, is_image
+from toolplug.responses.input_items import WIRE_NAME, Item
+from toolplug.signatures.result_parts import text_of_result
 from toolplug.signatures.values import as_json, as_object
 
 MCP = "mcp"
@@ -102,22 +103,12 @@ def _ended(item: Item, shape: HostedItem, result: ToolResult) -> Item:
     metadata = result.metadata
     given = {name: as_json(metadata[name]) for name in shape.fields if name in metadata}
     fields = {name: json.value for name, json in given.items() if json is not None}
-    output = "\n".join([*([result.output] if result.output else []), *map(_line_of, result.parts)])
+    output = text_of_result(result)
     if result.parts:
         fields[PARTS] = list(result.parts)
     if shape.type == _MCP_CALL and result.is_error:
         fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": output}]}
     return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": output}
-
-
-def _line_of(part: Mapping[str, object]) -> str:
-    """What stands for a part in the text of a result. The model is given images besides, and no other part."""
-    kind, resource = part.get("type"), as_object(part.get("resource"))
-    where = part.get("uri") or resource.get("uri")
-    media = part.get("mimeType") or resource.get("mimeType")
-    details = " ".join(str(each) for each in (part.get("name"), where and f"<{where}>", media) if each)
-    left_out = "" if is_image(part) else "left out: "
-    return " ".join(f"[{left_out}{kind} {details}".split()) + "]"
 
 
 def shown(item: Item, shape: HostedItem, include: Collection[str]) -> Item:

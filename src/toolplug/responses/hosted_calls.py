@@ -11,7 +11,7 @@ from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, Tool
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ResponseRefused
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.hosted import HostedCall, ItemStyle, approval_request, asks, ticket_of
 from toolplug.responses.input_items import (

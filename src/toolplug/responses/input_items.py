@@ -85,11 +85,6 @@ def called_with(item: Item) -> str:
     return str(item.get("arguments") or "{}")
 
 
-def is_image(part: Mapping[str, object]) -> bool:
-    """Is it the image of a result, as an MCP content block."""
-    return part.get("type") == "image" and isinstance(part.get("data"), str) and isinstance(part.get("mimeType"), str)
-
-
 def text_of(part: Mapping[str, object]) -> str | None:
     """The text of a part of a content, None where it is something else."""
     text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")

@@ -13,7 +13,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.providers.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.request_tools import CUSTOM, ClientTool, as_function_choice, named_servers, read_tools

@@ -20,13 +20,13 @@ from toolplug.responses.input_items import (
     called_with,
     is_cut,
     is_hosted_call,
-    is_image,
     parts_of,
     text_of,
     turn_of,
 )
 from toolplug.responses.offer import Offer
 from toolplug.responses.request import ResponseRequest, Text
+from toolplug.signatures.result_parts import data_url, is_image
 from toolplug.signatures.values import as_object
 
 LOGPROBS = "message.output_text.logprobs"
@@ -248,7 +248,7 @@ def _answer(item: Item) -> object:
 
 
 def _image(part: Mapping[str, object]) -> Message:
-    return {"type": "image_url", "image_url": {"url": f"data:{part['mimeType']};base64,{part['data']}"}}
+    return {"type": "image_url", "image_url": {"url": data_url(part)}}
 
 
 def _listed(value: object) -> list[object]:

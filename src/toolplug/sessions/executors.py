@@ -8,8 +8,9 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, no_provider
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallCounters, Target, Tool
+from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
 from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
-from toolplug.execution.live import Listener, LiveCatalog, MergedExecutor, ToolExecutor, Unsubscribe
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import PlanSource
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import SOURCE

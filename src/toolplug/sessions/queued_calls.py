@@ -12,8 +12,8 @@ from toolplug.catalog.call import ANONYMOUS, CallContext, Principal, ToolCall, T
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.text import counted
 from toolplug.errors import AccessError, ApiError, StoreUnavailable
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KeptResult, kept_result, result_again
-from toolplug.execution.live import ToolExecutor
 from toolplug.execution.results import unavailable
 from toolplug.sessions.executors import SessionRoute
 from toolplug.sessions.relay import is_request_id

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar
 from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallCounters
-from toolplug.execution.live import LiveCatalog, ToolExecutor
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.live import LiveCatalog
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.events import LogEntry
 from toolplug.sessions.plans import Planner

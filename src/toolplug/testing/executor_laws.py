@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import EMPTY_CATALOG, CatalogDiff
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.testing.broken_rule import BrokenRule, raise_broken
 
 NO_TOOL = "no_tool_has_this_name"

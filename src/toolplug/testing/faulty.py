@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ToolError
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.providers.authoring import tool
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.site import ProviderContext

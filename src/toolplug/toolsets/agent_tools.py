@@ -8,7 +8,8 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.live import LiveCatalog, MergedExecutor, ToolExecutor
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices, limited
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.toolsets.registered import Allowlists, Toolsets

@@ -9,8 +9,8 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target, Tool
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.live import ToolExecutor
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.execution.results import unavailable

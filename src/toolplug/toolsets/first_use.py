@@ -10,7 +10,7 @@ from typing import Any
 
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.live import Listener, ToolExecutor, Unsubscribe
+from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe
 from toolplug.execution.results import timed_out
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 
@@ -18,7 +18,7 @@ Compose = Callable[[Hashable], ToolExecutor]
 """The caller's whole executor for a session's key, None: for no session."""
 
 
-class LazyExecutor:
+class LazyExecutor(ModelTools):
     """The caller's executor, which opens what a name may need before it says that nobody has it.
 
     Without a session, what it opens is for that one call or listing, and closed after it.

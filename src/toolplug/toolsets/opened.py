@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import cast
 
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.toolsets.toolset import Factory
 
 OPEN_S = 30.0

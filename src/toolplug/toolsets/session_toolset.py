@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.live import LiveCatalog, MergedExecutor, ToolExecutor
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.toolsets.declared import declared
 from toolplug.toolsets.opened import NotOpened, Opened

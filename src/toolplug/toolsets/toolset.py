@@ -11,7 +11,7 @@ from typing import Protocol
 from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.resolved_limits import LimitLevel
 
 TOOLSET_ID = r"^[a-z][a-z0-9_-]{0,63}$"

@@ -15,7 +15,7 @@ from toolplug.discovery.listing import ListReader
 from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.task_runner import TaskRunner

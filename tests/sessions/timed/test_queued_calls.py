@@ -13,7 +13,7 @@ from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolStatus
 from toolplug.errors import ApiError
-from toolplug.execution.live import ToolExecutor
+from toolplug.execution.executor import ToolExecutor
 from toolplug.sessions.queued_calls import QueuedCall, QueuedCalls
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session

@@ -31,13 +31,13 @@ from toolplug.cli.serving.reload import (
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.cli.serving.terminal import log_call, start_screen
 from toolplug.errors import ConfigError, Problem
-from toolplug.execution.watchdog import Watchdog
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
 from toolplug.http.request_checks import is_loopback
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
+from toolplug.runtime.watchdog import Watchdog
 
 STUCK_S = 2.0
 """During shutdown, a connection whose client reads none of its pending bytes for this long is closed."""

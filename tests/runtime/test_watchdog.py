@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from toolplug.execution.watchdog import Watchdog
+from toolplug.runtime.watchdog import Watchdog
 
 pytestmark = pytest.mark.anyio
 

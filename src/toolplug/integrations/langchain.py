@@ -1,0 +1,58 @@
+"""Tools of LangChain over an executor."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from langchain_core.tools import BaseTool, ToolException
+
+from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.render import described
+from toolplug.execution.executor import ToolExecutor, without_absent
+from toolplug.signatures.result_parts import data_url, is_image, text_of_result
+
+Content = str | list[str | dict[str, Any]]
+
+
+def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[BaseTool]:
+    """Return the tools that the executor lists now, for `create_agent(model, tools)` and `model.bind_tools(tools)`.
+
+    context: the caller that all calls are made for; without one the executor's own
+
+    They are asynchronous (`ainvoke`). An error of a tool is a message with the status `error`, not an exception;
+    images of a result are content blocks, its structured value is the artifact. A tool that is gone answers with an
+    error.
+    """
+    return [
+        _Tool(
+            name=item.definition.wire,
+            description=described(item.definition) or item.definition.wire,
+            args_schema=dict(item.definition.parameters.value),
+            executor=executor,
+            context=context,
+        )
+        for item in executor.catalog.values()
+    ]
+
+
+class _Tool(BaseTool):
+    """`StructuredTool` would take arguments named `config`, `callbacks` or `run_manager` for its own."""
+
+    executor: Any
+    context: CallContext | None
+    handle_tool_error: Any = True
+    response_format: Any = "content_and_artifact"
+
+    def _run(self, /, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ToolException(f"the tool {self.name!r} is asynchronous: use ainvoke, or an agent with ainvoke or astream")
+
+    async def _arun(self, /, **kwargs: Any) -> tuple[Content, Any]:
+        call = without_absent(self.executor.catalog, ToolCall("", self.name, kwargs))
+        result = await self.executor.execute(call, self.context)
+        text = text_of_result(result)
+        if result.is_error:
+            raise ToolException(text)
+        images = [
+            {"type": "image_url", "image_url": {"url": data_url(part)}} for part in result.parts if is_image(part)
+        ]
+        return ([{"type": "text", "text": text}, *images] if images else text), result.structured

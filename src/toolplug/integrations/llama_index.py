@@ -1,0 +1,79 @@
+"""Tools of LlamaIndex over an executor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from llama_index.core.base.llms.types import ImageBlock, TextBlock
+from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
+
+from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.render import described
+from toolplug.execution.executor import ToolExecutor, without_absent
+from toolplug.signatures.result_parts import is_image, text_of_result
+
+
+def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[AsyncBaseTool]:
+    """Return the tools that the executor lists now, for `FunctionAgent(tools=…)`.
+
+    context: the caller that all calls are made for; without one the executor's own
+
+    They are asynchronous (`acall`). An error is an output with `is_error`, images of a result are image blocks, and
+    `raw_output` is its structured value. A tool that is gone answers with an error.
+    """
+    return [
+        _Tool(
+            executor,
+            context,
+            _Metadata(
+                name=item.definition.wire,
+                description=described(item.definition),
+                schema=dict(item.definition.parameters.value),
+            ),
+        )
+        for item in executor.catalog.values()
+    ]
+
+
+@dataclass
+class _Metadata(ToolMetadata):
+    """With the tool's own JSON Schema: LlamaIndex would make a model of it, and fails at a recursive one."""
+
+    schema: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        return self.schema
+
+
+class _Tool(AsyncBaseTool):
+    def __init__(self, executor: ToolExecutor, context: CallContext | None, metadata: ToolMetadata) -> None:
+        self._executor = executor
+        self._context = context
+        self._metadata = metadata
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        return self._metadata
+
+    def call(self, /, *args: Any, **kwargs: Any) -> ToolOutput:
+        name = self._metadata.get_name()
+        said = f"the tool {name!r} is asynchronous: use acall"
+        return ToolOutput(tool_name=name, content=said, raw_input=kwargs, is_error=True)
+
+    async def acall(self, /, *args: Any, **kwargs: Any) -> ToolOutput:
+        name = self._metadata.get_name()
+        call = without_absent(self._executor.catalog, ToolCall("", name, kwargs))
+        result = await self._executor.execute(call, self._context)
+        images = [
+            ImageBlock(image=str(part["data"]).encode(), image_mimetype=str(part["mimeType"]))
+            for part in result.parts
+            if is_image(part)
+        ]
+        return ToolOutput(
+            tool_name=name,
+            blocks=[TextBlock(text=text_of_result(result)), *images],
+            raw_input=kwargs,
+            raw_output=result.structured,
+            is_error=result.is_error,
+        )

@@ -1,0 +1,49 @@
+"""Tools of the OpenAI Agents SDK over an executor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents import FunctionTool, ToolOutputImage, ToolOutputText
+
+from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.render import described
+from toolplug.catalog.strict import strict_schema
+from toolplug.execution.executor import ToolExecutor, without_absent
+from toolplug.signatures.result_parts import data_url, is_image, text_of_result
+
+
+def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[FunctionTool]:
+    """Return the tools that the executor lists now, for `Agent(tools=…)`.
+
+    context: the caller that all calls are made for; without one the executor's own
+    strict: rewrite schemas for strict mode where that is possible
+
+    An error is the text that the model reads, images of a result are image outputs. A tool that is gone is no longer
+    offered at the next step of a run, and answers with an error.
+    """
+    return [_tool(executor, item.definition, context, strict) for item in executor.catalog.values()]
+
+
+def _tool(
+    executor: ToolExecutor, definition: ToolDefinition, context: CallContext | None, strict: bool
+) -> FunctionTool:
+    name, schema = definition.wire, dict(definition.parameters.value)
+    rewritten = strict_schema(schema) if strict else None
+
+    async def invoke(run: Any, arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
+        call = without_absent(executor.catalog, ToolCall(run.tool_call_id, name, arguments))
+        result = await executor.execute(call, context)
+        text = text_of_result(result)
+        images = [ToolOutputImage(image_url=data_url(part)) for part in result.parts if is_image(part)]
+        return [ToolOutputText(text=text), *images] if images else text
+
+    return FunctionTool(
+        name=name,
+        description=described(definition),
+        params_json_schema=rewritten or schema,
+        on_invoke_tool=invoke,
+        strict_json_schema=rewritten is not None,
+        is_enabled=lambda run, agent: executor.can_execute(name),
+    )
