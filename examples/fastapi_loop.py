@@ -3,8 +3,6 @@
 `OPENAI_BASE_URL`, `OPENAI_API_KEY` and `MODEL` say who answers. Run it with `uvicorn examples.fastapi_loop:app`.
 """
 
-import asyncio
-import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +11,7 @@ from fastapi import FastAPI, HTTPException
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from toolplug import CallContext, FunctionRegistry, ToolCall, ToolResult
+from toolplug import FunctionRegistry
 from toolplug_hello.provider import Hello
 
 MODEL = os.environ.get("MODEL", "gpt-4.1-mini")
@@ -41,17 +39,9 @@ async def ask(ask: Ask) -> dict[str, str]:
     messages = [{"role": "user", "content": ask.question}]
     async with AsyncOpenAI() as model:
         for _ in range(MAX_TURNS):
-            tools = json.loads(registry.catalog.render("chat"))
-            turn = await model.chat.completions.create(model=MODEL, messages=messages, tools=tools)
+            turn = await model.chat.completions.create(model=MODEL, messages=messages, tools=registry.for_openai())
             said = turn.choices[0].message
             if not said.tool_calls:
                 return {"answer": said.content or ""}
-            results = await asyncio.gather(*(execute(call) for call in said.tool_calls))
-            messages.append(said.model_dump(exclude_none=True))
-            messages += [{"role": "tool", "tool_call_id": each.call_id, "content": each.output} for each in results]
+            messages += [said.model_dump(exclude_none=True), *await registry.answer(said.tool_calls)]
     raise HTTPException(502, f"no answer after {MAX_TURNS} turns")
-
-
-async def execute(call) -> ToolResult:
-    """Run one call. Whatever goes wrong is a result too, which the model reads."""
-    return await registry.execute(ToolCall(call.id, call.function.name, call.function.arguments), CallContext())

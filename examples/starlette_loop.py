@@ -3,7 +3,6 @@
 `OPENAI_BASE_URL` and `OPENAI_API_KEY` say who answers. Run it with `uvicorn examples.starlette_loop:app`.
 """
 
-import asyncio
 from contextlib import asynccontextmanager
 from secrets import randbelow
 
@@ -13,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from toolplug import CallContext, FunctionProvider, FunctionRegistry, ToolCall, expand_builtin_tools, tool
+from toolplug import FunctionProvider, FunctionRegistry, expand_builtin_tools, tool
 
 
 class Dice(FunctionProvider):
@@ -42,12 +41,9 @@ async def answer(model, messages, stubs=(), max_turns=8):
                 whole.handle_chunk(part)
                 yield (part.choices[0].delta.content or "") if part.choices else ""
             said = whole.get_final_completion().choices[0].message
-            made = [ToolCall(each.id, each.function.name, each.function.arguments) for each in said.tool_calls or ()]
-            if not made:
+            if not said.tool_calls:
                 break
-            results = await asyncio.gather(*(registry.execute(call, CallContext()) for call in made))
-            told = [{"role": "tool", "tool_call_id": each.call_id, "content": each.output} for each in results]
-            messages = [*messages, said.model_dump(exclude_none=True), *told]
+            messages = [*messages, said.model_dump(exclude_none=True), *await registry.answer(said.tool_calls)]
 
 
 async def chat(request):
