@@ -18,7 +18,7 @@ from toolplug.stores.store import Record, Store
 
 DECIDE_SCOPE = "approvals:write"
 LIFE_S = 300.0
-"""How long a ticket can be decided and used (docs/reference/statuses.md)."""
+"""Seconds for which a ticket can be decided and used (docs/reference/statuses.md)."""
 MAX_WAITING = 1_000
 """Tickets of one tenant at a time: a model that calls without end does not fill the store."""
 

@@ -38,12 +38,14 @@ class SourceSwitch:
     def leave(self) -> None:
         """Count down one call or handler that has ended."""
         self.running -= 1
-        self._note_change()
+        if self._changed is not None:
+            self._changed.set()
 
     def abandon(self) -> None:
         """Count one running call whose caller has been answered; lower `abandoned` when it ends."""
         self.abandoned += 1
-        self._note_change()
+        if self._changed is not None:
+            self._changed.set()
 
     async def drained(self, patience_s: float) -> bool:
         """Wait up to `patience_s` until nothing runs, for abandoned calls `ABANDONED_DRAIN_S`; False if some do."""
@@ -62,10 +64,6 @@ class SourceSwitch:
         while not is_so():
             self._changed.clear()
             await self._changed.wait()
-
-    def _note_change(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
 
 
 ABANDONED_LIMIT = 16

@@ -180,7 +180,7 @@ class LiveCatalog:
             if source._marked:
                 for told in tuple(source._marked.values()):
                     told()
-            for follower in tuple(source._followers or ()):  # a view may go meanwhile
+            for follower in tuple(source._followers or ()):  # a view may be released in the loop
                 view = follower()
                 if view is not None and view._fresh:
                     view._fresh = False

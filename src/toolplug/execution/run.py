@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from time import perf_counter
-from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
+from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
 from toolplug.catalog.plan import Approval, Plan
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
@@ -37,7 +37,7 @@ from toolplug.execution.retries import (
     finished,
     run_with_retries,
 )
-from toolplug.signatures.values import check_integers, decoded
+from toolplug.signatures.values import decoded, integer_too_long
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
@@ -185,11 +185,14 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
 def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
     """Return the call under the tool's own name, with its arguments decoded, validated and converted."""
     given = call.arguments
+    arguments: dict[str, object]
     if plan.copies or type(given) is not dict:
         arguments = decoded(given)
     else:
-        arguments = cast("dict[str, object]", given)
-        check_integers(arguments)
+        arguments = given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns
+        for key, value in arguments.items():
+            if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
+                raise integer_too_long(f"/{key}")
     refusals = plan.schema.refusals(arguments)
     if refusals:
         raise InvalidArguments(refusals)

@@ -86,7 +86,7 @@ if sys.version_info >= (3, 12):
             _set_frame((context.principal.tenant, _frame()[1] + 1))
             value = await target(call, context)
         except BaseException as raised:
-            if loop.is_closed():  # the coroutine is closed with its task, and nobody waits
+            if loop.is_closed():  # the coroutine is closed with its task, and no caller waits
                 raise
             error = raised
         if not first:

@@ -223,7 +223,10 @@ class Sessions:
             _LOG.error("%s cannot be loaded: %s", shown(code), error)
 
     async def _load(self, code: str, opens: Callable[[SessionState], bool] | None = None) -> Session | None:
-        """Load a session from the store; None if there is none, or if it is over and nobody asked (`opens` None)."""
+        """Load a session from the store; None if there is none, or if it is over and `opens` is None.
+
+        Raises `SessionGone` for a session that is over, or `_Foreign` if `opens` refuses its state.
+        """
         record = await self._shared.store.read(record_key(code))
         if record is None:
             return None

@@ -85,13 +85,6 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
     return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
 
 
-def check_integers(arguments: Mapping[str, object]) -> None:
-    """Raise `InvalidArguments` for a top-level integer of more than 4,300 digits."""
-    for name, value in arguments.items():
-        if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
-            raise _too_long(f"/{name}")
-
-
 def encoded(value: object) -> str | None:
     """Return the compact JSON text of a value; None if it is not JSON."""
     json_value = as_json(value)
@@ -349,7 +342,7 @@ def _copied(value: object, pointer: str, depth: int) -> object:
         items = cast("list[object]", value)
         return [item if type(item) in _PLAIN else _copied(item, pointer, depth + 1) for item in items]
     if isinstance(value, int) and not TOO_SMALL < value < TOO_LARGE:
-        raise _too_long(pointer)
+        raise integer_too_long(pointer)
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidArguments([f"{pointer}: a number out of range; integers may have {MAX_INTEGER_DIGITS:,} digits"])
     if isinstance(value, str | int | float):
@@ -357,7 +350,8 @@ def _copied(value: object, pointer: str, depth: int) -> object:
     raise InvalidArguments([f"{pointer}: not JSON: a value of type {type(value).__name__}"])
 
 
-def _too_long(pointer: str) -> InvalidArguments:
+def integer_too_long(pointer: str) -> InvalidArguments:
+    """Return the error for an integer of more than 4,300 digits at this JSON pointer."""
     return InvalidArguments([f"{pointer}: an integer of more than {MAX_INTEGER_DIGITS:,} digits"])
 
 
