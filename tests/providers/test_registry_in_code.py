@@ -153,7 +153,9 @@ async def test_missing_settings_are_one_message_before_start() -> None:
 
 def test_an_unknown_dialect_is_named_with_those_that_there_are() -> None:
     registry = FunctionRegistry([CornerShop])
-    with pytest.raises(ValueError, match="no dialect 'cohere'; there are 'chat', 'responses', 'anthropic', 'gemini', 'mcp'"):
+    with pytest.raises(
+        ValueError, match="no dialect 'cohere'; there are 'chat', 'responses', 'anthropic', 'gemini', 'mcp'"
+    ):
         registry.catalog.render("cohere")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\(nearest: 'responses'\)"):
         registry.catalog.render("response")  # type: ignore[arg-type]

@@ -101,7 +101,7 @@ async def test_a_host_on_starlette_expands_stubs_and_streams(
 def test_a_loop_of_ones_own_is_short_and_imports_the_registry_alone(name: str) -> None:
     source = (ROOT / "examples" / f"{name}.py").read_text("utf-8")
     (imported,) = [line for line in source.splitlines() if line.startswith(("from toolplug ", "from toolplug."))]
-    assert imported.startswith("from toolplug import CallContext, Function")
+    assert imported.startswith("from toolplug import Function")
     assert "open_host" not in source
     assert len(source.splitlines()) < 60
 

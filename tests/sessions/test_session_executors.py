@@ -34,7 +34,7 @@ from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
-from toolplug.sessions.shared import recent_executors
+from toolplug.sessions.shared import RecentExecutors
 from toolplug.stores.store import Store
 from toolplug.testing import check_executor
 
@@ -173,7 +173,7 @@ async def test_calls_are_counted_under_one_name_for_all_sessions(store: Store, n
 
 
 async def test_an_idle_sessions_executor_is_not_kept_for_ever(session: Session) -> None:
-    executors = recent_executors()
+    executors = RecentExecutors(1_000)
     kept = [LiveCatalog(COUNTERS) for _ in range(1_001)]
     first, last = ref(kept[0]), ref(kept[-1])
     for number, executor in enumerate(kept):

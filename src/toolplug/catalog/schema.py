@@ -85,7 +85,7 @@ class Schema:
     def is_valid(self, instance: object) -> bool:
         """Is the instance valid. It is not where it is no JSON, or would take too long to validate."""
         try:
-            return self._is_valid(instance)
+            return self._compiled().is_valid(instance)
         except (TypeError, ValueError, TooLargeToValidate):
             return False
 
@@ -95,19 +95,14 @@ class Schema:
         One line stands for what would hold up the loop: `/: too large to validate` where that is so of validating, and
         `/: invalid, too large to explain` where it is so of finding every error.
         """
+        handle = self._validator
         try:
-            if self._is_valid(instance):
-                return ()
-            return self._compiled().explain(instance)
+            compiled = (handle.compiled if handle is not None else None) or self._compiled()
+            return () if compiled.is_valid(instance) else compiled.explain(instance)
         except TooLargeToValidate:
             return (TOO_LARGE_TO_VALIDATE,)
         except (TypeError, ValueError) as error:
             return (f"/: not JSON: {error}",)
-
-    def _is_valid(self, instance: object) -> bool:
-        handle = self._validator
-        compiled = (handle.compiled if handle is not None else None) or self._compiled()
-        return compiled.is_valid(instance)
 
     def _compiled(self) -> CompiledSchema:
         handle = self._validator

@@ -1,1 +1,1 @@
-"""What happens around every call."""
+"""Execution of calls: the pipeline around a tool, its limits, approvals, results and accounting."""

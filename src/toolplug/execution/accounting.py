@@ -1,6 +1,6 @@
-"""What remembers beyond one catalog: counters, rate windows, breakers, places in use.
+"""Counters, rate windows, breakers and concurrency limits, which outlive the catalogs; the audit log and metrics.
 
-Kept by kind, source and name, so that a reload that gives a tool a new plan gives it the same memory.
+They are kept by kind, source and name, so that a tool keeps them when a reload gives it a new plan.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from itertools import accumulate
 from time import time
 from typing import Protocol
 
@@ -25,38 +26,30 @@ from toolplug.execution.limits import AbandonedCallLimit, Breaker, ConcurrencyLi
 
 
 def timestamp(seconds: float) -> str:
-    """Seconds since the epoch as ISO 8601 in UTC, with milliseconds."""
+    """Return seconds since the epoch as ISO 8601 in UTC, with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# The audit trail: one JSON object a line for each refusal and each change, on the logger `toolplug.audit`.
-#
-# Arguments, results, tokens and session codes never stand in it.
-
 _LOGGER = logging.getLogger("toolplug.audit")
+"""One JSON object a line for each refusal and change, without arguments, results, tokens and session codes."""
 
 
 class AuditOrigin(Protocol):
-    """Where a request came from; read only when a line is written, or something is stored that counts."""
+    """Where a request came from; read only when a line is written, or something is stored that counts.
+
+    `peer` is the caller's address, `credential` the first characters of the SHA-256 of its credential.
+    """
 
     @property
-    def principal(self) -> Principal:
-        """Its caller."""
-        ...
-
+    def principal(self) -> Principal: ...
     @property
-    def peer(self) -> str:
-        """Its address."""
-        ...
-
+    def peer(self) -> str: ...
     @property
-    def credential(self) -> str:
-        """The start of the SHA-256 of its credential."""
-        ...
+    def credential(self) -> str: ...
 
 
 audit_origin: ContextVar[AuditOrigin | None] = ContextVar("toolplug_audit_origin", default=None)
-"""The origin of the request that runs now; None outside of requests."""
+"""The origin of the current request; None outside of requests."""
 
 
 def audit(
@@ -70,7 +63,7 @@ def audit(
 ) -> None:
     """Write one line: `ts` (ISO 8601, UTC), event, outcome, principal, tenant, target, request id, `more`.
 
-    Of a request also `peer` and `credential`; `origin` is given where the request has not been admitted.
+    A line of a request also has `peer` and `credential`. Pass `origin` for a request that has not been admitted yet.
     """
     origin = origin or audit_origin.get()
     line = {
@@ -104,9 +97,9 @@ _FASTEST = BUCKETS[0]
 
 
 class CallCounters:
-    """How the calls of one tool ended and how long they took. Never falls; lives as long as its `CallAccounting`.
+    """Calls of one tool by status, and their durations in seconds; lives as long as its `CallAccounting`.
 
-    `listed` is False while another tool has its name: it has no lines of zeros then.
+    `listed` is False while another tool has the name; metrics then leave the tool out until it has been called.
     """
 
     __slots__ = ("buckets", "ended", "in_flight", "listed", "provider", "seconds", "tool_name")
@@ -121,7 +114,7 @@ class CallCounters:
         self.listed: bool = True
 
     def record(self, status: str, seconds: float) -> None:
-        """Count one call that has been answered."""
+        """Count one answered call, which took this long."""
         try:
             self.ended[status] += 1
         except KeyError:
@@ -131,7 +124,7 @@ class CallCounters:
 
 
 OnCall = Callable[[str, str, str, float], None]
-"""Called with provider, tool name, status and seconds of each call that has been answered. Must not raise."""
+"""Called with provider, tool name, status and seconds of each answered call. Must not raise."""
 
 
 class _ObservedCounters(CallCounters):
@@ -144,30 +137,24 @@ class _ObservedCounters(CallCounters):
         self._on_call = on_call
 
     def record(self, status: str, seconds: float) -> None:
-        """Count one call that has been answered, and report it."""
+        """Count and report one answered call."""
         super().record(status, seconds)
         self._on_call(self.provider, self.tool_name, status, seconds)
 
 
 def cumulated(counts: list[int]) -> list[tuple[str, float]]:
-    """Counts for each bucket as the cumulated ones that the exposition format has."""
-    bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
-    total = 0
-    cumulated: list[tuple[str, float]] = []
-    for bound, count in zip(bounds, tuple(counts), strict=True):
-        total += count
-        cumulated.append((bound, float(total)))
-    return cumulated
+    """Return `(upper bound, calls up to it)` for each bucket, as the exposition format of Prometheus has them."""
+    return list(zip([*map(str, BUCKETS), "+Inf"], map(float, accumulate(counts)), strict=True))
 
 
 LevelKey = tuple[str, ...]
-"""Where a counter is set: `()` for every tool, `(kind, source)` for a provider, `(kind, source, name)` for a tool."""
+"""The place of a limit: `()` for every tool, `(kind, source)` for a provider, `(kind, source, name)` for a tool."""
 
 
 class CallAccounting:
-    """The memory of one host, or of one registry that stands alone. Nothing is ever dropped from it while it lives.
+    """The counters and limiters of one host, or of one registry without a host. None is dropped during its lifetime.
 
-    `on_call` is called for each tool call that has been answered, refused and unknown ones too.
+    `on_call` is called for each answered call, also for refused ones and unknown tools.
     """
 
     def __init__(self, on_call: OnCall | None = None) -> None:
@@ -181,77 +168,62 @@ class CallAccounting:
         self._abandoned: dict[LevelKey, AbandonedCallLimit] = {}
 
     def counters(self, provider: str, tool_name: str) -> CallCounters:
-        """The counters under these two labels."""
+        """Return the counters with these two labels; creates them on the first call."""
         kept = self._counters.get((provider, tool_name))
         if kept is None:
-            kept = self._counters[provider, tool_name] = self._made(provider, tool_name)
+            on_call, names = self._on_call, (provider, tool_name)
+            kept = CallCounters(*names) if on_call is None else _ObservedCounters(*names, on_call)
+            self._counters[provider, tool_name] = kept
         return kept
 
-    def _made(self, provider: str, tool_name: str) -> CallCounters:
-        if self._on_call is None:
-            return CallCounters(provider, tool_name)
-        return _ObservedCounters(provider, tool_name, self._on_call)
-
     def all_counters(self) -> list[CallCounters]:
-        """All counters, in the order in which they came."""
+        """Return all counters in the order of their creation."""
         return list(self._counters.values())
 
     def route(self, provider: str, method: str, path: str) -> CallCounters:
-        """The counters of one provider route; `path` is its template as declared."""
+        """Return the counters of one provider route; `path` is its template as declared."""
         kept = self._routes.get((provider, method, path))
         if kept is None:
             kept = self._routes[provider, method, path] = CallCounters(provider, path)
         return kept
 
     def every_route(self) -> list[tuple[tuple[str, str, str], CallCounters]]:
-        """The counters of all routes, in the order in which they came."""
+        """Return `((provider, method, path), counters)` of each route in the order of their creation."""
         return list(self._routes.items())
 
     def refused(self, code: str) -> None:
-        """Count one request that the host refused, under the code of its error."""
+        """Count one request that the host refused with this error code."""
         self._refusals[code] = self._refusals.get(code, 0) + 1
 
     def every_refusal(self) -> list[tuple[str, int]]:
-        """How often each code was given, in the order in which they came."""
+        """Return `(error code, refused requests)` in the order of the first refusals."""
         return list(self._refusals.items())
 
     def permits(self, level: LevelKey, size: int, queue: int) -> ConcurrencyLimit:
-        """The places of this level, with these numbers from now on."""
-        kept = self._permits.get(level)
-        if kept is None:
-            kept = self._permits[level] = ConcurrencyLimit(size, queue, _what(level))
-        else:
-            kept.resized(size, queue)
+        """Return the concurrency limit of this level, changed to these numbers."""
+        kept = self._permits.setdefault(level, ConcurrencyLimit(size, queue, _what(level)))
+        kept.resized(size, queue)
         return kept
 
     def rate(self, level: LevelKey, count: int, per_s: int) -> Rate:
-        """The rate window of this level, with these numbers from now on."""
-        kept = self._rates.get(level)
-        if kept is None:
-            kept = self._rates[level] = Rate(count, per_s, _what(level))
-        else:
-            kept.resized(count, per_s)
+        """Return the rate window of this level, changed to these numbers."""
+        kept = self._rates.setdefault(level, Rate(count, per_s, _what(level)))
+        kept.resized(count, per_s)
         return kept
 
     def breaker(self, level: LevelKey, failures: int, open_for_s: float) -> Breaker:
-        """The breaker of this level, with these numbers from now on."""
-        kept = self._breakers.get(level)
-        if kept is None:
-            kept = self._breakers[level] = Breaker(failures, open_for_s, _what(level))
-        else:
-            kept.resized(failures, open_for_s)
+        """Return the breaker of this level, changed to these numbers."""
+        kept = self._breakers.setdefault(level, Breaker(failures, open_for_s, _what(level)))
+        kept.resized(failures, open_for_s)
         return kept
 
     def abandoned(self, kind: str, source: str) -> AbandonedCallLimit:
-        """The count of one source's calls that were given up but still run."""
-        kept = self._abandoned.get((kind, source))
-        if kept is None:
-            kept = self._abandoned[kind, source] = AbandonedCallLimit(source)
-        return kept
+        """Return the limit of one source's calls that were answered at their deadline but still run."""
+        return self._abandoned.setdefault((kind, source), AbandonedCallLimit(source))
 
 
 def level_of(ref: ToolRef) -> LevelKey:
-    """The level of one tool."""
+    """Return the level of one tool."""
     return (ref.kind, ref.source, ref.name)
 
 
@@ -261,7 +233,7 @@ def _what(level: LevelKey) -> str:
 
 DEFAULT_NAMESPACE = "antwort"
 MAX_SERIES = 2_000
-"""Tools with lines of their own: a scrape of 10,000 takes seconds (docs/reference/limits.md)."""
+"""Tools with metrics of their own: a scrape of 10,000 takes seconds (docs/reference/limits.md)."""
 
 
 class CallMetrics(Collector):
@@ -272,13 +244,13 @@ class CallMetrics(Collector):
         self._namespace = namespace
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the seven families; label values are names of our own only."""
+        """Yield the seven families; label values are names from the configuration and statuses, never callers' text."""
         yield from self._tools()
         yield from self._routes()
         yield self._refusals()
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: the names do not clash with a provider's, so nothing needs to be collected to find out."""
+        """Return no families, so that registering does not collect: the names cannot clash with a provider's."""
         return iter(())
 
     def _tools(self) -> Iterator[Metric]:

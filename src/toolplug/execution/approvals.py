@@ -1,4 +1,4 @@
-"""Calls that a person must approve: a ticket for exactly one call of one caller, decided once and used once."""
+"""Approvals: a ticket lets a person decide on exactly one call of one caller; it is decided once and used once."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from secrets import token_hex
 from typing import Literal, NamedTuple, TypedDict, cast
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
-from toolplug.catalog.exact_json import load_json
+from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApiError, StoreConflict, StoreError
 from toolplug.execution.accounting import audit, timestamp
 from toolplug.execution.results import denied, limited, unavailable
-from toolplug.signatures.values import canonical, decoded, encoded
+from toolplug.signatures.values import canonical, decoded
 from toolplug.stores.store import Record, Store
 
 DECIDE_SCOPE = "approvals:write"
 LIFE_S = 300.0
-"""How long a ticket can be decided and used (docs/reference/statuses.md)."""
+"""Seconds for which a ticket can be decided and used (docs/reference/statuses.md)."""
 MAX_WAITING = 1_000
 """Tickets of one tenant at a time: a model that calls without end does not fill the store."""
 
 _MOST_APPROVED = 16
-"""Approved tickets of one and the same call that a call without a ticket looks at."""
+"""The most approved tickets of the same call that a call without a ticket tries."""
 
 _GATE = "approval"
 _LOG = logging.getLogger("toolplug.execution")
@@ -31,13 +31,13 @@ _LOG = logging.getLogger("toolplug.execution")
 TicketState = Literal["waiting", "approved", "denied", "used"]
 Decision = Literal["approve", "deny"]
 DecidedBy = Literal["api", "command", "elicitation", "responses"]
-"""Over which way a decision came: `POST /v1/approvals`, the command line, a question to an MCP client, an item of a
+"""The way of a decision: `POST /v1/approvals`, the command line, an elicitation of an MCP client, or an item of a
 response. The audit line has it as `decided`."""
 _DECIDED: dict[Decision, TicketState] = {"approve": "approved", "deny": "denied"}
 
 
 class Ticket(NamedTuple):
-    """One call that waits for a person, as that person sees it. `arguments` is the caller's, as JSON."""
+    """One call as the person who decides sees it. `arguments` are JSON values, `expires_at` is ISO 8601 in UTC."""
 
     id: str
     tool: str
@@ -69,7 +69,7 @@ class _Kept(TypedDict):
 class Claim(NamedTuple):
     """The right to make one approved call. Implements `toolplug.catalog.plan.ApprovalClaim`.
 
-    `ticket` is what this call used up, with its tenant; None where an earlier call with the same idempotency key did.
+    `ticket` is the ticket that this call used; None where an earlier call with the same idempotency key used it.
     """
 
     approvals: Approvals
@@ -77,7 +77,7 @@ class Claim(NamedTuple):
     ticket: str | None
 
     async def release(self) -> None:
-        """Let the approval be used again, as the provider was not reached."""
+        """Return the ticket to `approved`, as the provider was not reached. Never raises."""
         if self.ticket is not None:
             await self.approvals.release(self.tenant, self.ticket)
 
@@ -102,7 +102,7 @@ class Approvals:
             return unavailable(call, "its store cannot answer", code="store_unavailable")
 
     async def release(self, tenant: str, ticket_id: str) -> None:
-        """Let an approval that a call has claimed be used again. Where the store fails, it stays used."""
+        """Return a used ticket to `approved`. If the store fails, it stays used, with an error in the log."""
         try:
             record = await self._store.read(_key(tenant, ticket_id))
             if record is not None:
@@ -114,18 +114,19 @@ class Approvals:
             _LOG.error("an approval stays used, as the store of approvals fails: %s", error)
 
     async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
-        """The ticket where this caller's own call waits on it and the caller may decide it, else None.
+        """Return the ticket of this caller's own waiting call if the caller may decide it, else None.
 
         That takes the scope `approvals:write`, or a tool whose policy is `{ask: caller}`. Raises `StoreError`.
         """
         record = await self._record(caller.tenant, ticket_id)
-        kept = None if record is None else _read(record)
-        if record is None or kept is None or kept["state"] != "waiting" or kept["subject"] != caller.subject:
+        if record is None:
             return None
-        return _ticket(ticket_id, record) if kept["by_caller"] or caller.has_scope(DECIDE_SCOPE) else None
+        kept = _read(record)
+        own = kept["state"] == "waiting" and kept["subject"] == caller.subject
+        return _ticket(ticket_id, record) if own and (kept["by_caller"] or caller.has_scope(DECIDE_SCOPE)) else None
 
     async def waiting(self, tenant: str) -> list[Ticket]:
-        """The tickets of a tenant, the newest last, decided ones too while they can be used. Raises `StoreError`."""
+        """Return the unexpired tickets of a tenant, decided ones too, the newest last. Raises `StoreError`."""
         tickets: list[Ticket] = []
         prefix = _key(tenant, "")
         for key in await self._store.keys(prefix, limit=MAX_WAITING):
@@ -137,7 +138,7 @@ class Approvals:
     async def decide(
         self, ticket_id: str, decision: Decision, by: Principal, *, decided: DecidedBy = "api", request_id: str = ""
     ) -> Ticket:
-        """Approve or deny a ticket of this principal's tenant. Raises `ApiError` and `StoreError`."""
+        """Decide a waiting ticket of this principal's tenant, and audit it. Raises `ApiError` and `StoreError`."""
         event = f"approval.{decision}"
         try:
             ticket = await self._decided(ticket_id, decision, by)
@@ -185,9 +186,7 @@ class Approvals:
             "by_caller": plan.caller_approves,
         }
         ticket_id = token_hex(12)
-        text = encoded(kept)
-        assert text is not None, "arguments that were decoded are JSON"
-        await self._store.commit(_key(tenant, ticket_id), text.encode(), expected=0, ttl_s=LIFE_S)
+        await self._store.commit(_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=LIFE_S)
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
         return denied(call, _GATE, reason, approval=_shown(ticket_id, kept))
 
@@ -221,7 +220,7 @@ class Approvals:
             return Claim(self, tenant, ticket_id)
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
-        """Use an approved ticket of this very call, where there is one."""
+        """Claim an approved ticket of the same call; None if there is none."""
         prefix = _approved_key(context.principal.tenant, _body(plan, decoded(call.arguments), context), "")
         for key in await self._store.keys(prefix, limit=_MOST_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
@@ -230,24 +229,22 @@ class Approvals:
         return None
 
     async def _offer(self, tenant: str, ticket_id: str, kept: _Kept) -> None:
-        """Let the next call of the same content find this approved ticket."""
+        """Index the approved ticket under the content of its call, where the next equal call finds it."""
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         await self._store.commit(_approved_key(tenant, kept["body"], ticket_id), b"", ttl_s=left_s)
 
     async def _record(self, tenant: str, ticket_id: str) -> Record | None:
-        """What is kept of a ticket; None for a text that is no ticket's id, too."""
+        """Return the record of a ticket; None if there is none, or if the text cannot be a ticket's id."""
         is_id = ticket_id.isalnum() and ticket_id.isascii()
         return await self._store.read(_key(tenant, ticket_id)) if is_id else None
 
     async def _write(self, key: str, kept: _Kept, record: Record) -> None:
-        left = kept["expires_at"] - self._store.now()
-        text = encoded(kept)
-        assert text is not None, "what was read is JSON"
-        await self._store.commit(key, text.encode(), expected=record.revision, ttl_s=max(left, 0.001))
+        left_s = max(kept["expires_at"] - self._store.now(), 0.001)
+        await self._store.commit(key, dump_json(kept), expected=record.revision, ttl_s=left_s)
 
 
 def _body(plan: Plan, arguments: object, context: CallContext) -> str:
-    """What must be the same when the call is repeated: tool, definition, arguments, and who calls from where."""
+    """Return the digest of all that a repetition must have in common: tool, definition, arguments, caller, session."""
     ref, principal = plan.ref, context.principal
     said = [*ref, arguments, dict(context.options), principal.subject, context.agent, context.session]
     return hashlib.sha256(canonical(said)).hexdigest()

@@ -1,4 +1,4 @@
-"""Results that are over their limit, kept whole for their caller, and the tool that reads them in pieces."""
+"""Artifacts: results over their size limit, stored for their caller, and `read_result`, which reads them in parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UTF8_MAX = 4
 
 
 class Piece(NamedTuple):
-    """A part of a kept text. `next_offset` is None at its end; `total` is the length of the whole. In characters."""
+    """A part of an artifact. In characters: `next_offset` (None at the end) and `total`, the length of the whole."""
 
     text: str
     next_offset: int | None
@@ -40,12 +40,12 @@ class _Arguments(TypedDict):
 
 
 def random_handle() -> str:
-    """128 random bits as text."""
+    """Return 128 random bits as URL-safe text."""
     return token_urlsafe(16)
 
 
 class Artifacts:
-    """Texts kept under handles that cannot be guessed, each for one tenant and session, and for `ttl_s()` seconds."""
+    """Texts under handles that cannot be guessed, each for one tenant and session, and for `ttl_s()` seconds."""
 
     def __init__(
         self, store: Store, ttl_s: Callable[[], float], *, new_handle: Callable[[], str] = random_handle
@@ -55,16 +55,15 @@ class Artifacts:
         self._new_handle = new_handle
 
     async def keep(self, text: str, context: CallContext) -> str:
-        """Keep the text for this caller's tenant and session: its handle. Raises `StoreError`."""
+        """Store the text for this caller's tenant and session and return its handle. Raises `StoreError`."""
         handle = self._new_handle()
         await self._store.commit(_key(handle, context), text.encode(), expected=0, ttl_s=self._ttl_s())
         return handle
 
     async def read(self, handle: str, offset: int, limit: int, context: CallContext) -> Piece:
-        """Up to `limit` characters from `offset` on.
+        """Return up to `limit` characters from `offset` on. Raises `StoreError`.
 
-        Raises `ToolError` for a handle that is unknown, over its time or another caller's, which is one answer, and
-        for an offset past the end; `StoreError` where the store cannot answer.
+        Raises `ToolError` for an offset past the end, and with one text for an unknown, expired or foreign handle.
         """
         record = await self._store.read(_key(handle, context))
         if record is None:
@@ -77,7 +76,7 @@ class Artifacts:
 
 
 def read_result(artifacts: Artifacts, services: CallServices) -> Catalog:
-    """The catalog of one tool, `read_result`, which reads these artifacts."""
+    """Return a catalog with one tool, `read_result`, which reads these artifacts."""
     definition = ToolDefinition(
         name=READ_RESULT,
         description="Read more of a tool result that was cut because of its size, by the handle given with it.",

@@ -1,7 +1,6 @@
-"""Which addresses our own requests may reach: public ones, and what the operator lists under `egress.allow`.
+"""Egress: requests of the host may reach public addresses, and what the operator lists under `egress.allow`.
 
-An address is judged as what it leads to: one that carries an IPv4 address (mapped, translated, 6to4, NAT64, Teredo) as
-that too.
+An IPv6 address that carries an IPv4 address (mapped, translated, 6to4, NAT64, Teredo) must be permitted as both.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host, in the order to try them. Raises `OSError` where it has none."""
+"""Returns the addresses of a host and port in the order to try them. Raises `OSError` if there are none."""
 
 _PRIVATE = tuple(
     ipaddress.ip_network(text)
@@ -46,15 +45,15 @@ _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
 class EgressRefused(Exception):
-    """A host leads, or may lead, to an address that our requests may not reach."""
+    """A host has an address that requests of this host may not reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Egress:
     """The operator's list: `loopback`, `private`, networks (`10.1.0.0/16`) and hosts (`a.example`, `*.corp.example`).
 
-    A listed host may have any address. Link-local addresses and those of a cloud's metadata service are reached by a
-    network or a host of the list only, not by `private`. Raises `ValueError` for a word that is none of these.
+    A listed host may have any address. `private` does not permit link-local addresses and those of a cloud's metadata
+    service; a network or a host does. Raises `ValueError` for any other word.
     """
 
     allow: tuple[str, ...] = ()
@@ -67,12 +66,10 @@ class Egress:
                 )
 
     def permits(self, host: str, address: Address) -> bool:
-        """Whether a request to this host may be made to this address."""
-        return self._lists_host(host) or all(self._permits_address(each) for each in (address, *carried(address)))
-
-    def _lists_host(self, host: str) -> bool:
+        """Return True if a request to this host may be made to this address."""
         name = host.rstrip(".").lower()
-        return any(_network(word) is None and fnmatchcase(name, word.lower()) for word in self.allow)
+        listed = any(_network(word) is None and fnmatchcase(name, word.lower()) for word in self.allow)
+        return listed or all(self._permits_address(each) for each in (address, *carried(address)))
 
     def _permits_address(self, address: Address) -> bool:
         if any(_within(address, network) for word in self.allow if (network := _network(word)) is not None):
@@ -85,13 +82,13 @@ class Egress:
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody on the internet could be reached there; of an address that carries another, see `carried`."""
+    """Return True for a globally reachable unicast address. Check the IPv4 addresses that it carries separately."""
     outward = address.is_global or bool(carried(address))
     return outward and not address.is_multicast and not _in_any(address, _NEVER_PUBLIC)
 
 
 def carried(address: Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that an IPv6 address of a transition mechanism leads to."""
+    """Return the IPv4 addresses that an IPv6 address of a transition mechanism leads to; empty for others."""
     if isinstance(address, IPv4Address):
         return ()
     if address.ipv4_mapped is not None:
@@ -107,10 +104,10 @@ def carried(address: Address) -> tuple[IPv4Address, ...]:
 
 
 async def reachable(egress: Egress, host: str, port: int, resolve: Resolve) -> tuple[str, ...]:
-    """The addresses of a host, all of them permitted; what is connected to must be one of them, as it stands here.
+    """Return the addresses of a host if all are permitted; connect to one of these, without resolving again.
 
-    Raises `EgressRefused` where one of them is not permitted, `OSError` where the host has none. The refusal does not
-    name the address, so that its readers do not learn what an internal name resolves to; the log does.
+    Raises `EgressRefused` if one of them is not permitted, `OSError` if the host has none. The error does not name the
+    address, so that its readers do not learn what an internal name resolves to; the log does.
     """
     found = await resolve(host, port)
     if not found:
@@ -123,7 +120,7 @@ async def reachable(egress: Egress, host: str, port: int, resolve: Resolve) -> t
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
-    """The addresses that the system's resolver knows."""
+    """Return the addresses that the system's resolver knows, each once. Raises `OSError`."""
     loop = asyncio.get_running_loop()
     infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(info[4][0]) for info in infos))

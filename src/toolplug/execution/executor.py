@@ -21,31 +21,31 @@ Unsubscribe = Callable[[], None]
 
 @runtime_checkable
 class ToolExecutor(Protocol):
-    """A live catalog. The registry, a toolset, an agent's view and a session are one, and a host cannot tell which.
+    """A live catalog: the interface of the registry, a toolset, an agent's view and a session.
 
-    Hold executors, not catalogs: the next call must see what was disabled or revoked since.
+    Hold executors, not catalogs: the next call must see what has been disabled or revoked.
     """
 
     __slots__ = ()
 
     @property
     def catalog(self) -> Catalog:
-        """The current catalog; the same object while nothing changed. Reading it does no I/O."""
+        """The current catalog; the same object until something changes. Reading it does no I/O."""
         ...
 
     def can_execute(self, name: str) -> bool:
-        """True for exactly the names in the catalog (canonical or wire)."""
+        """Return True for exactly the names in the catalog (canonical or wire)."""
         ...
 
     async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
-        """Run one call. Every failure is a result; only the caller's own cancellation escapes.
+        """Run one call. Every failure is a result; only the caller's own cancellation is raised.
 
-        Without `context` it is the call of the principal that the executor was made for, else an anonymous one.
+        Without `context` the caller is the principal that the executor was made for, else an anonymous one.
         """
         ...
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Hear each difference, in order and never from within another; a listener that raises is logged."""
+        """Call the listener with each difference, in order and never from within another; what it raises is logged."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""The first result of a call, given again to its caller's repetitions under the same idempotency key.
+"""Idempotency keys: a repeated call under the same key gets the first result.
 
-One record a key. It begins as a running mark, which expires after the call's deadline so that a crash frees the key,
-and becomes the result, which is kept for a day.
+Each key has one record. It marks the call as running until after the deadline, so that a crash frees the key; then it
+holds the result for a day.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Mapping
 from typing import TypedDict, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.execution.results import denied, limited
-from toolplug.signatures.values import canonical, encoded
+from toolplug.signatures.values import canonical
 from toolplug.stores.store import Store
 
 
 class KeptResult(TypedDict):
-    """A result without the id and name of the call, which belong to whoever asks for it."""
+    """A stored result, without the id and name of the call, which each repetition has of its own."""
 
     output: str
     status: str
@@ -32,7 +33,7 @@ class KeptResult(TypedDict):
 
 
 def kept_result(result: ToolResult) -> KeptResult:
-    """The result as it is kept."""
+    """Return the result as it is stored."""
     return {
         "output": result.output,
         "status": result.status.value,
@@ -44,7 +45,7 @@ def kept_result(result: ToolResult) -> KeptResult:
 
 
 def result_again(call_id: str, name: str, kept: KeptResult) -> ToolResult:
-    """The result of this call."""
+    """Return a stored result as that of the call with this id and name."""
     return ToolResult(
         call_id,
         name,
@@ -68,7 +69,7 @@ _LOG = logging.getLogger("toolplug.execution")
 
 
 class _Entry(TypedDict):
-    """What stands under a key: the digest of the call's body, and None while it runs."""
+    """The record of a key: the digest of the call, and its result, None while it runs."""
 
     body: str
     result: KeptResult | None
@@ -81,10 +82,10 @@ class Replays:
         self._store = store
 
     async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
-        """The first result, a refusal, or None: then the key is marked as running. Raises `StoreError`."""
+        """Return the first result or a refusal; None after marking an unused key as running. Raises `StoreError`."""
         key, body = _key(context), _body(plan, call, context)
         lease_s = seconds + LEASE_BEYOND_DEADLINE_S
-        mark = _bytes({"body": body, "result": None})
+        mark = dump_json({"body": body, "result": None})
         while True:
             record = await self._store.read(key)
             if record is not None:
@@ -96,8 +97,7 @@ class Replays:
             return None
 
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None:
-        """Keep the result, or free the key where there is none. A store that fails is logged: the caller has its own
-        result all the same, and the mark expires."""
+        """Store the result, or free the key if there is none. A store error is logged; the running mark expires."""
         key = _key(context)
         try:
             record = await self._store.read(key)
@@ -107,7 +107,7 @@ class Replays:
                 await self._store.commit(key, None, expected=record.revision)
             else:
                 kept: _Entry = {"body": _entry(record.value)["body"], "result": kept_result(result)}
-                await self._store.commit(key, _bytes(kept), expected=record.revision, ttl_s=KEPT_S)
+                await self._store.commit(key, dump_json(kept), expected=record.revision, ttl_s=KEPT_S)
         except StoreError as error:
             _LOG.error("a result of %r is not kept for its idempotency key: %s", plan.ref.name, error)
 
@@ -123,12 +123,6 @@ def _answer(call: ToolCall, entry: _Entry, body: str) -> ToolResult:
     return first._replace(metadata={**first.metadata, "idempotent_replayed": True})
 
 
-def _bytes(entry: _Entry) -> bytes:
-    text = encoded(entry)
-    assert text is not None, "a result is made of JSON"
-    return text.encode()
-
-
 def _entry(value: bytes) -> _Entry:
     return cast("_Entry", json.loads(value))  # only this module writes under its keys
 
@@ -140,7 +134,7 @@ def _key(context: CallContext) -> str:
 
 
 def _body(plan: Plan, call: ToolCall, context: CallContext) -> str:
-    """What makes two calls under one key the same call."""
+    """Return the digest of what makes two calls under one key the same call."""
     ref = plan.ref
     arguments = call.arguments if isinstance(call.arguments, str | bytes) else dict(call.arguments)
     said = [ref.kind, ref.source, ref.name, arguments, dict(context.options), context.agent, context.session]

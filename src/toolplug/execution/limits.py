@@ -1,8 +1,8 @@
-"""What must admit a call before its provider is reached: breaker, rate, concurrency.
+"""Limiters that must admit a call before its provider is reached: breaker, rate, concurrency.
 
-Each remembers by itself and outlives every catalog; `CallAccounting` keeps one for each level (tool, toolset, provider,
-global) that sets it. `admit` takes a place, or refuses and takes nothing, as `refusal` would say at that moment; the
-wait in a queue ends with `TimeoutError` at the deadline.
+`CallAccounting` keeps one for each level (tool, toolset, provider, global) that sets it, beyond every catalog. `admit`
+takes a place, or returns what `refusal` would return and takes none; it raises `TimeoutError` when the deadline, in
+loop time, ends the wait in a queue.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from toolplug.catalog.plan import Limiter, Refusal
 from toolplug.catalog.text import counted
 
 ABANDONED_DRAIN_S = 2.0
-"""How long a drain waits for calls that were answered at their deadline and have not ended since."""
+"""Seconds for which a drain waits for calls that were answered at their deadline but still run."""
 
 
 class SourceSwitch:
-    """The switch of one started provider. A closed one never opens again; its calls end on their own.
+    """The switch of one started provider. A closed one never opens again; its running calls go on.
 
-    `running` counts calls and route handlers alike; whoever raises it calls `leave` once when the work has ended.
-    `abandoned` are those among them whose callers have been answered already.
+    `running` counts calls and route handlers; code that raises it must call `leave` once when the work has ended.
+    `abandoned` counts those of them whose callers have been answered.
     """
 
     __slots__ = ("_changed", "abandoned", "open", "running")
@@ -36,20 +36,19 @@ class SourceSwitch:
         self._changed: asyncio.Event | None = None
 
     def leave(self) -> None:
-        """One call or handler has ended."""
+        """Count down one call or handler that has ended."""
         self.running -= 1
-        self._note_change()
+        if self._changed is not None:
+            self._changed.set()
 
     def abandon(self) -> None:
-        """The caller of one that runs has been answered; whoever says so lowers `abandoned` when it ends."""
+        """Count one running call whose caller has been answered; lower `abandoned` when it ends."""
         self.abandoned += 1
-        self._note_change()
+        if self._changed is not None:
+            self._changed.set()
 
     async def drained(self, patience_s: float) -> bool:
-        """Wait until nothing runs, at most so long; False when something still does.
-
-        Abandoned calls are waited for at most `ABANDONED_DRAIN_S`: nobody waits for their results.
-        """
+        """Wait up to `patience_s` until nothing runs, for abandoned calls `ABANDONED_DRAIN_S`; False if some do."""
         try:
             async with asyncio.timeout(patience_s):
                 await self._until(lambda: self.running <= self.abandoned)
@@ -66,23 +65,34 @@ class SourceSwitch:
             self._changed.clear()
             await self._changed.wait()
 
-    def _note_change(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
-
 
 ABANDONED_LIMIT = 16
 ABANDONED_RETRY_S = 30.0
 _ONE_TRIES_S = 1.0
-"""When to come again while one call tries whether a breaker may close: nobody knows how long that takes."""
+"""The `retry_after_s` while one call tests whether a breaker may close: its duration is unknown."""
 
 _LOG = logging.getLogger("toolplug.execution")
 _FAILURES = frozenset({"panic", "timeout"})
 _ANSWERED = frozenset({"success", "tool_error"})
 
 
-class ConcurrencyLimit:
-    """At most `size` calls at once; `queue` more may wait until one ends or their deadline comes, in order."""
+class _Limiter:
+    """The default of a limiter: neither the answer of a call nor its end changes anything."""
+
+    __slots__ = ()
+
+    def answered(self, status: str) -> None:
+        """Ignore the status that the caller got."""
+
+    def ended(self) -> None:
+        """Ignore the end of the tool itself."""
+
+
+class ConcurrencyLimit(_Limiter):
+    """At most `size` calls at once; `queue` more wait in order until a call ends or their deadline comes.
+
+    A call keeps its place until the tool itself has ended.
+    """
 
     __slots__ = ("_taken", "_waiting", "queue", "size", "what")
 
@@ -96,7 +106,7 @@ class ConcurrencyLimit:
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
     def resized(self, size: int, queue: int) -> None:
-        """Take new numbers; calls that run or wait keep their places."""
+        """Change the numbers; running and waiting calls keep their places."""
         self.size, self.queue = size, queue
         self._hand_on()
 
@@ -133,9 +143,6 @@ class ConcurrencyLimit:
                 self._waiting.remove(place)
         return None
 
-    def answered(self, status: str) -> None:
-        """The place is kept until the tool itself has ended."""
-
     def ended(self) -> None:
         self._taken -= 1
         self._hand_on()
@@ -153,8 +160,8 @@ def _settle(place: asyncio.Future[bool], granted: bool) -> None:
         place.set_result(granted)
 
 
-class Rate:
-    """At most `count` calls in any `per_s` seconds.
+class Rate(_Limiter):
+    """At most `count` calls may begin in any `per_s` seconds.
 
     A window of its own over a monotonic clock: the in-memory storage of the library `limits` counts by the wall clock,
     so that an hour's jump back would refuse every call for an hour, and sweeps in timer threads.
@@ -172,7 +179,7 @@ class Rate:
         self._began: deque[float] = deque()
 
     def resized(self, count: int, per_s: int) -> None:
-        """Take new numbers; the calls that were counted stay counted."""
+        """Change the numbers; calls that were counted stay counted."""
         self.count, self.per_s = count, per_s
 
     @property
@@ -180,17 +187,14 @@ class Rate:
         self._forget(self._clock())
         return f"{len(self._began)} of {self.count} calls of {self.what} began in the last {self.per_s} s"
 
-    def refusal(self) -> Refusal | None:
-        return self._refusal(self._clock())
-
     async def admit(self, deadline: float) -> Refusal | None:
-        now = self._clock()
-        refusal = self._refusal(now)
+        refusal = self.refusal()
         if refusal is None:
-            self._began.append(now)
+            self._began.append(self._clock())
         return refusal
 
-    def _refusal(self, now: float) -> Refusal | None:
+    def refusal(self) -> Refusal | None:
+        now = self._clock()
         self._forget(now)
         began = self._began
         if len(began) < self.count:
@@ -199,21 +203,15 @@ class Rate:
         return Refusal(f"{self.what} takes {counted(self.count, 'call')} in {self.per_s} s", frees - now)
 
     def _forget(self, now: float) -> None:
-        """Drop the beginnings that count no more."""
+        """Drop the calls that began before the window."""
         while self._began and self._began[0] <= now - self.per_s:
             self._began.popleft()
 
-    def answered(self, status: str) -> None:
-        """A rate counts beginnings only."""
 
-    def ended(self) -> None:
-        """A rate counts beginnings only."""
+class Breaker(_Limiter):
+    """Opens for `open_for_s` seconds after `failures` panics and timeouts in a row, then admits one call as a test.
 
-
-class Breaker:
-    """Opens for `open_for_s` after `failures` panics and timeouts in a row, then lets one call try.
-
-    The one that tries is let in when every call from before has been answered, so that its answer is told from theirs.
+    The test is admitted when all earlier calls have been answered, so that their answers are not taken for its own.
     """
 
     __slots__ = ("_clock", "_failed", "_unanswered", "_until", "failures", "open", "open_for_s", "what")
@@ -231,7 +229,7 @@ class Breaker:
         self._until = 0.0
 
     def resized(self, failures: int, open_for_s: float) -> None:
-        """Take new numbers; an open breaker stays open for as long as it was going to."""
+        """Change the numbers; an open breaker keeps the time at which it may be tested."""
         self.failures, self.open_for_s = failures, open_for_s
 
     @property
@@ -255,30 +253,21 @@ class Breaker:
         self._unanswered -= 1
         if status in _FAILURES:
             self._failed += 1
-            if self.open or self._failed >= self.failures:
-                self._open()
+            if not self.open and self._failed >= self.failures:
+                self.open = True
+                failed = counted(self._failed, "failure")
+                _LOG.warning("the breaker of %s is open for %g s: %s in a row", self.what, self.open_for_s, failed)
+            if self.open:
+                self._until = self._clock() + self.open_for_s
         elif status in _ANSWERED:
             self._failed = 0
-            self._close()
-
-    def _open(self) -> None:
-        if not self.open:
-            failed = counted(self._failed, "failure")
-            _LOG.warning("the breaker of %s is open for %g s: %s in a row", self.what, self.open_for_s, failed)
-        self.open = True
-        self._until = self._clock() + self.open_for_s
-
-    def _close(self) -> None:
-        if self.open:
-            _LOG.info("the breaker of %s is closed again: a call was answered", self.what)
-        self.open = False
-
-    def ended(self) -> None:
-        """A breaker counts answers only."""
+            if self.open:
+                _LOG.info("the breaker of %s is closed again: a call was answered", self.what)
+            self.open = False
 
 
-class Uncounted:
-    """A breaker that may refuse a call and does not count it: the tools behind it are not all of one tenant."""
+class Uncounted(_Limiter):
+    """A breaker that may refuse a call but does not count it, since tools of other tenants share the breaker."""
 
     __slots__ = ("_breaker",)
 
@@ -297,15 +286,9 @@ class Uncounted:
     async def admit(self, deadline: float) -> Refusal | None:
         return self._breaker.refusal()
 
-    def answered(self, status: str) -> None:
-        """The call is not counted."""
-
-    def ended(self) -> None:
-        """The call is not counted."""
-
 
 class AbandonedCallLimit:
-    """The breaker that every provider has: closed while fewer than 16 of its calls were given up but still run."""
+    """The limit that every provider has: at most 16 of its calls may run on after their callers were answered."""
 
     __slots__ = ("limit", "running", "what")
 
@@ -315,13 +298,13 @@ class AbandonedCallLimit:
         self.what: str = what
 
     def abandon(self) -> None:
-        """Count one more call that was given up."""
+        """Count one more call that runs on after its caller was answered, and log when the limit is reached."""
         self.running += 1
         if self.running == self.limit:
             _LOG.warning("%d abandoned calls of %s still run; further ones are limited", self.running, self.what)
 
     def refusal(self) -> Refusal:
-        """What a call is told while this is open."""
+        """Return the refusal of a call while `limit` abandoned calls run."""
         return Refusal(
             f"its breaker is open: {self.running} abandoned calls of {self.what} still run", ABANDONED_RETRY_S
         )

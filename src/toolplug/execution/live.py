@@ -1,4 +1,4 @@
-"""The one implementation of a tool executor: a current catalog that can be swapped, and views of it."""
+"""Tool executors: a current catalog that can be replaced, views of it, and several merged into one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ Derive = Callable[[Catalog], Catalog]
 
 
 class LiveCatalog(ModelTools):
-    """A tool executor over the current catalog.
+    """A tool executor over the current catalog, which its source replaces with `publish`.
 
-    `unknown` counts the calls of names that are not listed; `default_context` is that of a call without one. A source
-    calls `publish`; `view` and `joined` make executors that follow others. A session has several: one without listeners
-    and followers is a few hundred bytes.
+    `unknown` counts the calls of names that are not listed; `default_context` is that of a call without one. A session
+    has several executors: one without listeners and followers takes a few hundred bytes.
 
-    Where it is `_fresh`, `_catalog` is current; a view that has been marked is not, until it is read. A fresh view has
-    fresh sources, so whoever is not fresh need not mark again.
+    While `_fresh` is True, `_catalog` is current; a view that has been marked is not, until it is read. A fresh view
+    has fresh sources, so a view that is not fresh need not mark its followers again.
     """
 
     __slots__ = (
@@ -58,25 +57,25 @@ class LiveCatalog(ModelTools):
 
     @property
     def catalog(self) -> Catalog:
-        """The current catalog; the same object while nothing changed."""
+        """The current catalog; the same object until something changes."""
         return self._catalog
 
     @property
     def invalidates(self) -> bool:
-        """Does it tell its views of every change."""
+        """True if every change marks the views."""
         return True
 
     def can_execute(self, name: str) -> bool:
-        """True for exactly the names in the catalog, canonical or wire."""
+        """Return True for exactly the names in the catalog, canonical or wire."""
         return self.catalog.find(name) is not None
 
     @property
     def closed_because(self) -> str:
-        """Why nothing can be called, as its owner has not opened it; empty while something can."""
+        """The reason why no tool can be called, as the owner has not opened the executor; empty when it has."""
         return ""
 
     async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
-        """Run one call by the plan that the current catalog has for its name, listed or away."""
+        """Run one call by the plan of its name in the current catalog, listed or unavailable. A failure is a result."""
         if context is None:
             context = self.default_context
         catalog = self._catalog if self._fresh else self.catalog
@@ -95,7 +94,7 @@ class LiveCatalog(ModelTools):
         return await run(plan, call, context)
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Hear each difference, in order and never from within another."""
+        """Call the listener with each difference, in order and never from within another, until unsubscribed."""
         subscription = object()
         self._listeners[subscription] = listener
 
@@ -105,9 +104,9 @@ class LiveCatalog(ModelTools):
         return unsubscribe
 
     def on_invalidate(self, told: Callable[[], None]) -> Unsubscribe:
-        """Hear at once, and never raise, that the catalog may have changed since it was last read.
+        """Call `told`, which must not raise, as soon as the catalog may have changed since it was last read.
 
-        Unlike `subscribe` it costs nobody a look at the catalog: for whoever follows thousands of them.
+        Unlike `subscribe` this does not read the catalog, so that a listener can follow thousands of them.
         """
         subscription = object()
         marked = self._marked = {} if self._marked is None else self._marked
@@ -119,7 +118,7 @@ class LiveCatalog(ModelTools):
         return unsubscribe
 
     def publish(self, catalog: Catalog) -> CatalogDiff:
-        """Make this the current catalog; listeners hear what changed."""
+        """Replace the current catalog, tell the listeners the difference, and return it."""
         before, self._catalog = self._catalog, catalog
         self.mark_followers()
         diff = before.diff(catalog)
@@ -128,28 +127,28 @@ class LiveCatalog(ModelTools):
         return diff
 
     def view(self, derive: Derive) -> LiveCatalog:
-        """An executor over a pure function of this one's catalog, which never raises; follows it at once."""
+        """Return an executor over a pure function of this catalog, which never raises; it follows every change."""
         return _View(self._unknown, (self,), lambda catalogs: derive(catalogs[0]), self._session)
 
     def add_dependent(self, view: LiveCatalog) -> None:
-        """Mark this view when the catalog changes; forgets it when nobody else holds it."""
+        """Mark this view when the catalog changes; holds it weakly."""
         if self._followers is None:
             self._followers = {}
         self._followers[ref(view, self._followers.__delitem__)] = None
 
     def remove_dependent(self, view: LiveCatalog) -> None:
-        """Mark this view no more."""
+        """Stop marking this view."""
         if self._followers is not None:
             self._followers.pop(ref(view), None)
 
     def mark_followers(self) -> None:
-        """The catalog is not what the views of it were derived from, nor are those of theirs: one loop over all."""
+        """Mark the views of the changed catalog, and the views of those, in one loop."""
         marked: list[LiveCatalog] = [self]
         for source in marked:
             if source._marked:
                 for told in tuple(source._marked.values()):
                     told()
-            for follower in tuple(source._followers or ()):  # a view may go meanwhile
+            for follower in tuple(source._followers or ()):  # a view may be released in the loop
                 view = follower()
                 if view is not None and view._fresh:
                     view._fresh = False
@@ -157,7 +156,7 @@ class LiveCatalog(ModelTools):
                         marked.append(view)
 
     def _tell(self, diff: CatalogDiff) -> None:
-        """Tell whoever listens now, after what they have still to hear."""
+        """Tell the current listeners, after the differences that are still pending."""
         self._pending.append((diff, tuple(self._listeners)))
         if self._telling:
             return
@@ -182,8 +181,8 @@ class LiveCatalog(ModelTools):
 class _View(LiveCatalog):
     """A catalog derived from others: marked when one of them changes, and derived again when it is next read.
 
-    It listens to its sources only while somebody listens to it, so a view that is dropped leaves nothing behind.
-    Sources that are no `LiveCatalog` cannot mark it: they are compared at each read.
+    It listens to its sources only while it has listeners itself, so a view that is dropped leaves nothing behind.
+    Sources that are not a `LiveCatalog` cannot mark it; their catalogs are compared at each read.
     """
 
     __slots__ = ("_derive", "_invalidates", "_seen", "_sources", "_told", "_upstream")
@@ -208,24 +207,24 @@ class _View(LiveCatalog):
 
     @property
     def closed_because(self) -> str:
-        """Why its first source that is not open is not."""
+        """The reason of the first source that has not been opened; empty if all have."""
         reasons = [source.closed_because for source in self._sources if isinstance(source, LiveCatalog)]
         return next(filter(None, reasons), "")
 
     @property
     def invalidates(self) -> bool:
-        """Is every change of the sources known without asking them."""
+        """True if every source marks this view when it changes."""
         return self._invalidates
 
     @property
     def catalog(self) -> Catalog:
-        """The derived catalog; the same object while nothing in it changed."""
+        """The derived catalog; the same object until something in it changes."""
         if not self._fresh:
             self._read_sources()
         return self._catalog
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Hear each difference of the derived catalog."""
+        """Call the listener with each difference of the derived catalog, until unsubscribed."""
         if not self._listeners:
             self._told = self.catalog
             self._upstream = tuple([source.subscribe(self._source_changed) for source in self._sources])
@@ -241,7 +240,7 @@ class _View(LiveCatalog):
         return unsubscribe
 
     def _follow(self, sources: tuple[ToolExecutor, ...]) -> None:
-        """Be derived from these from now on."""
+        """Derive the catalog from these sources from now on."""
         for source in self._sources:
             if isinstance(source, LiveCatalog):
                 source.remove_dependent(self)
@@ -270,13 +269,13 @@ class _View(LiveCatalog):
 
 
 class MergedExecutor(_View):
-    """One executor over several, in order; the first of a name wins. Which ones may change while others follow it."""
+    """One executor over several, in order; the first of a name wins. `join` replaces them while others follow it."""
 
     def __init__(self, unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> None:
-        super().__init__(unknown, executors, _first_wins, session)
+        super().__init__(unknown, executors, lambda catalogs: layered(*catalogs), session)
 
     def join(self, *executors: ToolExecutor) -> None:
-        """Be these executors from now on; listeners hear what that changes."""
+        """Merge these executors from now on, and tell the listeners the difference."""
         self._follow(executors)
         if self._listeners:
             for stop in self._upstream:
@@ -286,25 +285,20 @@ class MergedExecutor(_View):
 
 
 def merged_executor(unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
-    """One executor over several, in order; the first of a name wins.
+    """Return one executor over several, in order; the first of a name wins.
 
-    Where a session is named, calls through it and through views of it are calls of this session, whatever the contexts
-    of their callers say.
+    With a `session`, calls through the executor and its views get contexts of this session, whatever they had before.
     """
-    return _View(unknown, executors, _first_wins, session)
+    return MergedExecutor(unknown, *executors, session=session)
 
 
 def _looks_at(plan: Plan, context: CallContext) -> bool:
-    """Does anything of the plan look at the context; most tools do not, and are spared a new one."""
+    """Return True if something of the plan reads the context; most tools do not, and save a new one."""
     return plan.wants_context or plan.needs_pipeline or context.idempotency_key is not None
 
 
-def _first_wins(catalogs: tuple[Catalog, ...]) -> Catalog:
-    return layered(*catalogs)
-
-
 def _same(new: Catalog | None, old: Catalog | None) -> bool:
-    """Would every reader and every caller find the same."""
+    """Return True if every reader and caller finds the same in both."""
     if new is None or old is None:
         return new is old
     return (

@@ -41,7 +41,7 @@ from toolplug.execution.resolved_limits import (
 from toolplug.execution.task_runner import TaskRunner
 
 UNKNOWN = "_unknown"
-"""The source and name, in metrics, of tools that nobody lists."""
+"""The source and name, in metrics, of calls of unknown tools."""
 
 CALL_SCOPE = "tools:call"
 
@@ -61,7 +61,7 @@ DEFAULT_POLICY: PolicyWord = "allow"
 
 
 class ToolRule(BaseModel):
-    """What is said of one tool under `tools:`; a bare policy is short for `{policy: …}`."""
+    """The operator's rule for one tool under `tools:`; a bare policy is short for `{policy: …}`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -70,7 +70,7 @@ class ToolRule(BaseModel):
     tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1)] = None
 
     def gates(self, origin: Callable[[str], str]) -> tuple[Gate, ...]:
-        """Return who may see the tool, as gates; `origin` gives the place of a key of the rule."""
+        """Return the gates that restrict who may see the tool; `origin` returns file and line of a key of the rule."""
         return () if self.tenants is None else (TenantsGate(frozenset(self.tenants), origin("tenants")),)
 
 
@@ -78,23 +78,23 @@ NO_RULE = ToolRule()
 
 
 class ToolPolicy(NamedTuple):
-    """The policy in effect for a tool, and the line that sets it."""
+    """The policy in effect for a tool, and the file and line that sets it."""
 
     policy: Policy = DEFAULT_POLICY
     origin: str = DEFAULT_ORIGIN
 
     @property
     def word(self) -> PolicyWord:
-        """The policy without who may approve."""
+        """The policy as one word, without who may approve."""
         return "ask" if isinstance(self.policy, AskCaller) else self.policy
 
 
 Hooks = Callable[[], Sequence[Observer]]
-"""Gives the host-wide hooks of now."""
+"""Returns the current host-wide hooks."""
 
 
 class _CurrentHooks:
-    """An observer that asks the hooks that there are when a call comes."""
+    """An observer that passes each call to the hooks that are registered at that time."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
@@ -112,16 +112,12 @@ class _CurrentHooks:
             await hook.after(call, context, result)
 
 
-def _no_host_limits() -> LimitLevel:
-    return LimitLevel(())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallServices:
-    """What every call of one host needs, or of a registry without a host.
+    """The services of every call of one host, or of a registry without a host.
 
-    `runner` is opened and closed by the registry. `replay`, `approvals` and `artifacts` are None where there is no
-    store for them. `hooks` gives the host-wide hooks, and `limits` the limits for every tool, as they are now.
+    `runner` is opened and closed by the registry. `replay`, `approvals` and `artifacts` are None without a store for
+    them. `hooks` returns the current host-wide hooks, `limits` the current limits for every tool.
     """
 
     accounting: CallAccounting = field(default_factory=CallAccounting)
@@ -130,16 +126,16 @@ class CallServices:
     approvals: Approval | None = None
     artifacts: Artifacts | None = None
     hooks: Hooks = tuple
-    limits: Callable[[], LimitLevel] = _no_host_limits
+    limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
 
     @property
     def unknown(self) -> CallCounters:
-        """The counters of calls of names that nobody lists."""
+        """The counters of calls of unknown tools."""
         return self.accounting.counters(UNKNOWN, UNKNOWN)
 
 
 class PlanSource(NamedTuple):
-    """Where the calls of a plan go, and what counts and stops them."""
+    """The target of a plan's calls, the switch that stops them, and their counters."""
 
     target: Target
     switch: Switch
@@ -150,10 +146,13 @@ class PlanSource(NamedTuple):
 class PlanBuilder:
     """Builds the plans of the tools of one source: a provider, an MCP server, a toolset, or all sessions.
 
-    `level` is the source's own; `host` the level of every tool, by default that of the services now. The host-wide
-    hooks are asked at each call if `hooked`; else the registry puts them in. Failures of a source `of_one_tenant` do
-    not count in the breakers of others. `owner` is whose code the tools are. Tools without limits of their own share
-    one resolved value.
+    level: the limits of the source
+    host: the limits of every tool; None for the current ones of the services
+    hooked: call the host-wide hooks at each call; without it the registry adds them to the plans
+    of_one_tenant: failures of the source do not count in the breakers of other tenants
+    owner: the owner of the tools' code, for logs
+
+    Tools without limits of their own share one resolved value.
     """
 
     def __init__(
@@ -196,13 +195,13 @@ class PlanBuilder:
     ) -> Plan:
         """Return the plan of one tool.
 
-        policy: the policy in effect; None for a tool that is under none
-        own: the limits of the tool itself, None where it has none
-        author_timeout_s: the timeout that the tool's author gave it
-        longest_s: how long a caller's deadline may be where that is longer than the timeout
-        blocking: what runs the target where it is synchronous
-        repeatable: may the tool be called again, whatever its hints are
-        The others are fields of `Plan`; the gate of a policy to deny comes after `gates`.
+        policy: the policy in effect; None if none applies
+        own: the limits of the tool itself; None if it has none
+        author_timeout_s: the timeout that the tool's author set
+        longest_s: the longest deadline of a caller, if longer than the timeout
+        blocking: the runner of a synchronous target; None for a coroutine function
+        repeatable: retries are safe, whatever the hints of the tool
+        The others are fields of `Plan`; the gate of the policy `deny` comes after `gates`.
         """
         services, hints = self._services, definition.hints
         limits = self._limits(
@@ -238,27 +237,21 @@ class PlanBuilder:
     def _limits(
         self, own: LimitLevel | None, author_timeout_s: float | None, blocking: bool, repeatable: bool
     ) -> ResolvedLimits:
-        if own is not None:
-            levels = (*self._levels, own)
-            return self._resolve(levels, author_timeout_s, blocking, repeatable)
         key = (author_timeout_s, blocking, repeatable)
-        limits = self._resolved.get(key)
+        limits = self._resolved.get(key) if own is None else None
         if limits is None:
-            limits = self._resolved[key] = self._resolve(self._levels, *key)
+            levels = self._levels if own is None else (*self._levels, own)
+            limits = LimitSources(levels, *key, self._of_one_tenant).resolve(self._services.accounting)
+            if own is None:
+                self._resolved[key] = limits
         return limits
-
-    def _resolve(
-        self, levels: tuple[LimitLevel, ...], author_timeout_s: float | None, blocking: bool, repeatable: bool
-    ) -> ResolvedLimits:
-        sources = LimitSources(levels, author_timeout_s, blocking, repeatable, self._of_one_tenant)
-        return sources.resolve(self._services.accounting)
 
 
 def limited(catalog: Catalog, level: LimitLevel, services: CallServices) -> Catalog:
-    """Return the same tools under the limits of this level, too (docs/reference/configuration.md).
+    """Return the tools under the limits of this level in addition to their own (docs/reference/configuration.md).
 
-    A timeout or size of a tool's own rule stays; a counter counts the calls of all these tools together, whoever makes
-    them. Tools that no configuration has a say in are left as they are.
+    A timeout or size of a tool's own rule stays; a counter counts the calls of all these tools by all callers. Tools
+    that are not configurable stay as they are.
     """
 
     def change(_: ToolDefinition, plan: Plan) -> Plan:

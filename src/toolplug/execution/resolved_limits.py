@@ -1,12 +1,13 @@
-"""The limits that an operator may set for every tool, a provider, a toolset or one tool, and what holds in the end.
+"""The limits that an operator may set for every tool, a provider, a toolset or one tool, and their resolution.
 
 For timeouts and sizes the most specific level wins; counters do not override: each level that sets one must admit
-(reference/configuration). A field of `Limits` says which of the two it is, and that is all that resolving needs: a new
-limit is its field here and the place where it is applied, which reads it from `limits_of(plan)`.
+(reference/configuration). The metadata of a field of `Limits` says which of the two it is. A new limit needs only its
+field here and the place where it is applied, which reads it from `limits_of(plan)`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict, TypeVar, cast
 
@@ -27,13 +28,13 @@ DEFAULT_BLOCKING = 16
 DEFAULT_ORIGIN = "default"
 
 _WIDER = 2
-"""How many levels are wider than a toolset: that of every tool, and the provider's."""
+"""The number of levels that are wider than a toolset: that of every tool, and the provider's."""
 
 
 class MostSpecific(NamedTuple):
-    """A limit whose most specific setting holds; `default` where no level sets it, `text` as `explain` shows a value.
+    """A limit of which the most specific setting applies, else the `default`; `text` formats a value for `explain`.
 
-    One for `repeatable` tools does not hold for others.
+    A `repeatable` limit applies only to tools that may be called again.
     """
 
     default: object
@@ -42,10 +43,10 @@ class MostSpecific(NamedTuple):
 
 
 class EveryLevel(NamedTuple):
-    """A counter of each level that sets it; a call asks those of the lowest `order` first.
+    """A counter of each level that sets it; those of the lowest `order` must admit a call first.
 
-    `limiter` gives the counter that a level has under its limits, `text` what `explain` shows. `of_failures`: it counts
-    what goes wrong, so that one tenant's applications and servers must not act on the others'.
+    `limiter` returns the counter of a level with its limits, `text` formats the value for `explain`. One `of_failures`
+    counts failures, so that one tenant's applications and servers must not affect other tenants.
     """
 
     order: int
@@ -55,7 +56,7 @@ class EveryLevel(NamedTuple):
 
 
 class PartOf(NamedTuple):
-    """A number of another field's counter; `default` where the level sets none."""
+    """A parameter of another field's counter; `default` if the level does not set it."""
 
     field: str
     default: object
@@ -80,12 +81,8 @@ def _breaker_text(limit: BreakerLimit) -> str:
     return f"{counted(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
 
 
-def _yes_or_no(value: bool) -> str:
-    return "true" if value else "false"
-
-
 class BreakerLimit(BaseModel):
-    """Opens after so many panics and timeouts in a row."""
+    """The parameters of a breaker; `open_for` in seconds."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -94,7 +91,7 @@ class BreakerLimit(BaseModel):
 
 
 class Limits(BaseModel):
-    """The knobs of one level; what is not set is left to the level above."""
+    """The limits that one level sets; None leaves a limit to the wider levels. Times in seconds."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -135,7 +132,7 @@ class Limits(BaseModel):
     artifacts: Annotated[
         bool | None,
         Field(description="keep results over max_result_bytes for read_result"),
-        MostSpecific(False, _yes_or_no),
+        MostSpecific(False, json.dumps),
     ] = None
 
 
@@ -148,25 +145,20 @@ def _fields(kind: type[T]) -> list[tuple[str, T]]:
 
 
 _MOST_SPECIFIC = sorted(_fields(MostSpecific), key=lambda item: item[1].repeatable)
-"""In the order of `explain`: those that depend on the tool last."""
+"""In the order of `explain`: limits that depend on the tool are last."""
 _EVERY_LEVEL = sorted(_fields(EveryLevel), key=lambda item: item[1].order)
 _PARTS = _fields(PartOf)
 
 
-def default_origin(_knob: str) -> str:
-    """Return where a knob was set that no configuration sets."""
-    return DEFAULT_ORIGIN
-
-
 class LimitLevel(NamedTuple):
-    """The limits of one level and where each of its knobs was set."""
+    """The limits of one level; `origin` returns the file and line that sets one of them."""
 
     key: LevelKey
     limits: Limits = NO_LIMITS
-    origin: Callable[[str], str] = default_origin
+    origin: Callable[[str], str] = lambda _: DEFAULT_ORIGIN
 
     def counter_settings(self) -> Iterator[Setting]:
-        """Yield what `explain` shows of the counters of this level."""
+        """Yield the settings of the counters of this level, as `explain` shows them."""
         for knob, rule in _EVERY_LEVEL:
             value = getattr(self.limits, knob)
             if value is None:
@@ -181,13 +173,14 @@ class LimitLevel(NamedTuple):
 
 
 class LimitSources(NamedTuple):
-    """What the limits of one tool are drawn from: its levels, the widest first, and what is known of the tool itself.
+    """The levels that the limits of one tool are resolved from, the widest first, and the properties of the tool.
 
-    `levels` are those of every tool and of its provider, then, where there are any, of a toolset and of the tool.
-    `author_timeout_s` is the tool author's own: it comes between the provider's setting and that for every tool.
-    `blocking` tools have 16 places a provider where nothing else is set; retries need a `repeatable` tool. Failures of
-    a tool `of_one_tenant`, whose source is a session's application or a server that the tenant added, count in the
-    breakers of its own source only: the tools of other tenants share the rest, which may only refuse its calls.
+    levels: those of every tool, of its provider, and, if any, of a toolset and of the tool itself
+    author_timeout_s: the tool author's timeout; ranks between the provider's setting and that for every tool
+    blocking: the tool is synchronous; by default 16 calls of such tools may run per provider
+    repeatable: the tool may be called again, so that retries apply
+    of_one_tenant: the source belongs to one tenant (a session's application, a server that the tenant added), so
+        failures count in its own breakers only; wider breakers, which other tenants share, may only refuse calls
     """
 
     levels: tuple[LimitLevel, ...]
@@ -197,11 +190,11 @@ class LimitSources(NamedTuple):
     of_one_tenant: bool = False
 
     def within(self, level: LimitLevel) -> LimitSources:
-        """Return them with one level more: narrower than the provider's, wider than the tool's own."""
+        """Return the sources with a level that is narrower than the provider's and wider than the tool's own."""
         return self._replace(levels=(*self.levels[:_WIDER], level, *self.levels[_WIDER:]))
 
     def resolve(self, accounting: CallAccounting) -> ResolvedLimits:
-        """Return what holds for the tool; the counters are those that `accounting` has for each level."""
+        """Return the limits that apply to the tool; the counters are those of `accounting` for each level."""
         values: dict[str, Any] = {}
         settings: list[Setting] = []
         for knob, rule in _MOST_SPECIFIC:
@@ -217,7 +210,7 @@ class LimitSources(NamedTuple):
         return ResolvedLimits(Limits.model_construct(**values), tuple(limiters), tuple(settings), self)
 
     def _value(self, knob: str, rule: MostSpecific) -> tuple[object, str]:
-        """Return the value of a knob and where it was set."""
+        """Return the value of a limit and the origin of its setting."""
         for index in reversed(range(len(self.levels))):
             if index == 0 and knob == "timeout" and self.author_timeout_s is not None:
                 break
@@ -232,9 +225,9 @@ class LimitSources(NamedTuple):
         return rule.default, DEFAULT_ORIGIN
 
     def _limiters(self, accounting: CallAccounting) -> Iterator[Limiter]:
-        """Yield the counters in the order of a call, of each kind the most specific level's first.
+        """Yield the counters in the order of a call; of each kind the most specific level is first.
 
-        So a call that its own tool's limit refuses takes nothing from the limits above.
+        A call that the tool's own limit refuses therefore takes nothing from the wider limits.
         """
         for knob, rule in _EVERY_LEVEL:
             for level in reversed(self.levels):
@@ -243,15 +236,15 @@ class LimitSources(NamedTuple):
                     yield Uncounted(limiter) if rule.of_failures and self._shares(level) else limiter
 
     def _shares(self, level: LimitLevel) -> bool:
-        """Whether the tool is one tenant's, and the level has tools of others."""
+        """Return True if the tool belongs to one tenant and the level has tools of others."""
         own = self.levels[1].key
         return self.of_one_tenant and level.key[: len(own)] != own
 
 
 class ResolvedLimits(NamedTuple):
-    """What holds for one tool: `values` has every limit that the most specific level decides, set or by default.
+    """The limits that apply to one tool: `values` has each `MostSpecific` limit, set or by default.
 
-    `settings` has every knob as `explain` shows it.
+    `settings` has every limit as `explain` shows it.
     """
 
     values: Limits
@@ -261,11 +254,11 @@ class ResolvedLimits(NamedTuple):
 
     @property
     def drain_s(self) -> float:
-        """Seconds that running calls may take to end when their source is switched off."""
+        """Seconds for which running calls may go on when their source is switched off."""
         return cast("float", self.values.drain)
 
     def in_plan(self, artifacts: Artifacts | None) -> PlanLimits:
-        """Return the fields of a plan under these limits; `artifacts` keeps results where they say so."""
+        """Return the fields of a plan under these limits; with the limit `artifacts` it stores large results there."""
         values = self.values
         return {
             "timeout_s": cast("float", values.timeout),
@@ -289,5 +282,5 @@ class PlanLimits(TypedDict):
 
 
 def limits_of(plan: Plan) -> ResolvedLimits | None:
-    """Return the limits that a plan was built with; None for one that no configuration has a say in."""
+    """Return the limits that a plan was built with; None for a tool that is not configurable."""
     return plan.limits if isinstance(plan.limits, ResolvedLimits) else None

@@ -1,4 +1,4 @@
-"""From what a tool did to the result that its caller gets: statuses and texts of docs/reference/statuses.md."""
+"""Results of calls: the statuses and texts of docs/reference/statuses.md, encoding and size limits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from toolplug.errors import InvalidArguments, StoreError, ToolError
 from toolplug.signatures.values import as_json, why_not_json
 
 MAX_WAITING = 256
-"""Reports that a slow client has not taken yet; the oldest goes first."""
+"""The most progress reports that wait for a slow client; the oldest is dropped first."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Reports(Generic[T]):
-    """Sends the reports of one call while it runs."""
+    """Sends the progress reports of one call while it runs. Create it on the event loop."""
 
     def __init__(self, send: Callable[[T], Awaitable[None]]) -> None:
         self._send = send
@@ -34,14 +34,14 @@ class Reports(Generic[T]):
         self._wake = asyncio.Event()
 
     def take(self, report: T) -> None:
-        """Take one report, from any thread. Never blocks."""
+        """Queue one report, from any thread. Never blocks, and drops the report once the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(self._taken, report)
-        except RuntimeError:  # the loop was closed while the tool ran on: nobody reads any more
+        except RuntimeError:  # the loop was closed while the tool ran on
             return
 
     async def during(self, execute: Callable[[], Awaitable[R]]) -> R:
-        """Run the call and send its reports meanwhile; those that came before its end are sent before its result."""
+        """Run the call, send its reports as they come, and return its result after the last of them."""
         running = asyncio.ensure_future(execute())
         running.add_done_callback(lambda _: self._wake.set())
         try:
@@ -60,9 +60,9 @@ class Reports(Generic[T]):
 
 
 class SourceAway(Exception):
-    """The tool is known, but what it needs is away: the call ends as `unavailable`, with this reason and code.
+    """The source of a known tool is unavailable; the call ends as `unavailable`, with this reason and code.
 
-    `retry_after_s`: seconds after which it may be back, where that is known.
+    `retry_after_s`: seconds after which it may be available, None if unknown.
     """
 
     def __init__(self, reason: str, *, code: str, retry_after_s: float | None = None) -> None:
@@ -77,11 +77,11 @@ ASCII_SAFE = 4
 """A text of n characters has at most 4n bytes."""
 _SUCCESS = ToolStatus.SUCCESS
 _NOTHING_MS = 1e-6
-"""Less than this of a millisecond is an error of floating point."""
+"""Milliseconds; a smaller fraction is a floating-point error."""
 
 
 def succeeded(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
-    """The result of a tool that returned. Never raises, also where the value's own code does."""
+    """Return the result of a tool that returned this value. Never raises, even if the value's own code does."""
     try:
         if isinstance(value, ToolResult):
             result = _filled(call, value, plan.max_result_bytes)
@@ -101,7 +101,7 @@ def _read(call: ToolCall, value: object) -> ToolResult | None:
 
 
 def _filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | None:
-    """A tool's own result, checked; what stands beside its text is left out when it is over the limit itself."""
+    """Check a tool's own result, and drop structured content and parts over `limit` bytes; None if it is not JSON."""
     status = ToolStatus(value.status)
     if status is ToolStatus.CANCELLED:
         raise ValueError("a result is not cancelled")
@@ -131,7 +131,7 @@ def _filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | None:
 
 
 def _not_json(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
-    """A result that no caller could read; the log says what in it is not JSON, and where its serializer failed."""
+    """Return the error for a result that is not JSON; log which part of it is not, and where its serializer failed."""
     fault, owner = why_not_json(value), _owner(plan)
     ids = f"call {call.id}, request {context.request_id}" if context.request_id else f"call {call.id}"
     _LOG.error("result of tool %r of %s is not JSON: %s (%s)", call.name, owner, fault, ids)
@@ -142,7 +142,7 @@ def _not_json(call: ToolCall, value: object, plan: Plan, context: CallContext) -
 
 
 def failed(call: ToolCall, error: BaseException, plan: Plan, context: CallContext) -> ToolResult:
-    """The result of a tool that raised: its own words for a `ToolError`, nothing of any other exception."""
+    """Return the result of a tool that raised: the text of a `ToolError`; other exceptions are only logged."""
     try:
         if isinstance(error, ToolError):
             return _said(call, error)
@@ -175,50 +175,50 @@ def _said(call: ToolCall, error: ToolError) -> ToolResult:
 
 
 def invalid(call: ToolCall, lines: Sequence[str]) -> ToolResult:
-    """Arguments that do not fit."""
+    """Return the result for invalid arguments: `lines` are `/pointer: message`, of which the first 20 are shown."""
     text = "\n".join([f'invalid arguments for tool "{call.name}"', *lines[:MAX_REPORTED]])
     return ended(call, ToolStatus.INVALID_ARGUMENTS, readable(text))
 
 
 def gone(call: ToolCall) -> ToolResult:
-    """The tool was listed and is not for this caller, or not any more: reads as if it did not exist."""
+    """Return the result for a tool that is hidden or removed: that of an unknown one."""
     return ended(call, ToolStatus.UNKNOWN_TOOL, no_provider(call.name))
 
 
 def timed_out(call: ToolCall, seconds: float) -> ToolResult:
-    """The deadline came before the tool's end."""
+    """Return the result of a call that did not end within its time, in seconds."""
     # to the nearest: clocks that count whole milliseconds make a little more of the time that was set
     return ended(call, ToolStatus.TIMEOUT, f'tool "{call.name}" timed out after {rounded(round(seconds, 3))} s')
 
 
 def denied(call: ToolCall, gate: str, reason: str, **metadata: object) -> ToolResult:
-    """Listed but refused."""
+    """Return the refusal of a listed tool; `gate` is the rule that refused it."""
     text = f'tool "{call.name}" is not allowed: {gate}: {reason}'
     return ToolResult(call.id, call.name, text, ToolStatus.DENIED, metadata=metadata or EMPTY)
 
 
 def limited(call: ToolCall, refusal: Refusal) -> ToolResult:
-    """A counter did not admit the call."""
+    """Return the refusal of a limiter; `retry_after_s` is at least a millisecond."""
     wait = max(refusal.retry_after_s, 0.001)
     text = f'tool "{call.name}" is limited: {refusal.what}, retry in {rounded(wait)} s'
     return ToolResult(call.id, call.name, text, ToolStatus.LIMITED, retry_after_s=wait)
 
 
 def unavailable(call: ToolCall, reason: str, **metadata: object) -> ToolResult:
-    """Known, but what it needs is away."""
+    """Return the result for a known tool whose source is unavailable; `reason` says which."""
     text = f'tool "{call.name}" is unavailable: {reason}'
     return ToolResult(call.id, call.name, text, ToolStatus.UNAVAILABLE, metadata=metadata or EMPTY)
 
 
 def ended(call: ToolCall, status: ToolStatus, output: str) -> ToolResult:
-    """A result that is only a text."""
+    """Return a result with this text and nothing else."""
     return ToolResult(call.id, call.name, output, status)
 
 
 def cut(result: ToolResult, whole: bytes, limit: int, handle: str | None = None) -> ToolResult:
-    """The result with at most `limit` bytes of its text, cut at a character; says what is missing and where it is.
+    """Return the result with at most `limit` bytes of its text, and a notice of what is missing and the handle.
 
-    `whole` is its text, encoded, and longer than `limit`.
+    `whole` is its text as UTF-8, longer than `limit`. The cut is between two characters; structured content is dropped.
     """
     head = whole[:limit].decode("utf-8", "ignore")
     kept = len(head.encode())
@@ -232,7 +232,7 @@ def cut(result: ToolResult, whole: bytes, limit: int, handle: str | None = None)
 
 
 async def within_size(plan: Plan, result: ToolResult, context: CallContext) -> ToolResult:
-    """Return a tool's result; of one over its limit its head, and a handle where the plan keeps such results whole."""
+    """Return the result, cut if it is over the plan's size limit, with a handle if the plan stores such results."""
     if len(result.output) * ASCII_SAFE <= plan.max_result_bytes:
         return result
     whole = result.output.encode()
@@ -248,13 +248,13 @@ async def within_size(plan: Plan, result: ToolResult, context: CallContext) -> T
 
 
 def rounded(seconds: float) -> str:
-    """Seconds for people: whole milliseconds, rounded up, at most three digits, no needless zeros."""
+    """Format seconds: rounded up to a millisecond, then to three digits, without trailing zeros."""
     whole = math.ceil(seconds * 1000 - _NOTHING_MS) / 1000
     return f"{whole:.3g}" if whole < 1000 else f"{whole:.0f}"
 
 
 def readable(text: str) -> str:
-    """The text with a question mark for each lone surrogate: what every encoder takes."""
+    """Return the text with each lone surrogate replaced by a question mark, so that it can be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -267,5 +267,5 @@ def _is_unicode(text: str) -> bool:
 
 
 def _pause(seconds: float | None) -> float | None:
-    """Seconds that can be waited, or None."""
+    """Return the seconds if they are finite and not negative, else None."""
     return float(seconds) if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None

@@ -1,4 +1,4 @@
-"""The attempts at one call, and the places that it holds at its limiters until the last attempt has ended."""
+"""Attempts at one call, with their deadline, and the release of its limiters when the last attempt has ended."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import copy
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from time import perf_counter
 
@@ -18,7 +19,7 @@ _SUCCESS = ToolStatus.SUCCESS
 
 
 def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
-    """How long the call may take from `began` on: its plan's time, or until the caller's deadline where that may be."""
+    """Return the seconds that the call may take from `began` on: the plan's, or up to the caller's deadline."""
     if context.deadline is None:
         return plan.timeout_s
     left = context.deadline - asyncio.get_running_loop().time()
@@ -29,9 +30,9 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
 def begin(
     plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float, seconds: float
 ) -> ToolResult | StartedCall:
-    """Take the first step: the result where the tool ended there, else what `finished` waits for.
+    """Take the first step of the tool: return its result if it ended there, else a `StartedCall` for `finished`.
 
-    `call` is the caller's, `inner` the one that the target gets. The call may take `seconds` from `began` on.
+    `call` is the caller's, `inner` the one for the target. The call may take `seconds` from `began` (`perf_counter`).
     """
     if plan.wants_context:
         deadline = asyncio.get_running_loop().time() + seconds - (perf_counter() - began)
@@ -55,7 +56,7 @@ def begin(
 
 
 async def finished(call: ToolCall, started: StartedCall, context: CallContext) -> ToolResult | None:
-    """Wait for the tool's end: its result, or None at the deadline. Only the caller's own cancellation escapes."""
+    """Wait for the tool's end and return its result, None at the deadline. Raises only the caller's cancellation."""
     running = started.running
     try:
         in_time = await running.wait(started.until - perf_counter())
@@ -72,7 +73,7 @@ async def finished(call: ToolCall, started: StartedCall, context: CallContext) -
 
 
 class StartedCall:
-    """A tool that has been started and not ended: gives everything back when it does, whoever still waits."""
+    """A tool that is still running; releases its counts when the tool ends, even if its caller no longer waits."""
 
     __slots__ = ("_abandoned", "_then", "plan", "running", "until")
 
@@ -85,14 +86,14 @@ class StartedCall:
         running.when_done(self._ended)
 
     def then(self, release: Callable[[], None]) -> None:
-        """Call back once when the tool itself has ended; at once if it has."""
+        """Call `release` once when the tool itself has ended, at once if it has."""
         if self.running.done:
             release()
         else:
             self._then = release
 
     def abandon(self) -> None:
-        """Its caller has been answered without it."""
+        """Count the tool as abandoned until it ends: its caller is answered without it."""
         if not self.running.done and not self._abandoned:
             self._abandoned = True
             self.plan.abandoned.abandon()
@@ -114,58 +115,37 @@ LAST_PAUSE_S = 5.0
 _MOST_DOUBLINGS = 10
 
 
+@dataclass(slots=True, eq=False)
 class PipelineCall:
-    """One call on its way through the pipeline: the caller's `call`, and the `inner` one that the target gets.
+    """One call in the pipeline: the caller's `call`, and the `inner` one for the target.
 
-    It may take `seconds` from `began` on. `reached` is true from the first attempt on, `ended` where the last attempt
-    has ended in time.
+    It may take `seconds` from `began` (`perf_counter`) on. `reached` is True from the first attempt on, `ended` if the
+    last attempt ended in time.
     """
 
-    __slots__ = (
-        "_began",
-        "_held",
-        "_started",
-        "_until",
-        "call",
-        "context",
-        "ended",
-        "inner",
-        "plan",
-        "reached",
-        "seconds",
-    )
-
-    def __init__(
-        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float, seconds: float
-    ) -> None:
-        self.plan: Plan = plan
-        self.call: ToolCall = call
-        self.inner: ToolCall = inner
-        self.context: CallContext = context
-        self.seconds: float = seconds
-        self.reached: bool = False
-        self.ended: bool = False
-        self._began = began
-        self._until = began + seconds
-        self._held: list[Limiter] = []
-        self._started: StartedCall | None = None
+    plan: Plan
+    call: ToolCall
+    inner: ToolCall
+    context: CallContext
+    began: float
+    seconds: float
+    reached: bool = False
+    ended: bool = False
+    _held: list[Limiter] = field(default_factory=list[Limiter])
+    _started: StartedCall | None = None
 
     @property
     def left_s(self) -> float:
-        """Seconds until the deadline."""
-        return self._until - perf_counter()
-
-    def late_in(self, seconds: float) -> bool:
-        """Is the time over so many seconds from now."""
-        return perf_counter() + seconds >= self._until
+        """Seconds until the deadline; negative after it."""
+        return self.began + self.seconds - perf_counter()
 
     async def refused(self) -> ToolResult | None:
-        """Ask the limit of abandoned calls and then each limiter, in order; keep what admits."""
+        """Ask the limit of abandoned calls and then each limiter, in order; return the first refusal, or None."""
         plan = self.plan
         if plan.abandoned.running >= plan.abandoned.limit:
             return limited(self.call, plan.abandoned.refusal())
         for limiter in plan.limiters:
-            deadline = asyncio.get_running_loop().time() + self._until - perf_counter()
+            deadline = asyncio.get_running_loop().time() + self.left_s
             try:
                 refusal = await limiter.admit(deadline)
             except TimeoutError:
@@ -176,14 +156,14 @@ class PipelineCall:
         return None
 
     async def attempt(self, inner: ToolCall, context: CallContext) -> ToolResult:
-        """Make one attempt, unless the time is over or the source was closed while the call waited."""
+        """Make one attempt, unless the deadline has passed or the source was closed while the call waited."""
         self.ended = False
-        if self.late_in(0.0):
+        if self.left_s <= 0:
             return timed_out(self.call, self.seconds)
         if not self.plan.switch.open:
             return gone(self.call)
         self.reached = True
-        outcome = begin(self.plan, self.call, inner, context, self._began, self.seconds)
+        outcome = begin(self.plan, self.call, inner, context, self.began, self.seconds)
         if isinstance(outcome, StartedCall):
             self._started = outcome
             outcome = await finished(self.call, outcome, context)
@@ -191,7 +171,7 @@ class PipelineCall:
         return timed_out(self.call, self.seconds) if outcome is None else outcome
 
     def answered(self, status: str) -> None:
-        """Give the places back, the caller having its answer: now, or when the tool itself ends."""
+        """Tell the limiters the status of the answer, and release them when the tool itself has ended."""
         for limiter in self._held:
             limiter.answered(status)
         if self._started is None:
@@ -205,14 +185,14 @@ class PipelineCall:
 
 
 async def run_with_retries(it: PipelineCall) -> ToolResult:
-    """Return the refusal of a limiter, or the result of the last attempt."""
+    """Return the first refusal of a limiter, or the result of the last attempt; then release the limiters."""
     status: str = ToolStatus.CANCELLED
     try:
         result = await it.refused()
         if result is None:
             retry = it.plan.retry
             result = await (it.attempt(it.inner, it.context) if retry is None else _again(it, retry))
-        # A caller that waits less long than the tool may take says nothing of the tool.
+        # A deadline of the caller that is shorter than the tool's timeout is no failure of the tool.
         impatient = result.status is ToolStatus.TIMEOUT and it.seconds < it.plan.timeout_s
         status = ToolStatus.CANCELLED if impatient else result.status
         return result
@@ -221,9 +201,9 @@ async def run_with_retries(it: PipelineCall) -> ToolResult:
 
 
 async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
-    """Make up to `retry.attempts` more after the first, while a pause before the next ends before the deadline.
+    """Make up to `retry.attempts` more attempts after the first, while the pause before the next ends in time.
 
-    All of them carry one idempotency key, the caller's or a new one, so that the provider can tell a repetition.
+    All carry one idempotency key, the caller's or a new one, so that the provider recognises a repetition.
     """
     context = it.context
     if context.idempotency_key is None:
@@ -235,10 +215,10 @@ async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
         result = await it.attempt(inner, context)
         if attempt >= retry.attempts or not _may_follow(result):
             return result
-        pause = _backoff_s(attempt) if result.retry_after_s is None else result.retry_after_s
-        if it.late_in(pause) or not it.plan.switch.open:
+        pause_s = _backoff_s(attempt) if result.retry_after_s is None else result.retry_after_s
+        if pause_s >= it.left_s or not it.plan.switch.open:
             return result
-        await asyncio.sleep(pause)
+        await asyncio.sleep(pause_s)
         attempt += 1
 
 
@@ -248,5 +228,5 @@ def _may_follow(result: ToolResult) -> bool:
 
 
 def _backoff_s(attempt: int) -> float:
-    """The pause after an attempt, counted from 0: doubled each time up to the longest, with jitter."""
+    """Return the pause after an attempt, counted from 0: doubled each time up to the longest, with jitter."""
     return min(FIRST_PAUSE_S * (2 ** min(attempt, _MOST_DOUBLINGS) + random.random()), LAST_PAUSE_S)

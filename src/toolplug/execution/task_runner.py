@@ -1,9 +1,9 @@
 """Where tools run apart from their callers: an asynchronous one in a task of its own, a synchronous one in a thread.
 
 A call takes its first step at once, in the caller's turn of the loop. If it ends there, its value is returned without
-another turn. If it suspends, its task goes on and the caller waits for a `RunningCall`. So the caller can be answered
-at the deadline whatever the tool does, and the tool's cancel scopes, timeouts and context variables (asyncio's and
-anyio's alike) never reach the caller.
+another turn. If it suspends, its task goes on and the caller waits for a `RunningCall`. The caller can therefore be
+answered at the deadline whatever the tool does, and the tool's cancel scopes, timeouts and context variables (of
+asyncio and anyio) never reach the caller.
 
 On Python 3.12 and later this is `asyncio.Task(eager_start=True)`; 3.11 has `task_runner_py311`. The task is made on the
 loop that runs here, never on a stored one: before 3.14 a task that starts eagerly from another thread corrupts the
@@ -31,24 +31,24 @@ _set_frame, _frame = current_frame.set, current_frame.get
 if sys.version_info >= (3, 12):
 
     class TaskRunner:
-        """Starts a task for each call on one event loop; opened and closed with the executor that uses it."""
+        """Starts a task for each call on one event loop; its executor opens and closes it."""
 
         def __init__(self) -> None:
             self._open = False
             self._running: set[Task[object]] = set()
 
         async def open(self) -> None:
-            """Take calls from now on."""
+            """Start to accept calls."""
             self._open = True
 
         async def aclose(self) -> None:
-            """Take no more calls. One that still runs keeps its task until it ends."""
+            """Accept no more calls. One that still runs keeps its task until it ends."""
             self._open = False
 
         def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object:
-            """Take the first step: the target's value when it ended there, else its `RunningCall`. Raises its errors.
+            """Take the first step: return the value of a target that ended there, else its `RunningCall`.
 
-            The target runs in a copy of the current context, in which the tenant is the caller's.
+            The target runs in a copy of the current context, with the caller's tenant. Raises its error.
             """
             if not self._open:
                 raise RuntimeError("the executor is closed")
@@ -76,17 +76,17 @@ if sys.version_info >= (3, 12):
     async def _work(
         loop: AbstractEventLoop, first: list[object], target: Target, call: ToolCall, context: CallContext
     ) -> None:
-        """Run the target in the context of its task; raises nothing, since a `SystemExit` of a task ends the loop.
+        """Run the target in the context of its task. Raises nothing, since a `SystemExit` of a task ends the loop.
 
-        The outcome of the first step is put into `first`: a target that cancelled its task may return a value, which
-        the task would not give. If the target suspends, `first` holds its `RunningCall`, which is told of the end.
+        The outcome of the first step is appended to `first`, as a task that was cancelled would not give the value that
+        its target returned. If the target suspends, `first` holds its `RunningCall`, which then gets the outcome.
         """
         value, error = None, None
         try:
             _set_frame((context.principal.tenant, _frame()[1] + 1))
             value = await target(call, context)
         except BaseException as raised:
-            if loop.is_closed():  # the coroutine is closed with its task, and nobody waits
+            if loop.is_closed():  # the coroutine is closed with its task, and no caller waits
                 raise
             error = raised
         if not first:
@@ -99,15 +99,15 @@ else:
 
 
 class ThreadRunner:
-    """Runs the synchronous tools of one provider; how many may run at once is the business of its limiter."""
+    """Runs the synchronous tools of one provider in threads; a limiter decides how many may run at once."""
 
     def __init__(self, name: str) -> None:
         self._threads = DaemonThreads(name)
 
     def start(self, target: Target, call: ToolCall, context: CallContext, /) -> RunningCall:
-        """Run the target in a thread, in a copy of the current context, in which the tenant is the caller's.
+        """Run the target in a thread, in a copy of the current context with the caller's tenant.
 
-        Raises `RuntimeError` when the provider is closed, or when the process can have no more threads.
+        Raises `RuntimeError` if the provider is closed or the process can have no more threads.
         """
         own = copy_context()
         own.run(enter_frame, context.principal.tenant)
@@ -116,5 +116,5 @@ class ThreadRunner:
         return running
 
     def close(self) -> None:
-        """Let the threads end as soon as their work has; a hung tool keeps its own until the process ends."""
+        """End each thread when its work ends; a tool that hangs keeps its thread until the process ends."""
         self._threads.close()

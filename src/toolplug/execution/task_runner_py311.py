@@ -1,11 +1,11 @@
 """Tasks that carry calls apart from their callers, for Python 3.11, where a task cannot start eagerly.
 
-It goes when 3.11 ends (October 2027): a task for every call would cost one that never suspends three times as much.
+It is removed when support for 3.11 ends (October 2027). A task for every call would triple the cost of a call that
+never suspends.
 
-A call takes its first step at once, in the caller's turn of the loop, but under the identity of a parked task and in a
-context of its own. If it ends there, it has cost no task and no turn. If it suspends, the parked task carries it on
-and the caller waits for a `RunningCall`. So the caller can be answered at the deadline whatever the tool does, and the
-tool's cancel scopes, timeouts and context variables (asyncio's and anyio's alike) never touch the caller.
+A call takes its first step at once, in the caller's turn of the loop, but with a parked task as the current task and in
+a context of its own. If it ends there, it has cost no task and no turn. If it suspends, the parked task carries it on
+and the caller waits for a `RunningCall`, with the guarantees of `task_runner`.
 
     caller's task ──start──▶ first step as `worker.task` ──ended──▶ value
                                       │ suspended
@@ -13,7 +13,7 @@ tool's cancel scopes, timeouts and context variables (asyncio's and anyio's alik
                              worker.task carries it on ──▶ RunningCall.finish ──▶ caller wakes
 
 A tool may keep a reference to its task beyond its end (a timer that will cancel it, a cancel scope that it never
-left). Such a worker is not used again: whatever holds a task's reference can only reach the call that it belonged to.
+left). Such a worker is not used again, so that the reference never reaches another call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from toolplug.runtime.running_call import RunningCall
 Suspended = Coroutine[Any, Any, object] | Generator[Any, Any, object]
 
 ENDED = object()
-"""What `FirstSteps.take` gives for a coroutine that ended in its first step."""
+"""Returned by `FirstSteps.take` for a coroutine that ended in its first step."""
 
 UNSTARTED = object()
 _CANCELLED = object()
@@ -46,9 +46,9 @@ _CANCELLED = object()
 class FirstSteps:
     """Takes the first steps of coroutines, one coroutine after another, inside one generator.
 
-    `take` gives what the coroutine yields, or `ENDED`, with its result in `value`: less than half the price of the
-    `StopIteration` that a coroutine ends with outside of another. One that raises ends the generator; one that suspends
-    takes it along as its `rest`. Either way the next coroutine needs new `FirstSteps`.
+    `take` returns what the coroutine yields, or `ENDED`, with its result in `value`: less than half the cost of the
+    `StopIteration` of a coroutine that is driven directly. After a coroutine that raises, or that suspends and keeps
+    the generator as its `rest`, the next one needs new `FirstSteps`.
     """
 
     __slots__ = ("_generator", "kept", "take", "value")
@@ -61,7 +61,7 @@ class FirstSteps:
         self.take(None)
 
     def rest(self) -> Suspended:
-        """The coroutine that has suspended, to be driven on; it returns its result."""
+        """Return the suspended coroutine, for the caller to drive; it returns its result."""
         self.kept = True
         return self._generator
 
@@ -83,7 +83,7 @@ _generator = cast("Callable[[FirstSteps], Generator[Any, Any, object]]", types.c
 
 
 class DrivenCoroutine:
-    """An awaitable that drives a coroutine in the coroutine's own context, from what it yielded last."""
+    """An awaitable that drives a coroutine in its own context, starting from what it yielded last."""
 
     __slots__ = ("_context", "_coroutine", "_yielded", "closed")
 
@@ -94,14 +94,14 @@ class DrivenCoroutine:
         self.closed: bool = False
 
     def cancelled(self) -> DrivenCoroutine:
-        """The same call, cancelled while its task had not yet taken it over."""
+        """Cancel the call, which its task has not taken over yet, and return it."""
         waits_for = self._yielded
         if not (isinstance(waits_for, asyncio.Future) and waits_for.cancel()):
             self._yielded = _CANCELLED
         return self
 
     def close(self) -> None:
-        """Give the call up without another step than its clean-up."""
+        """Close the coroutine, which runs its clean-up only."""
         self._context.run(self._coroutine.close)
 
     def __await__(self) -> Generator[Any, Any, object]:
@@ -127,9 +127,9 @@ class DrivenCoroutine:
 
 
 class TaskRunner:
-    """The parked tasks of one event loop; opened and closed with the executor that uses them, and used on that loop.
+    """The parked tasks of one event loop; its executor opens and closes it there.
 
-    Never more are parked than calls run, or one: at rest there is exactly one.
+    At most as many tasks are parked as calls run, but always one.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class TaskRunner:
         self._references = worker.references()
 
     async def aclose(self) -> None:
-        """Let the parked tasks go. A call that still runs keeps its own until it ends."""
+        """End the parked tasks. A call that still runs keeps its own until it ends."""
         self._loop = None
         parked, self._parked = self._parked, []
         for worker in parked:
@@ -154,9 +154,9 @@ class TaskRunner:
         await asyncio.gather(*(worker.task for worker in parked), return_exceptions=True)
 
     def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object:
-        """Take the first step: the target's value when it ended there, else its `RunningCall`. Its errors are raised.
+        """Take the first step: return the target's value if it ended there, else its `RunningCall`; raise its error.
 
-        The target runs in a copy of the current context, in which the tenant is the caller's.
+        The target runs in a copy of the current context, with the caller's tenant.
         """
         loop = self._loop
         if loop is None:
@@ -192,7 +192,7 @@ class TaskRunner:
         return self._carried_by(worker, DrivenCoroutine(steps.rest(), own, yielded))
 
     def _another(self, worker: _Worker | None) -> _Worker | None:
-        """This worker, or the next parked one, whose task nobody else holds or has cancelled."""
+        """Return this worker or the next parked one whose task has no other reference and is not cancelled."""
         while worker is not None and (worker.park.done() or getrefcount(worker.task) > self._references):
             worker.leave()
             worker = self._parked.pop() if self._parked else None
@@ -203,14 +203,14 @@ class TaskRunner:
         return worker.carry(call)
 
     def gone(self, worker: _Worker) -> None:
-        """The worker takes no more calls."""
+        """Remove the worker, which takes no more calls."""
         self._carrying.discard(worker)
         if worker in self._parked:
             self._parked.remove(worker)
         self._trim()
 
     def free(self, worker: _Worker) -> None:
-        """The worker carries nothing (any more): it is parked, or told to leave."""
+        """Park the idle worker, or end it."""
         self._carrying.discard(worker)
         self._put_back(worker)
         self._trim()
@@ -229,7 +229,7 @@ class TaskRunner:
 
 
 class _Worker:
-    """One task, and the call that it carries while it carries one."""
+    """One task, and the call that it carries, if any."""
 
     __slots__ = ("_call", "_loop", "_runner", "_running", "park", "steps", "task")
 
@@ -244,19 +244,19 @@ class _Worker:
         self.task.add_done_callback(self._gone)
 
     def carry(self, call: DrivenCoroutine) -> RunningCall:
-        """Hand a call to this task."""
+        """Hand a call to this task and return its `RunningCall`."""
         self._call = call
         running = self._running = RunningCall(self._loop, self.task.cancel)
         self.leave()
         return running
 
     def leave(self) -> None:
-        """End the parking: for the call that was handed over, else for good."""
+        """Wake the parked task: it runs the call that was handed over, or ends."""
         if not self.park.done():
             self.park.set_result(None)
 
     def references(self) -> int:
-        """How many hold the task; the same number for every parked task that nobody else holds."""
+        """Return the reference count of the task; it is the same for all parked tasks without outside references."""
         return getrefcount(self.task)
 
     async def _main(self) -> None:
@@ -284,7 +284,7 @@ class _Worker:
             del call, running, value, error
 
     async def _called(self) -> bool:
-        """Wait for a call; True when the task was cancelled before it could take the call over."""
+        """Wait for a call; return True if the task was cancelled before it could take the call over."""
         if self.park.done() and not self.park.cancelled():
             return False
         try:
@@ -294,7 +294,7 @@ class _Worker:
         return False
 
     def _gone(self, task: asyncio.Task[None]) -> None:
-        """The task has ended; a call that it still holds was cancelled before its first step."""
+        """Close a call that the ended task still holds: the task was cancelled before its first step."""
         call, running = self._call, self._running
         self._call = self._running = None
         self._runner.gone(self)

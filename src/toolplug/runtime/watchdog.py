@@ -1,4 +1,4 @@
-"""Names the provider that holds up the event loop, and its line, while it does so."""
+"""Watchdog: logs which provider blocks the event loop, and at which line, while it does so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolplug.crashes import OURS, blamed_place
 LAG_S = 0.25
 BEAT_S = 0.05
 QUIET_S = 10.0
-"""After one line nothing more is said for so long; what happens meanwhile is counted into the next line."""
+"""Seconds after a line in which no other is logged; blocks in that time are counted in the next line."""
 
 _LOG = logging.getLogger("toolplug.execution")
 
@@ -25,9 +25,9 @@ _LOG = logging.getLogger("toolplug.execution")
 class Watchdog:
     """Watches the running loop from a thread while it is entered.
 
-    The loop sets a mark every 50 ms. Where the mark is older than 250 ms, the thread looks at what the loop's thread is
-    doing and logs one line. `owners` says which provider a package belongs to (top-level name to key). With
-    `names_host` False nothing is said where no provider is to blame.
+    The loop sets a mark every 50 ms. When the mark is older than `lag_s`, the thread inspects the stack of the loop's
+    thread and logs one line. `owners` returns the provider's key for each top-level package. With `names_host` False
+    a block is logged only if a provider causes it.
     """
 
     def __init__(
@@ -93,6 +93,6 @@ class Watchdog:
 
 
 def _package(stack: list[FrameType], owners: Mapping[str, str]) -> str | None:
-    """The package of the innermost frame that belongs to a provider."""
+    """Return the package of the innermost frame that belongs to a provider; None if no frame does."""
     packages = (str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in reversed(stack))
     return next((package for package in packages if package in owners), None)

@@ -1,4 +1,4 @@
-"""The events of a session: ids, JSON data, entries of the log, and frames on the wire."""
+"""Events of a session: ids, JSON data, log entries, and frames of the event stream."""
 
 from __future__ import annotations
 
@@ -15,34 +15,33 @@ from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import Difference, PluginStatus, ToolSet
 from toolplug.stores.store import Event
 
-# The ids of events: positions in a session's log, with room between them for what one stream alone is told.
-#
-# A request is told to its stream before it stands in the log, so that its caller waits for no disk. It takes the next
-# id behind the position that the stream is at: position × 10,000 + 1, + 2, …; what the log tells has position ×
-# 10,000.
-
 ROOM = 10_000
+"""The id of a logged event is its position × 10,000. The ids between are for events that are sent to one stream first.
+
+A request is sent to its stream before it is logged, so that its caller does not wait for the disk. It gets the next id
+after the position of the stream: position × 10,000 + 1, + 2, …
+"""
 
 _ID = re.compile("[0-9]{1,18}")
 
 
 def event_id(position: int) -> int:
-    """The id of the event at this position of the log."""
+    """Return the id of the event at this position of the log."""
     return position * ROOM
 
 
 def position_of(event: int) -> int:
-    """The position of an event of the log; for one that was told without it, the one that its stream was at."""
+    """Return the log position of an event; for one that was sent before it was logged, the position of its stream."""
     return event // ROOM
 
 
 def is_logged(event: int) -> bool:
-    """Is it the id of an event that the log told."""
+    """Return True for the id of an event that streams read from the log."""
     return event % ROOM == 0
 
 
 def read_event_id(text: str) -> int | None:
-    """The id that a client has sent; None where it cannot be one."""
+    """Return the event id that a client has sent; None for any other text."""
     return int(text) if _ID.fullmatch(text) else None
 
 
@@ -56,13 +55,13 @@ REQUEST = "tool-request"
 CANCELLED = "tool-cancelled"
 STATUS = "plugin-status"
 GONE = "session-gone"
-"""Said to nobody: tells the processes that follow the log to look at the record."""
+"""Sent to no stream: makes the processes that follow the log read the record again."""
 
 
 class LogEntry(NamedTuple):
-    """`audience` is everybody, the plugin's streams, nobody, or one stream that has been told already (`told_as`).
+    """One entry of the log: `data` is compact JSON, `revision` that of the session after an update, else 0.
 
-    `revision` is that of the session after an update, 0 for other events.
+    `audience` is everybody, the plugin's streams, nobody, or one stream that has received the event (`told_as`).
     """
 
     event: str
@@ -72,29 +71,29 @@ class LogEntry(NamedTuple):
 
 
 def told_as(event: int) -> str:
-    """The audience of what one stream was told under this id before it stood in the log."""
+    """Return the audience of an event that one stream received with this id before it was logged."""
     return f"{_TOLD}{event}"
 
 
 def told_id(entry: LogEntry) -> int | None:
-    """The id under which one stream was told it before it stood in the log; None for what the log tells."""
+    """Return the id with which one stream received the entry before it was logged; None for other entries."""
     return int(entry.audience[len(_TOLD) :]) if entry.audience.startswith(_TOLD) else None
 
 
 def entry_bytes(entry: LogEntry) -> bytes:
-    """The entry as the store keeps it; its data is one line of JSON."""
+    """Return the entry as it is stored: a line of event, audience and revision, then the data."""
     return b"%s %s %d\n%s" % (entry.event.encode(), entry.audience.encode(), entry.revision, entry.data)
 
 
 def read_entry(raw: bytes) -> LogEntry:
-    """The entry that these bytes keep."""
+    """Return the entry that `entry_bytes` has encoded."""
     head, _, data = raw.partition(b"\n")
     event, audience, revision = head.decode().split(" ")
     return LogEntry(event, audience, data, int(revision))
 
 
 class LoggedEvent(NamedTuple):
-    """One event, under the id that its readers were told; a request stands in the log without its arguments."""
+    """One event with the id that its readers received; requests are logged without their arguments."""
 
     id: int
     event: str
@@ -102,33 +101,32 @@ class LoggedEvent(NamedTuple):
 
 
 class LogPage(NamedTuple):
-    """A part of a log, and the id to ask for the next part with."""
+    """A part of a log; `position` is the event id to request the next part with."""
 
     events: tuple[LoggedEvent, ...]
     position: int
 
 
 def log_page(events: Sequence[Event], after: int) -> LogPage:
-    """These events of a log, which come after this one."""
+    """Return these events of a log, which follow the event with the id `after`."""
     return LogPage(logged_events(events), event_id(events[-1].id) if events else after)
 
 
 def logged_events(events: Iterable[Event]) -> tuple[LoggedEvent, ...]:
-    """The events of a log that anybody was told."""
-    shown: list[LoggedEvent] = []
-    for event in events:
-        entry = read_entry(event.data)
-        if entry.audience == NOBODY:
-            continue
-        shown.append(LoggedEvent(told_id(entry) or event_id(event.id), entry.event, orjson.loads(entry.data)))
-    return tuple(shown)
+    """Return the events of a log that were sent to any stream."""
+    entries = [(event.id, read_entry(event.data)) for event in events]
+    return tuple(
+        LoggedEvent(told_id(entry) or event_id(position), entry.event, orjson.loads(entry.data))
+        for position, entry in entries
+        if entry.audience != NOBODY
+    )
 
 
 _AVAILABLE = b',"available":true}'
 
 
 def tool_list(tools: ToolSet, away: str | None, shadowed: Callable[[str], bool]) -> bytes:
-    """The definitions as a JSON array; `away` is why none can be called, `shadowed` tells whose name was taken."""
+    """Return the tools as a JSON array; `away` is why none is available, `shadowed` tells if a name is taken."""
     shown: list[bytes] = []
     for name, tool in tools.tools.items():
         reason = "shadowed" if shadowed(name) else away
@@ -139,7 +137,7 @@ def tool_list(tools: ToolSet, away: str | None, shadowed: Callable[[str], bool])
 
 
 def default_tool_list(catalog: Catalog) -> bytes:
-    """The tools of a session whose plugin has registered nothing, in the same shape."""
+    """Return the default tools, of a session without registered tools, in the shape of `tool_list`."""
     return orjson.dumps([_defined(definition) for definition in catalog.definitions()])
 
 
@@ -155,10 +153,9 @@ def _defined(definition: ToolDefinition) -> dict[str, object]:
 
 
 def frame(event: str, data: bytes, event_id: int | None = None) -> bytes:
-    """`data` is compact JSON, and becomes one line for every reader, so nobody can write a second event into it.
+    """Return one frame of the event stream; `data` is compact JSON, so it cannot contain another event.
 
-    The event-stream format ends a line at CR and LF only, but `str.splitlines`, and with it `iter_lines` of httpx, ends
-    one at U+0085, U+2028 and U+2029, too.
+    U+0085, U+2028 and U+2029 are escaped: they end no line of an event stream, but `iter_lines` of httpx splits there.
     """
     data = data.replace(b"\xc2\x85", b"\\u0085").replace(b"\xe2\x80\xa8", b"\\u2028")
     data = data.replace(b"\xe2\x80\xa9", b"\\u2029")
@@ -168,7 +165,7 @@ def frame(event: str, data: bytes, event_id: int | None = None) -> bytes:
 
 
 def connected_data(code: str, state: SessionState, status: PluginStatus, tools: bytes | None) -> bytes:
-    """How a stream begins: with the tools as a JSON array; without them where it goes on from an earlier event."""
+    """Return the data of `connected`; `tools` is a JSON array, None for a stream that resumes after an event."""
     begin: dict[str, object] = {
         "sessionCode": code,
         "revision": state.revision,
@@ -181,7 +178,7 @@ def connected_data(code: str, state: SessionState, status: PluginStatus, tools: 
 
 
 def update_data(code: str, state: SessionState, difference: Difference, reason: str) -> bytes:
-    """How the session came into this state."""
+    """Return the data of an update by which the session came into this state."""
     return orjson.dumps(
         {
             "sessionCode": code,
@@ -194,5 +191,5 @@ def update_data(code: str, state: SessionState, difference: Difference, reason: 
 
 
 def status_data(code: str, status: PluginStatus, at: float) -> bytes:
-    """That the plugin has come or gone."""
+    """Return the data of a change of the plugin's status; `at` is in seconds since the epoch."""
     return orjson.dumps({"sessionCode": code, "status": status, "timestamp": timestamp(at)})

@@ -1,4 +1,4 @@
-"""A session's own tools as an executor, which is there while anybody uses it."""
+"""Executors of a session's own tools, which exist while they are in use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolplug.sessions.shared import SessionServices
 
 
 class LentTools(MergedExecutor):
-    """What a plugin has registered; the default tools, where there are any, until it registers."""
+    """The tools that a plugin has registered; until then the default tools, if any."""
 
     def __init__(self, unknown: CallCounters, default: ToolExecutor | None) -> None:
         self._own = LiveCatalog(unknown)
@@ -30,45 +30,41 @@ class LentTools(MergedExecutor):
         return self._own.catalog
 
     def lend(self, catalog: Catalog, *, registered: bool) -> None:
-        """Make these the registered tools."""
+        """Replace the registered tools; from the first time with `registered` on they replace the default tools."""
         self._own.publish(catalog)
         if registered:
             self.join(self._own)
 
-    def end(self) -> None:
-        """Lend nothing any more."""
-        self.lend(EMPTY_CATALOG, registered=True)
-
 
 class SessionRoute:
-    """An executor as the session's own route has it: what is not there is a tool of the session, not of a provider."""
+    """An executor for the session's own route, whose text for an unknown tool names the session, not a provider."""
 
     def __init__(self, executor: ToolExecutor) -> None:
         self._executor = executor
 
     @property
     def catalog(self) -> Catalog:
-        """The executor's own."""
+        """The catalog of the executor."""
         return self._executor.catalog
 
     def can_execute(self, name: str) -> bool:
-        """As the executor says."""
+        """Return True for exactly the names in the catalog."""
         return self._executor.can_execute(name)
 
     async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
-        """Run one call. A name without a toolset that is unknown, hidden or just removed gets one text."""
+        """Run one call. An unknown, hidden or removed tool without a toolset in its name gets the same text."""
         result = await self._executor.execute(call, context)
         if result.status is ToolStatus.UNKNOWN_TOOL and result.output == no_provider(result.name):
             return result._replace(output=f'session has no tool "{result.name}"')
         return result
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Hear what the executor tells."""
+        """Call the listener with each difference of the catalog."""
         return self._executor.subscribe(listener)
 
 
 class SessionExecutors:
-    """Makes the executor when it is asked for, and keeps it up to date. `target` is what every call reaches."""
+    """Creates the executor on demand, holds it weakly and updates it. `target` gets every call."""
 
     def __init__(self, code: str, shared: SessionServices, target: Target) -> None:
         self._code = code
@@ -79,7 +75,7 @@ class SessionExecutors:
         self._kept: ref[LentTools] | None = None
 
     def executor(self, state: SessionState, *, reachable: bool) -> LentTools:
-        """What the plugin has registered; before that the default tools."""
+        """Return the executor of the session in this state; `reachable`: its tools can be called."""
         lent = self._lent()
         if lent is None:
             lent = LentTools(
@@ -92,25 +88,25 @@ class SessionExecutors:
         return lent
 
     def publish(self, state: SessionState, *, reachable: bool, anew: bool = False) -> None:
-        """Lend the tools of this state from now on; `anew`: under new plans."""
+        """Publish the tools of this state to the executor, if one is in use; `anew`: with new plans."""
         lent = self._lent()
         if lent is not None:
             known = EMPTY_CATALOG if anew else lent.own
             lent.lend(self._catalog(state, reachable, known), registered=state.registered)
 
     def end(self) -> None:
-        """Lend nothing any more, not even to calls that are on their way."""
+        """Remove all tools, and close their switch for calls that wait."""
         self._switch.open = False
         lent = self._lent()
         if lent is not None:
-            lent.end()
+            lent.lend(EMPTY_CATALOG, registered=True)
         self._shared.executors.drop(self._code)
 
     def _lent(self) -> LentTools | None:
         return None if self._kept is None else self._kept()
 
     def _catalog(self, state: SessionState, reachable: bool, before: Catalog) -> Catalog:
-        """The session's tools; those of a plugin that is gone are away. What did not change stays the same object."""
+        """Return the session's tools, as unavailable if not `reachable`. Unchanged tools stay the same objects."""
         if self._shared.planner.hides:
             return EMPTY_CATALOG
         known = before if before.unavailable is None else before.unavailable

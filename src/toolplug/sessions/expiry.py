@@ -1,4 +1,4 @@
-"""When a session expires: its TTL after the plugin's last sign, and the plugin's presence within its grace time."""
+"""Expiry of a session, one TTL after the plugin's last sign, and the plugin's presence within its grace time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolplug.stores.store import Record
 
 
 class Presence:
-    """The plugin's streams and the grace time without any. `grace_s` gives how long that is."""
+    """The presence of the plugin: its open streams, and the grace time of `grace_s()` seconds without any."""
 
     def __init__(self, session: SessionCallbacks, relay: Relay, grace_s: Callable[[], float]) -> None:
         self._session = session
@@ -24,42 +24,42 @@ class Presence:
 
     @property
     def status(self) -> PluginStatus:
-        """Attached, waiting within the grace time, or detached."""
+        """`attached` with an open stream, `waiting` within the grace time, else `detached`."""
         if self._relay.attached:
             return "attached"
         return "detached" if self._grace is None else "waiting"
 
     @property
     def reachable(self) -> bool:
-        """Is the plugin there, or may it come back within the grace time."""
+        """True while the plugin is attached or may come back within the grace time."""
         return self._relay.attached or self._grace is not None
 
     def attach(self, stream: str) -> None:
-        """A stream of the plugin has opened."""
+        """Add an open stream of the plugin."""
         was_reachable = self.reachable
         self._end_grace()
         self._relay.attach(stream)
         if not was_reachable:
-            self._session.reachability_changed()
+            self._session.publish()
         self._tell("attached")
 
     def detach(self, stream: str) -> None:
-        """A stream of the plugin has ended."""
+        """Remove an ended stream of the plugin; the grace time begins after the last."""
         self._relay.detach(stream)
         if not self._relay.attached:
             self._begin_grace()
 
     def expect(self) -> None:
-        """Give the plugin the grace time from now on, unless it is there."""
+        """Start the grace time again, unless the plugin is attached."""
         if self._relay.attached or self._stopped:
             return
         was_reachable = self.reachable
         self._begin_grace()
         if not was_reachable:
-            self._session.reachability_changed()
+            self._session.publish()
 
     def stop(self) -> None:
-        """Expect nothing any more."""
+        """End the grace time for good."""
         self._stopped = True
         self._end_grace()
 
@@ -75,7 +75,7 @@ class Presence:
     def _grace_is_over(self) -> None:
         self._grace = None
         self._relay.lose("plugin_gone")
-        self._session.reachability_changed()
+        self._session.publish()
         self._tell("detached")
 
     def _tell(self, status: PluginStatus) -> None:
@@ -85,23 +85,20 @@ class Presence:
 
 
 REMEMBERED = 2.1
-"""How many times to live a record is kept after the last sign that it holds.
-
-One is the session's life, one more the time for which it is remembered; a tenth is how far the last sign may be ahead
-of the one that the record holds.
-"""
+"""How many TTLs a record is kept after its last stored sign: one is the session's life, one more the time for which it
+is remembered; the last sign may be a tenth later than the stored one."""
 _SIGN_KEPT_EVERY = 0.05
-"""In times to live: half of that tenth, so that a slow store and a late timer have the other half."""
+"""In TTLs: half of that tenth; the other half is for a slow store and a late timer."""
 _ROUNDING_S = 0.001
 _SOONEST_S = 0.05
 _RETRY_S = 1.0
 
 
 class Expiry:
-    """The signs of one session's plugin and the timer that ends it without them.
+    """The signs of one session's plugin, and the timer that ends the session without them.
 
-    `sign_at` is the last sign that the record holds, `expires_at` when the session expires; both on the store's clock.
-    Nothing is watched or kept any more when it is `stopped`.
+    `sign_at` is the last sign in the record, `expires_at` the time of expiry, both in seconds on the store's clock.
+    Once it is `stopped`, no timer runs and no sign is stored.
     """
 
     def __init__(
@@ -127,28 +124,28 @@ class Expiry:
 
     @property
     def due(self) -> bool:
-        """Is its time over, as far as this process knows."""
+        """True if the session has expired, as far as this process knows."""
         return not self._session.attached and self._clock() >= self.expires_at
 
     def sign(self) -> float:
-        """The plugin has given a sign; the time at which the session now expires."""
+        """Take a sign of the plugin, store it in the background if that is due, and return the new time of expiry."""
         if self._signs_and_is_late() and not self._keeping and not self.stopped:
             self._keeping = True
             self._background.start(self._keep_later(), "session-sign")
         return self.expires_at
 
     async def signed(self) -> float:
-        """The same, and a restart will know of it. Raises `StoreError`."""
+        """Take a sign of the plugin, store it if that is due, and return the new expiry. Raises `StoreError`."""
         if self._signs_and_is_late():
             await self._keep()
         return self.expires_at
 
     def written(self) -> None:
-        """The record was written a moment ago, with a whole time to live."""
+        """Note that the record has just been written with a full TTL."""
         self._sign_at = self._clock()
 
     def lives_on(self, record: Record) -> bool:
-        """Does the session live on when its record is this: another process may have had a sign since."""
+        """Return True if the session goes on by this record, in which another process may have stored a later sign."""
         sign_at = kept_sign(record, self._ttl_s)
         if sign_at > self._sign_at + _ROUNDING_S:
             self._sign_at = sign_at
@@ -156,7 +153,7 @@ class Expiry:
         return not self.due
 
     def watch(self, soonest_s: float = _SOONEST_S) -> None:
-        """Look again when the session is due, or, while its plugin is attached, when its next sign is."""
+        """Set the timer for the time of expiry, or for the next sign while the plugin is attached."""
         if self._timer is not None:
             self._timer.cancel()
         if self.stopped:
@@ -165,7 +162,7 @@ class Expiry:
         self._timer = asyncio.get_running_loop().call_later(max(left, soonest_s), self._look)
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop the timer for good."""
         self.stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -185,7 +182,7 @@ class Expiry:
             self.watch(_RETRY_S)
 
     def _signs_and_is_late(self) -> bool:
-        """Take the sign; True where the one that the record holds is too old by now."""
+        """Take a sign; return True if the one in the record is too old by now."""
         now = self._clock()
         self.expires_at = now + self._ttl_s
         return abs(now - self._sign_at) >= self._ttl_s * _SIGN_KEPT_EVERY
@@ -202,10 +199,10 @@ class Expiry:
 
 
 def kept_sign(record: Record, ttl_s: float) -> float:
-    """The last sign of the plugin that the record of its session holds."""
+    """Return the time of the plugin's last sign in the record, in seconds on the store's clock."""
     return (record.expires_at or 0.0) - ttl_s * REMEMBERED
 
 
 def latest_expiry(record: Record, ttl_s: float) -> float:
-    """When the session of a record expires at the latest: its last sign may be newer than the one that is kept."""
+    """Return the latest time at which the session may expire, as its last sign may be newer than the record's."""
     return (record.expires_at or 0.0) - ttl_s

@@ -1,14 +1,14 @@
-"""From what a plugin asks for to the state that its session would have; nothing is kept before all is checked."""
+"""Registrations and updates of a plugin: checked completely, then applied to the state of its session."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import orjson
 
+from toolplug.catalog.call import EMPTY
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
@@ -30,25 +30,23 @@ from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, Sessi
 from toolplug.signatures.values import encoded
 
 _LEVELS_AROUND = 16
-"""In how many objects and lists an environment may stand where it is kept or shown: JSON may be only so deep."""
-
-_NOTHING: Mapping[str, object] = MappingProxyType({})
+"""Levels of JSON that records and answers may have around an environment: the depth of JSON is limited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a plugin registers, as it was sent. `plugin_type` None: that of the session. `atomic`: all tools or none."""
+    """A registration as the plugin sent it. `plugin_type` None keeps the session's; `atomic`: all tools or none."""
 
     tools: Sequence[object]
     plugin_type: str | None = None
     capabilities: Sequence[object] = ()
-    environment: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
+    environment: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     atomic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChanges:
-    """What a plugin changes of its tools, as it was sent; all or nothing."""
+    """An update as the plugin sent it; all of it is applied, or nothing."""
 
     added: Sequence[object] = ()
     removed: Sequence[str] = ()
@@ -56,7 +54,7 @@ class ToolChanges:
 
 
 class FailedToolAnswer(Answer):
-    """A tool that was not taken. `recoverable`: the same definition may be taken another time."""
+    """A rejected tool in an answer, as `FailedTool` describes it."""
 
     toolName: str
     error: str
@@ -64,19 +62,19 @@ class FailedToolAnswer(Answer):
 
 
 class FailedTool(NamedTuple):
-    """A tool that could not be registered. `recoverable`: the same definition may be taken another time."""
+    """A rejected tool. `recoverable`: the same definition may be accepted at another time."""
 
     name: str
     error: str
     recoverable: bool
 
     def fields(self) -> FailedToolAnswer:
-        """The tool as answers list it."""
+        """Return the tool as answers list it."""
         return {"toolName": self.name, "error": self.error, "recoverable": self.recoverable}
 
 
 class Negotiated(NamedTuple):
-    """What a registration comes to: the tools that are taken, in order, what was removed from them, and the others."""
+    """A checked registration: the accepted tools in order, the `failed` ones, and what was removed (`cleaned`)."""
 
     plugin_type: str | None
     capabilities: tuple[Capability, ...]
@@ -86,7 +84,7 @@ class Negotiated(NamedTuple):
     cleaned: tuple[CleanedTool, ...]
 
     def applied(self, state: SessionState) -> SessionState:
-        """The state with this registration; the same object where it says nothing new."""
+        """Return the state with this registration; the same object if nothing changes."""
         plugin_type = state.plugin_type if self.plugin_type is None else self.plugin_type
         same = (
             state.registered
@@ -109,7 +107,7 @@ class Negotiated(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The definitions of an update, read."""
+    """A checked update; `cleaned` is what was removed from its definitions."""
 
     added: tuple[SessionTool, ...]
     removed: tuple[str, ...]
@@ -118,7 +116,7 @@ class Changes(NamedTuple):
 
 
 async def negotiated(asked: Registration, tenant: str, shared: SessionServices) -> Negotiated:
-    """Read a registration. Raises `ApiError` where it cannot be taken even in part."""
+    """Check a registration. Raises `ApiError` if it cannot be accepted even in part."""
     _check_count(len(asked.tools), shared.limits.max_tools)
     capabilities = read_capabilities(asked.capabilities)
     _check_environment(asked)
@@ -149,7 +147,7 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
 
 
 async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
-    """Read an update. Raises `ApiError` (`invalid_tool`) with the path of the first bad definition."""
+    """Check an update. Raises `ApiError` (`invalid_tool`) with the path of the first invalid definition."""
     cleaned_tools: list[CleanedTool] = []
     added = await _definitions(asked.added, "toolUpdates.added", pool, cleaned_tools)
     modified = await _definitions(asked.modified, "toolUpdates.modified", pool, cleaned_tools)
@@ -159,7 +157,7 @@ async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
 
 
 def changed(state: SessionState, changes: Changes, shared: SessionServices) -> SessionState:
-    """The state after an update; the same object where it changes nothing. Raises `ApiError`."""
+    """Return the state after an update; the same object if nothing changes. Raises `ApiError`."""
     if not state.registered:
         message = "nothing is registered in this session; begin with register-tools"
         raise ApiError("not_registered", message)
@@ -188,21 +186,19 @@ def _candidate(
     tenant: str,
     shared: SessionServices,
 ) -> SessionTool | FailedTool:
-    """One tool of a registration; `names` are the canonical and wire names before it, to which its own are added."""
+    """Check one tool of a registration, and add its canonical and wire name to `names`, those before it."""
     try:
         tool = shared.pool.tool(raw, removed)
     except InvalidDefinition as error:
         return FailedTool(_name_in(raw), str(error), False)
     clash = _clash(tool, capabilities, names, tenant, shared)
-    if clash is not None:
-        return FailedTool(tool.name, clash, True)
-    return tool
+    return tool if clash is None else FailedTool(tool.name, clash, True)
 
 
 def _clash(
     tool: SessionTool, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: SessionServices
 ) -> str | None:
-    """Why a good definition cannot be taken as things are; its names are added to `names` where it can."""
+    """Return the reason why a valid tool cannot be accepted now; None after adding its names to `names`."""
     missing = unmet(tool.requires, capabilities)
     if missing is not None:
         return missing
@@ -224,18 +220,15 @@ async def _definitions(
     tools: list[SessionTool] = []
     async for index, raw in in_slices(enumerate(given)):
         removed = RemovedParts()
-        tools.append(_definition(raw, f"{at}[{index}]", pool, removed))
+        try:
+            tools.append(pool.tool(raw, removed))
+        except InvalidDefinition as error:
+            place = f"{at}[{index}]"
+            param = f"{place}.{error.at}" if error.at else place
+            raise ApiError("invalid_tool", f"{place}: {error}", param=param) from None
         if lines := removed.lines():
             cleaned_tools.append(CleanedTool(tools[-1].name, lines))
     return tuple(tools)
-
-
-def _definition(raw: object, at: str, pool: DefinitionCache, removed: RemovedParts) -> SessionTool:
-    try:
-        return pool.tool(raw, removed)
-    except InvalidDefinition as error:
-        param = f"{at}.{error.at}" if error.at else at
-        raise ApiError("invalid_tool", f"{at}: {error}", param=param) from None
 
 
 def _check_each_once(changes: Changes) -> None:

@@ -1,4 +1,4 @@
-"""The plans of session tools: calls that go to an application elsewhere."""
+"""Plans of session tools, whose calls go to the plugin of the session."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from toolplug.sessions.session_tool import KIND, SOURCE
 
 DEADLINE_S = 30.0
 LONGEST_S = 300.0
-"""How long a request may wait for its answer: where its caller says nothing, and at most (reference/sessions.md)."""
+"""Seconds that a request may wait for its answer, by default and at most (reference/sessions.md)."""
 
 ALLOWED = ToolPolicy()
 
 
 class Planner:
-    """Makes the tools of sessions out of their definitions, under the policy that holds for all of them.
-
-    Where it `hides` them, no session lists any.
-    """
+    """Builds the tools of all sessions under one policy; if the policy `hides` them, no session lists any."""
 
     def __init__(self, services: CallServices, policy: ToolPolicy = ALLOWED) -> None:
         self.services: CallServices = services
@@ -28,6 +25,6 @@ class Planner:
         self._builder = PlanBuilder(services, LimitLevel((KIND, SOURCE)), of_one_tenant=True)
 
     def tool(self, definition: ToolDefinition, source: PlanSource) -> Tool:
-        """The tool of one session, whose relay is the target of the source."""
+        """Return the tool of one session; the target of the source is its relay."""
         plan = self._builder.build(definition, source, self._policy, author_timeout_s=DEADLINE_S, longest_s=LONGEST_S)
         return Tool(definition, plan)

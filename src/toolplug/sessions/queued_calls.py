@@ -1,4 +1,4 @@
-"""Calls whose callers come back for the result. Each is a record, so that it outlives the process that took it."""
+"""Queued calls, whose callers fetch the result later. Each is a record, which outlives the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypedDict, cast
 
 from toolplug.catalog.call import ANONYMOUS, CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug.catalog.exact_json import load_json
+from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.text import counted
 from toolplug.errors import AccessError, ApiError, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
@@ -30,11 +30,11 @@ _RETRY_S = 1.0
 
 QueuedStatus = Literal["queued", "sent", "done"]
 ExecutorFor = Callable[[Principal, str | None, str], ToolExecutor]
-"""The tools of a principal, through an agent where there is one, with a session's. Raises `AccessError`."""
+"""Returns the tools of a principal, by agent if any, with those of the session (code). Raises `AccessError`."""
 
 
 class QueuedCall(NamedTuple):
-    """A queued call as its caller finds it; `result` where it is done."""
+    """The state of a queued call; `result` is None until it is done."""
 
     id: str
     call_id: str
@@ -59,7 +59,7 @@ class _Kept(TypedDict):
 
 
 class QueuedCalls:
-    """The queued calls of all sessions. Closed before the executors that it calls."""
+    """The queued calls of all sessions. Close it before the executors that it calls."""
 
     def __init__(self, store: Store, executor_for: ExecutorFor) -> None:
         self._store = store
@@ -68,10 +68,10 @@ class QueuedCalls:
         self._running: Counter[str] = Counter()
 
     async def start(self, session: Session, call: ToolCall, context: CallContext, *, most: int) -> str:
-        """Take the call and run it; the id to ask for its result with, which is also that of the plugin's request.
+        """Store the call, run it in the background, and return the id of its result, which is the plugin's request id.
 
-        `context.deadline` must be set. Raises `ApiError` where `most` calls of the session run already, and
-        `StoreError`.
+        Without `context.deadline` the deadline is now. Raises `ApiError` if `most` calls of the session are queued
+        already, and `StoreError`.
         """
         if self._running[session.code] >= most:
             message = f"{counted(most, 'call')} of this session waiting already; ask for their results first"
@@ -104,9 +104,9 @@ class QueuedCalls:
         return call_id
 
     async def look(self, session: Session, call_id: str, principal: Principal = ANONYMOUS) -> QueuedCall:
-        """How far a call is. Raises `ApiError` for an id that is none of this session's, and `StoreError`.
+        """Return the state of a call. Raises `ApiError` for an id that is not of this session, and `StoreError`.
 
-        To a principal whose credential names agents, the calls of other subjects are none.
+        A principal whose credential names agents sees the calls of its own subject only.
         """
         record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
         if record is None or (principal.agents is not None and _read(record.value)["subject"] != principal.subject):
@@ -119,13 +119,13 @@ class QueuedCalls:
         return QueuedCall(call_id, kept["call_id"], "sent" if session.relay.was_sent(call_id) else "queued", None)
 
     def resume(self, sessions: Iterable[Session]) -> None:
-        """Run the calls of these loaded sessions that an earlier process did not finish, as they are found."""
+        """Run in the background the calls of these loaded sessions that an earlier process did not finish."""
         loaded = {session.code: session for session in sessions}
         if loaded:
             self._background.start(self._resumed(loaded), "queued-calls")
 
     async def aclose(self) -> None:
-        """Leave the calls that run to the next process."""
+        """Cancel running calls; the next process runs them again."""
         await self._background.aclose()
 
     async def _resumed(self, loaded: Mapping[str, Session]) -> None:
@@ -167,7 +167,7 @@ class QueuedCalls:
             self._ended(session, call_id)
 
     async def _keep_at_last(self, code: str, call_id: str, kept: _Kept) -> None:
-        """Keep it as soon as the store can: a result that is there is not to be had a second time."""
+        """Store the result, and try again until the store is available: the call cannot be made a second time."""
         while True:
             try:
                 await self._keep(code, call_id, kept)
@@ -181,8 +181,7 @@ class QueuedCalls:
         principal = Principal(
             kept["subject"], kept["tenant"], frozenset(kept["scopes"]), None if agents is None else frozenset(agents)
         )
-        left = kept["deadline"] - self._store.now()
-        deadline = asyncio.get_running_loop().time() + left
+        deadline = asyncio.get_running_loop().time() + kept["deadline"] - self._store.now()
         agent = kept["agent"]
         context = CallContext(
             principal, session.code, agent, deadline=deadline, approval=kept["approval"], request_id=kept["trace"]
@@ -194,10 +193,8 @@ class QueuedCalls:
         return await executor.execute(call, context)
 
     async def _keep(self, code: str, call_id: str, kept: _Kept) -> None:
-        text = encoded(kept)
-        assert text is not None, "a result is made of JSON"
-        left = max(kept["deadline"] - self._store.now(), 0.0) if kept["result"] is None else 0.0
-        await self._store.commit(_key(code, call_id), text.encode(), ttl_s=kept["kept_s"] + left)
+        left_s = max(kept["deadline"] - self._store.now(), 0.0) if kept["result"] is None else 0.0
+        await self._store.commit(_key(code, call_id), dump_json(kept), ttl_s=kept["kept_s"] + left_s)
 
     def _ended(self, session: Session, call_id: str) -> None:
         session.relay.release(call_id)

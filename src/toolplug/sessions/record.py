@@ -1,4 +1,4 @@
-"""The stored record of a session, session codes and plugin tokens."""
+"""Records of sessions in the store, session codes and plugin tokens."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import hashlib
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hmac import compare_digest
-from types import MappingProxyType
 from typing import NotRequired, TypedDict, cast
 
 import orjson
 
+from toolplug.catalog.call import EMPTY
 from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, StoreRefused
 from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
@@ -24,49 +24,48 @@ _TOKEN = re.compile(r"tps_([A-Z2-7]{8})_[A-Za-z0-9_-]{43}")
 
 
 def new_code() -> str:
-    """Eight random characters: 40 bits, an address and not a credential."""
+    """Return a new session code: eight random characters (40 bits), an address and not a credential."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(8))
 
 
 def check_code(code: str) -> None:
-    """Raise `InvalidSessionCode` for text that is no code."""
+    """Raise `InvalidSessionCode` for text that is not a session code."""
     if not _CODE.fullmatch(code):
         raise InvalidSessionCode(code)
 
 
 def new_token(code: str) -> str:
-    """A plugin token of this session: its code, then 256 random bits."""
+    """Return a new plugin token of this session: its code and 256 random bits."""
     return f"{_TOKEN_BEGIN}{code}_{secrets.token_urlsafe(32)}"
 
 
 def is_plugin_token(credential: str) -> bool:
-    """Does it say of itself that it is a plugin token, right or wrong."""
+    """Return True if the credential has the prefix of plugin tokens, valid or not."""
     return credential.startswith(_TOKEN_BEGIN)
 
 
 def code_of_token(token: str) -> str | None:
-    """The session that a plugin token names; None where it is malformed."""
+    """Return the session code in a plugin token; None for a malformed token."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else found[1]
 
 
 def token_digest(token: str) -> str:
-    """What is kept of a token: its SHA-256 as hex."""
+    """Return the SHA-256 of a token as hex, which is all that is stored of it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def is_token_of(digest: str, token: str) -> bool:
-    """Is this the token that the digest was taken of; compares in constant time."""
+    """Return True if this is the token of the digest; compares in constant time."""
     return compare_digest(digest, token_digest(token))
 
 
 def shown(code: str) -> str:
-    """A session in logs and audit lines, where its code must not stand."""
+    """Return the name of a session in logs and audit lines, which must not contain its code."""
     return f"session:{hashlib.sha256(code.encode()).hexdigest()[:12]}"
 
 
 PREFIX = "session/"
-_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class _Kept(TypedDict):
@@ -86,10 +85,10 @@ class _Kept(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
-    """A session at one revision. The revision rises by one with every change of what is registered.
+    """A session at one revision, which rises by one with every change of what is registered.
 
-    `created_by` is the subject whose quota it counts for; `token_digest` is the SHA-256 of the plugin's token;
-    `updated_at` is on the store's clock; `gone` says that the session is over, and is only remembered.
+    `created_by` is the subject whose quota it counts for; `updated_at` is in seconds on the store's clock; `gone` is
+    how a session ended that is over.
     """
 
     tenant: str
@@ -100,32 +99,24 @@ class SessionState:
     revision: int = 0
     registered: bool = False
     capabilities: tuple[Capability, ...] = ()
-    environment: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
+    environment: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     tools: ToolSet = field(default_factory=ToolSet)
     gone: GoneState | None = None
     created_by: str = ""
 
     def ended(self, how: GoneState, at: float) -> SessionState:
-        """What is remembered of the session when it is over."""
-        return SessionState(
-            tenant=self.tenant,
-            token_digest=self.token_digest,
-            ttl_s=self.ttl_s,
-            plugin_type=self.plugin_type,
-            updated_at=at,
-            revision=self.revision,
-            gone=how,
-            created_by=self.created_by,
-        )
+        """Return what is stored of the session when it is over: nothing that was registered."""
+        unregistered = replace(self, registered=False, capabilities=(), environment=EMPTY, tools=ToolSet())
+        return replace(unregistered, updated_at=at, gone=how)
 
 
 def record_key(code: str) -> str:
-    """Where a session's record and log are."""
+    """Return the key of a session's record and log."""
     return PREFIX + code
 
 
 def state_bytes(state: SessionState) -> bytes:
-    """The state as the store keeps it."""
+    """Return the state as it is stored."""
     kept: dict[str, object] = {
         "tenant": state.tenant,
         "token": state.token_digest,
@@ -144,25 +135,22 @@ def state_bytes(state: SessionState) -> bytes:
 
 
 def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
-    """The state that these bytes keep. Raises `StoreRefused` where this toolplug cannot read them."""
+    """Return the state that `state_bytes` has encoded. Raises `StoreRefused` if this version cannot read it."""
     try:
-        return _read(cast("_Kept", orjson.loads(value)), pool)
+        kept = cast("_Kept", orjson.loads(value))
+        return SessionState(
+            tenant=kept["tenant"],
+            token_digest=kept["token"],
+            ttl_s=kept["ttl_s"],
+            plugin_type=kept["plugin_type"],
+            updated_at=kept["updated_at"],
+            revision=kept["revision"],
+            registered=kept["registered"],
+            capabilities=read_capabilities(kept["capabilities"]),
+            environment=kept["environment"],
+            tools=tool_set(pool.tool(raw) for raw in kept["tools"]),
+            gone=kept["gone"],
+            created_by=kept.get("created_by", ""),
+        )
     except (KeyError, TypeError, ValueError, InvalidDefinition, ApiError) as error:
         raise StoreRefused(f"a session's record cannot be read: {error!r}") from error
-
-
-def _read(kept: _Kept, pool: DefinitionCache) -> SessionState:
-    return SessionState(
-        tenant=kept["tenant"],
-        token_digest=kept["token"],
-        ttl_s=kept["ttl_s"],
-        plugin_type=kept["plugin_type"],
-        updated_at=kept["updated_at"],
-        revision=kept["revision"],
-        registered=kept["registered"],
-        capabilities=read_capabilities(kept["capabilities"]),
-        environment=kept["environment"],
-        tools=tool_set(pool.tool(raw) for raw in kept["tools"]),
-        gone=kept["gone"],
-        created_by=kept.get("created_by", ""),
-    )

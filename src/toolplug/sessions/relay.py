@@ -1,7 +1,7 @@
-"""Calls on their way to a session's plugin and back.
+"""The relay of calls to a session's plugin.
 
 A request is leased to one stream of the plugin: the newest at that time. When that stream ends, the request is sent on
-the next one, until it is answered, its caller goes away or its deadline comes. It is answered at most once.
+the next one, until it is answered, its caller leaves or its deadline comes. It is answered at most once.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Literal
 
 import orjson
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.exact_json import dump_json
+from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import counted
 from toolplug.errors import ApiError, GoneState
 from toolplug.execution.accounting import timestamp
-from toolplug.execution.results import ended, readable, unavailable
+from toolplug.execution.results import limited, readable, unavailable
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
-from toolplug.signatures.values import encoded
 
 _ID = re.compile("req_[0-9a-f]{24}")
 _REMEMBERED = 1_000
 _TOLERANCE_S = 0.05
-"""Timers of a loop are due by its own clock, which may stand still for one turn and count whole milliseconds."""
+"""The loop's clock may not advance for one turn and may count whole milliseconds, so timers can fire early."""
 
 _Finish = Literal["answered", "late"]
 Ending = GoneState | Literal["host_stopping"]
 
-
 _MAX_CALL_ID = 256
-"""Characters of a caller's id that the application is sent, for its log."""
+"""Characters of a caller's id that are sent to the application, for its log."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -69,58 +69,54 @@ class Relay:
 
     @property
     def attached(self) -> bool:
-        """Is a stream of the plugin open."""
+        """True while a stream of the plugin is open."""
         return bool(self._streams)
 
     @property
     def stopping(self) -> bool:
-        """Does the host stop, so that nobody is asked until the next process does."""
+        """True if the host is shutting down, so that the next process must send the requests."""
         return self._ended == "host_stopping"
 
     @property
     def full(self) -> bool:
-        """Do as many calls wait as may."""
+        """True if the maximum of calls is waiting."""
         return len(self._requests) >= self._session.max_waiting
 
     def reserve(self, call_id: str, request_id: str | None = None) -> str:
-        """An id for the request of a call that is yet to come, which carries it as its own; a new one, or this.
-
-        `call_id` is the one that the caller gave the call.
-        """
+        """Return this or a new request id, for a later call that has it as its id; `call_id` is the caller's own id."""
         request_id = request_id or _new_id()
         self._reserved[request_id] = call_id
         return request_id
 
     def is_reserved(self, request_id: str) -> bool:
-        """Is a call of this id to come, or under way."""
+        """Return True until the call of this id is released."""
         return request_id in self._reserved
 
     def release(self, request_id: str) -> None:
-        """The call of a reserved id has ended."""
+        """Release a reserved id, as its call has ended."""
         self._reserved.pop(request_id, None)
 
     def was_sent(self, request_id: str) -> bool:
-        """Has the plugin been sent this request, which still waits."""
+        """Return True if this request has been sent to the plugin and still waits."""
         request = self._requests.get(request_id)
         return request is not None and request.attempt > 0
 
     async def request(self, call: ToolCall, context: CallContext) -> object:
-        """Send a call to the plugin and wait for its answer: the target of every tool of the session."""
+        """Send a call to the plugin and return its answer; this is the target of every tool of the session."""
         gone = self._ended or (None if self._session.reachable else "plugin_gone")
         if gone is not None:
             self._counters.relayed.record(gone, 0.0)
             return _gone(call.name, gone)
         if self.full:
             self._counters.relayed.record("limited", 0.0)
-            return _too_many(call, self._session.max_waiting)
-        arguments = encoded(call.arguments)
-        assert arguments is not None, "arguments have been decoded on their way here"
+            what = f"{counted(self._session.max_waiting, 'call')} of its session waiting already"
+            return limited(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
         request = _Request(
             id=call.id if call.id in self._reserved and call.id not in self._requests else _new_id(),
             tool=call.name,
-            arguments=orjson.Fragment(arguments),
+            arguments=orjson.Fragment(dump_json(call.arguments)),
             deadline=timestamp(self._session.now() + left),
             call_id=readable(self._reserved.get(call.id, call.id))[:_MAX_CALL_ID],
             host_request_id=context.request_id,
@@ -137,47 +133,47 @@ class Relay:
             self._give_up(request, "timeout" if overdue else "cancelled")
 
     def attach(self, stream: str) -> None:
-        """A stream of the plugin has opened: what waits is sent on it."""
+        """Add an open stream of the plugin, and send the waiting requests on it."""
         self._streams.append(stream)
         self.send_waiting()
 
     def detach(self, stream: str) -> None:
-        """A stream has ended, and its leases with it."""
+        """Remove an ended stream, and send its requests again."""
         self._streams.remove(stream)
         self.resend(stream)
 
     def resend(self, stream: str) -> None:
-        """What was sent on this stream did not arrive, or nobody can tell: send it again."""
+        """Send the requests of this stream again, as they may not have arrived."""
         for request in self._requests.values():
             if request.stream == stream:
                 request.stream = None
         self.send_waiting()
 
     def send_waiting(self) -> None:
-        """Send what has not been sent, or was sent on a stream that has ended."""
+        """Send the requests that have no stream, because it was full or has ended."""
         if self._streams:
             for request in [request for request in self._requests.values() if request.stream is None]:
                 self._send(request)
 
     def lose(self, reason: str) -> None:
-        """Nobody will answer any more: every caller hears so at once."""
+        """Answer every waiting call as unavailable for this reason."""
         for request in tuple(self._requests.values()):
             self._settle(request, "late", reason, _gone(request.tool, reason))
 
     def end(self, reason: Ending) -> None:
-        """Nobody will answer any call, those that are still to come neither."""
+        """Answer every waiting call, and all later ones, as unavailable for this reason."""
         self._ended = reason
         self._streams.clear()
         self.lose(reason)
 
     def answer(self, request_id: str, value: object) -> None:
-        """Give the waiting caller this value, or this `ToolResult`. Raises `ApiError`."""
+        """Give the waiting caller this value or `ToolResult`. Raises `ApiError` if the request does not wait."""
         request = self._waiting(request_id)
         error = isinstance(value, ToolResult) and value.is_error
         self._settle(request, "answered", "error" if error else "answered", value)
 
     def progress(self, request_id: str, progress: float, total: float | None, message: str | None) -> None:
-        """Pass the plugin's progress on to the waiting caller. Raises `ApiError`."""
+        """Report the plugin's progress to the waiting caller. Raises `ApiError` if the request does not wait."""
         self._waiting(request_id).report(progress, total, message)
 
     def _waiting(self, request_id: str) -> _Request:
@@ -196,7 +192,7 @@ class Relay:
         raise ApiError("request_not_found", message, param="id")
 
     def _send(self, request: _Request) -> None:
-        """Send it on the newest stream, if that has room. It is never read out of the log: what waits is sent anew."""
+        """Send the request on the newest stream, if that has room; the arguments are not logged."""
         stream = self._streams[-1]
         said: dict[str, object] = {
             "id": request.id,
@@ -215,21 +211,18 @@ class Relay:
             request.sent = request.sent or perf_counter()
 
     def _give_up(self, request: _Request, reason: str) -> None:
-        """Nobody waits for the answer any more, unless it is there."""
+        """End a request without an answer, and log the cancellation if the plugin has the request."""
         if self._finished_now(request, "late", reason) and request.attempt:
             data = orjson.dumps({"id": request.id, "reason": reason})
-            self._background.start(self._log_cancelled(data), "session-relay")
-
-    async def _log_cancelled(self, data: bytes) -> None:
-        await self._session.log(LogEntry(CANCELLED, PLUGIN, data))
+            self._background.start(self._session.log(LogEntry(CANCELLED, PLUGIN, data)), "session-relay")
 
     def _settle(self, request: _Request, finish: _Finish, outcome: str, value: object) -> None:
-        """Give the waiting caller this value, unless another was given."""
+        """Give the waiting caller this value, unless the request has ended."""
         if self._finished_now(request, finish, outcome) and not request.answer.done():
             request.answer.set_result(value)
 
     def _finished_now(self, request: _Request, finish: _Finish, outcome: str) -> bool:
-        """Let the request wait no more; False where it does not already."""
+        """Remove and count the request; return False if it has ended before."""
         if self._requests.pop(request.id, None) is None:
             return False
         self._finished[request.id] = finish
@@ -240,7 +233,7 @@ class Relay:
 
 
 def is_request_id(text: str) -> bool:
-    """Could this be the id of a request."""
+    """Return True for text in the format of request ids."""
     return _ID.fullmatch(text) is not None
 
 
@@ -258,9 +251,3 @@ _REASONS = {
 
 def _gone(tool: str, reason: str) -> ToolResult:
     return unavailable(ToolCall("", tool), _REASONS[reason], code=reason)
-
-
-def _too_many(call: ToolCall, limit: int) -> ToolResult:
-    text = f'tool "{call.name}" is limited: {counted(limit, "call")} of its session waiting already, retry in 1 s'
-    result = ended(call, ToolStatus.LIMITED, text)
-    return result._replace(retry_after_s=1.0, metadata={"code": "too_many_waiting_calls"})

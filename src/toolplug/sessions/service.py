@@ -1,4 +1,4 @@
-"""The sessions of one host: created, found, loaded again after a restart, ended, and their metrics."""
+"""Sessions of one host: creating, finding and ending them, loading them after a restart, and their metrics."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -33,6 +32,7 @@ from toolplug.sessions.record import (
     token_digest,
 )
 from toolplug.sessions.session import Session
+from toolplug.sessions.session_tool import PluginStatus, StreamRole
 from toolplug.sessions.shared import ReservedNames, SessionCounters, SessionLimits, SessionServices
 from toolplug.sessions.stored import stored_codes
 from toolplug.stores.store import Store
@@ -41,23 +41,22 @@ _LOG = logging.getLogger("toolplug.sessions")
 
 
 class Created(NamedTuple):
-    """A new session and the token of its plugin, which is kept nowhere and shown once."""
+    """A new session and the token of its plugin, of which only the digest is stored."""
 
     session: Session
     token: str
 
 
-def _unheard(_: object) -> None:
-    """Tell nobody that a session begins or is over."""
+def _ignore(_: object) -> None:
+    """Ignore that a session has begun or ended."""
 
 
 class Sessions:
-    """Every live session of this process; used inside `async with`, on one event loop.
+    """The live sessions of this process; used inside `async with`, on one event loop.
 
-    `over` hears the code of each that is over.
-
-    Entering loads the sessions that the store has (10,000 take about a second), unless another process serves them:
-    then each is loaded when it is asked for.
+    `begun` is called with the creator of each new session, `over` with the code of each that has ended. If `serving`,
+    entering loads the sessions in the store (10,000 take about a second); else another process serves them, and each is
+    loaded on demand.
     """
 
     def __init__(
@@ -67,8 +66,8 @@ class Sessions:
         neighbours: ReservedNames,
         *,
         limits: SessionLimits,
-        begun: Callable[[Principal], object] = _unheard,
-        over: Callable[[str], object] = _unheard,
+        begun: Callable[[Principal], object] = _ignore,
+        over: Callable[[str], object] = _ignore,
         serving: bool = True,
     ) -> None:
         self._serving = serving
@@ -78,26 +77,22 @@ class Sessions:
         self._creating = 0
         self._owned: Counter[Owner] = Counter()
         self._shared = SessionServices(
-            store=store,
-            limits=limits,
-            planner=planner,
-            neighbours=neighbours,
-            forget=self._forget,
+            store=store, limits=limits, planner=planner, neighbours=neighbours, forget=self._forget
         )
 
     @property
     def limits(self) -> SessionLimits:
-        """What the operator allows."""
+        """The current limits of the operator."""
         return self._shared.limits
 
     @property
     def counters(self) -> SessionCounters:
-        """What was counted."""
+        """The counters of all sessions since the start."""
         return self._shared.counters
 
     @property
     def live(self) -> tuple[Session, ...]:
-        """The sessions that are not over."""
+        """The sessions that have not ended, as far as this process knows."""
         return tuple(self._live.values())
 
     async def __aenter__(self) -> Self:
@@ -111,18 +106,16 @@ class Sessions:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def stop(self) -> None:
-        """End every stream and every waiting call now: a server that waits for its connections would wait for them."""
+        """End every stream and waiting call now, so that a server that waits for its connections can stop."""
         for session in self.live:
             session.stop()
 
     async def aclose(self) -> None:
-        """End every stream and every waiting call; the sessions go on where they are loaded next."""
+        """End every stream and waiting call; the sessions stay in the store, from which the next process loads them."""
         self.stop()
         await self._shared.background.aclose()
         self._live.clear()
@@ -131,10 +124,7 @@ class Sessions:
     async def create(
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
     ) -> Created:
-        """A new session of this principal's tenant.
-
-        Raises `ApiError` (`too_many_sessions`), `QuotaExceeded` and `StoreError`.
-        """
+        """Create a session of the principal's tenant. Raises `ApiError` (also for a quota) and `StoreError`."""
         if len(self._live) + self._creating >= self.limits.max_sessions:
             message = f"{counted(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
             audit("session.create", "too_many_sessions", principal, "session", request_id)
@@ -158,21 +148,21 @@ class Sessions:
         return created
 
     async def find(self, code: str, tenant: str) -> Session:
-        """The live session of this tenant.
+        """Return the live session of this tenant.
 
-        Raises `InvalidSessionCode`, `SessionNotFound` (another tenant's too), `SessionGone` and `StoreError`.
+        Raises `InvalidSessionCode`, `SessionNotFound` (also for another tenant's), `SessionGone` and `StoreError`.
         """
         return await self._find(code, lambda state: state.tenant == tenant)
 
     async def with_token(self, code: str, token: str) -> Session | None:
-        """The live session that this token opens; None where it is not its token. Raises like `find`."""
+        """Return the live session if this is its plugin token, else None. Raises like `find`."""
         try:
             return await self._find(code, lambda state: is_token_of(state.token_digest, token))
         except _Foreign:
             return None
 
     def known(self, code: str, tenant: str) -> Session:
-        """The same as `find` for sessions of this process, without asking the store."""
+        """Return a live session of this process, like `find` but without reading the store."""
         check_code(code)
         session = self._live.get(code)
         if session is None or session.tenant != tenant:
@@ -181,13 +171,13 @@ class Sessions:
         return session
 
     def reconfigure(self, limits: SessionLimits, planner: Planner) -> None:
-        """Hold every session to these from now on."""
+        """Replace the limits and the plans of all sessions."""
         self._shared.limits, self._shared.planner = limits, planner
         for session in self.live:
             session.replanned()
 
     async def end(self, session: Session, principal: Principal, *, request_id: str = "") -> None:
-        """End the session at once. Raises `StoreError`."""
+        """End the session at once, and audit it. Raises `StoreError`."""
         await session.end()
         audit("session.end", "done", principal, shown(session.code), request_id)
 
@@ -226,14 +216,17 @@ class Sessions:
         return session
 
     async def _load_at_start(self, code: str) -> None:
-        """Load it, unless this toolplug cannot read it: one record keeps no host from starting."""
+        """Load a session; an unreadable record is logged, so that it does not keep the host from starting."""
         try:
             await self._load(code)
         except StoreRefused as error:
             _LOG.error("%s cannot be loaded: %s", shown(code), error)
 
     async def _load(self, code: str, opens: Callable[[SessionState], bool] | None = None) -> Session | None:
-        """The session as the store has it. One that is over raises `SessionGone` for those whom it opens to."""
+        """Load a session from the store; None if there is none, or if it is over and `opens` is None.
+
+        Raises `SessionGone` for a session that is over, or `_Foreign` if `opens` refuses its state.
+        """
         record = await self._shared.store.read(record_key(code))
         if record is None:
             return None
@@ -269,12 +262,12 @@ class Sessions:
 
 
 def _owners(state: SessionState) -> tuple[Owner, Owner]:
-    """Whose quotas the session counts for."""
+    """Return the owners whose quotas the session counts for: its tenant, and the subject that created it."""
     return (state.tenant,), (state.tenant, state.created_by)
 
 
 class _Foreign(SessionNotFound):
-    """The session is there, and not for this caller."""
+    """The session exists but is not for this caller."""
 
 
 class SessionMetrics(Collector):
@@ -286,57 +279,42 @@ class SessionMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families of sessions, streams, changes, events and the relay."""
-        counters = self._sessions.counters
-        yield self._live()
-        yield self._streams()
-        created = CounterMetricFamily(f"{self._prefix}_created", "Sessions that were created.")
-        created.add_metric([], counters.created)
-        yield created
-        yield self._counted("ended", "Sessions that are over, by how they ended.", "reason", counters.ended)
-        changes = CounterMetricFamily(
-            f"{self._prefix}_changes", "Registrations and updates, by outcome.", labels=["kind", "outcome"]
-        )
-        for (kind, outcome), count in tuple(counters.changes.items()):
-            changes.add_metric([kind, outcome], count)
-        yield changes
-        yield self._counted("events", "Events told to streams, each once.", "event", counters.events)
-        yield self._counted("resyncs", "Streams that had to begin again.", "reason", counters.resyncs)
-        yield from self._relay()
-
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: the names do not clash with a provider's, so nothing needs to be collected to find out."""
-        return iter(())
-
-    def _live(self) -> Metric:
-        live = GaugeMetricFamily(f"{self._prefix}s", "Sessions by the state of their plugin.", labels=["plugin"])
-        states = Counter(session.plugin_status for session in self._sessions.live)
-        for status in ("attached", "waiting", "detached"):
-            live.add_metric([status], states[status])
-        return live
-
-    def _streams(self) -> Metric:
+        counters, live = self._sessions.counters, self._sessions.live
+        states = Counter(session.plugin_status for session in live)
+        plugins = GaugeMetricFamily(f"{self._prefix}s", "Sessions by the state of their plugin.", labels=["plugin"])
+        for status in get_args(PluginStatus):
+            plugins.add_metric([status], states[status])
+        yield plugins
+        roles = Counter(reader.role for session in live for reader in session.feed.readers)
         streams = GaugeMetricFamily(f"{self._prefix}_streams", "Open event streams.", labels=["role"])
-        roles = Counter(reader.role for session in self._sessions.live for reader in session.feed.readers)
-        for role in ("client", "plugin"):
+        for role in get_args(StreamRole):
             streams.add_metric([role], roles[role])
-        return streams
-
-    def _counted(self, name: str, text: str, label: str, counts: Counter[str]) -> Metric:
-        family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=[label])
-        for value, count in tuple(counts.items()):
-            family.add_metric([value], count)
-        return family
-
-    def _relay(self) -> Iterator[Metric]:
-        relayed = self._sessions.counters.relayed
-        requests = CounterMetricFamily(
-            f"{self._prefix}_relay_requests", "Requests to plugins, by how they ended.", labels=["outcome"]
+        yield streams
+        yield self._counted("created", "Sessions that were created.", [], [((), counters.created)])
+        yield self._counted("ended", "Sessions that are over, by how they ended.", ["reason"], counters.ended.items())
+        yield self._counted(
+            "changes", "Registrations and updates, by outcome.", ["kind", "outcome"], counters.changes.items()
         )
-        for outcome, count in tuple(relayed.ended.items()):
-            requests.add_metric([outcome], count)
-        yield requests
+        yield self._counted("events", "Events told to streams, each once.", ["event"], counters.events.items())
+        yield self._counted("resyncs", "Streams that had to begin again.", ["reason"], counters.resyncs.items())
+        relayed = counters.relayed
+        yield self._counted(
+            "relay_requests", "Requests to plugins, by how they ended.", ["outcome"], relayed.ended.items()
+        )
         took = HistogramMetricFamily(
             f"{self._prefix}_relay_duration_seconds", "Time from the first sending of a request to its end."
         )
         took.add_metric([], cumulated(relayed.buckets), relayed.seconds)
         yield took
+
+    def describe(self) -> Iterator[Metric]:
+        """Return no families, so that registering does not collect: the names cannot clash with a provider's."""
+        return iter(())
+
+    def _counted(
+        self, name: str, text: str, labels: list[str], counts: Iterable[tuple[str | tuple[str, ...], int]]
+    ) -> Metric:
+        family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=labels)
+        for values, count in tuple(counts):
+            family.add_metric([values] if isinstance(values, str) else values, count)
+        return family

@@ -1,4 +1,4 @@
-"""One live session: what is registered, who is connected, and how long it lives."""
+"""Live sessions: registered tools, connected streams, and the end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from toolplug.stores.store import Record
 
 
 class Registered(NamedTuple):
-    """What a registration took, what it could not, and what it removed from what it took."""
+    """The result of a registration: accepted names, rejected tools, and what was removed from accepted definitions."""
 
     names: tuple[str, ...]
     failed: tuple[FailedTool, ...]
@@ -53,7 +53,7 @@ class Registered(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """What an update changed, and what it removed from new definitions."""
+    """The result of an update; `cleaned` is what was removed from its definitions."""
 
     revision: int
     difference: Difference
@@ -63,8 +63,8 @@ class Updated(NamedTuple):
 class Session:
     """A session of this process: created or loaded by `Sessions`, which holds it until it is over.
 
-    Times are seconds on the store's clock. `revision` rises by one with every change of what is registered. `sign_at`
-    is the plugin's last sign that the record holds.
+    Times are seconds on the store's clock. `record` is the revision of the stored record, `sign_at` the plugin's last
+    sign in it.
     """
 
     def __init__(
@@ -98,50 +98,50 @@ class Session:
 
     @property
     def revision(self) -> int:
-        """The revision of what is registered."""
+        """The revision of the registered tools: it rises by one with every change."""
         return self.state.revision
 
     @property
     def expires_at(self) -> float:
-        """When it expires, unless its plugin gives a sign before."""
+        """The time of expiry, in seconds on the store's clock, unless the plugin gives a sign before."""
         return self._life.expires_at
 
     @property
     def tenant(self) -> str:
-        """Whose session it is."""
+        """The tenant that the session belongs to."""
         return self.state.tenant
 
     @property
     def plugin_status(self) -> PluginStatus:
-        """Whether the plugin is there, may come back, or is gone."""
+        """`attached` with an open stream, `waiting` within the grace time, else `detached`."""
         return self._presence.status
 
     @property
     def attached(self) -> bool:
-        """Is a stream of the plugin open."""
+        """True while a stream of the plugin is open."""
         return self.relay.attached
 
     @property
     def reachable(self) -> bool:
-        """Is the plugin there, or may it come back within the grace time."""
+        """True while the plugin is attached or may come back within the grace time."""
         return self._presence.reachable
 
     @property
     def executor(self) -> LiveCatalog:
-        """The session's own tools as they are now: what its plugin registered, before that the default tools."""
+        """The executor of the session's own tools: those that its plugin has registered, until then the default."""
         return self._lending.executor(self.state, reachable=self.reachable)
 
     @property
     def max_waiting(self) -> int:
-        """How many calls of its tools may wait at once."""
+        """The number of calls that may wait for the plugin at once."""
         return self._shared.limits.max_waiting_calls
 
     def now(self) -> float:
-        """The store's time."""
+        """Return the store's time in seconds."""
         return self._shared.store.now()
 
     def check(self) -> None:
-        """Raise `SessionGone` where the session is over."""
+        """Raise `SessionGone` if the session is over or has expired."""
         if self.state.gone is not None:
             raise SessionGone(self.code, self.state.gone)
         if self._life.due:
@@ -149,51 +149,40 @@ class Session:
             raise SessionGone(self.code, "session_expired")
 
     def touch(self) -> float:
-        """A sign of the plugin's life; the time at which the session now expires."""
+        """Take a sign of the plugin, which is stored in the background, and return the new time of expiry."""
         return self._life.sign()
 
     async def heartbeat(self) -> float:
-        """The same; when it returns, a restart knows of the sign. Raises `SessionGone` and `StoreError`."""
+        """Take and store a sign of the plugin, and return the new expiry. Raises `SessionGone` and `StoreError`."""
         self.check()
         return await self._life.signed()
 
     async def register(self, asked: Registration, *, request_id: str = "") -> Registered:
-        """Replace the whole set. Raises `ApiError`, `SessionGone` and `StoreError`; then nothing has changed."""
+        """Replace all tools. Raises `ApiError`, `SessionGone` and `StoreError`; then nothing has changed."""
         with self._noted("register", request_id):
-            return await self._register(asked)
-
-    async def _register(self, asked: Registration) -> Registered:
-        self.check()
-        self.touch()
-        free, self._unregistered = self._unregistered, False
-        if not free:
-            await self._check_rate()
-        try:
-            found = await negotiated(asked, self.tenant, self._shared)
-            revision, _ = await self._changed(found.applied, "registered")
-        except BaseException as error:
-            self._unregistered = free and not self.state.registered
-            if free and isinstance(error, ApiError):
+            self.check()
+            self.touch()
+            free, self._unregistered = self._unregistered, False
+            if not free:
                 await self._check_rate()
-            raise
-        self._presence.expect()
-        return Registered(tuple(found.tools.tools), found.failed, revision, found.cleaned)
+            try:
+                found = await negotiated(asked, self.tenant, self._shared)
+                revision, _ = await self._changed(found.applied, "registered")
+            except BaseException as error:
+                self._unregistered = free and not self.state.registered
+                if free and isinstance(error, ApiError):
+                    await self._check_rate()
+                raise
+            self._presence.expect()
+            return Registered(tuple(found.tools.tools), found.failed, revision, found.cleaned)
 
     async def update(
         self, asked: ToolChanges, reason: str, expected: int | None = None, *, request_id: str = ""
     ) -> Updated:
-        """Change a part of the set, all of it or nothing; `expected` is the revision that it must have.
+        """Apply all of these changes or none; `expected` is the revision that the session must have, if not None.
 
         Raises `ApiError`, `SessionGone` and `StoreError`.
         """
-        with self._noted("update", request_id):
-            return await self._update(asked, reason, expected)
-
-    async def _update(self, asked: ToolChanges, reason: str, expected: int | None) -> Updated:
-        self.check()
-        self.touch()
-        await self._check_rate()
-        changes = await read_changes(asked, self._shared.pool)
 
         def change(state: SessionState) -> SessionState:
             if expected is not None and expected != state.revision:
@@ -201,11 +190,16 @@ class Session:
                 raise ApiError("revision_mismatch", message, param="If-Match")
             return changed(state, changes, self._shared)
 
-        return Updated(*await self._changed(change, cleaned(reason)), changes.cleaned)
+        with self._noted("update", request_id):
+            self.check()
+            self.touch()
+            await self._check_rate()
+            changes = await read_changes(asked, self._shared.pool)
+            return Updated(*await self._changed(change, cleaned(reason)), changes.cleaned)
 
     @contextmanager
     def _noted(self, kind: str, request_id: str) -> Generator[None]:
-        """Write one audit line and one count for a change that is made or refused, so that the two agree."""
+        """Write one audit line and one count for a change that is made or refused with an `ApiError`."""
         try:
             yield
         except ApiError as error:
@@ -218,7 +212,7 @@ class Session:
         audit(f"session.{kind}", outcome, Principal(PLUGIN, self.tenant), shown(self.code), request_id)
 
     async def open_stream(self, role: StreamRole, last_event_id: str | None) -> Reader:
-        """A new stream of events. Raises `SessionGone` and `StoreError`; `close_stream` must follow."""
+        """Open an event stream; the caller must call `close_stream`. Raises `SessionGone` and `StoreError`."""
         self.check()
         reader = await self.feed.open(role, last_event_id)
         if reader.closed:
@@ -230,22 +224,22 @@ class Session:
         return reader
 
     def close_stream(self, reader: Reader) -> None:
-        """The stream has ended."""
+        """Remove an ended stream."""
         self.feed.close(reader)
         if reader.role == "plugin" and not self._life.stopped:
             self._presence.detach(reader.id)
             self._plugin_signs()
 
     async def log_page(self, after: int | None) -> LogPage | None:
-        """What the log holds after an event, None for all of it; None where it does not hold the event.
+        """Return the log after the event with this id (None: all of it); None if the log does not have the event.
 
-        Requests stand there without their arguments. Raises `StoreError`.
+        Requests are logged without their arguments. Raises `StoreError`.
         """
         page = await self._logbook.after(after)
         return log_page(page.entries, after or 0) if page.known else None
 
     def tools_wire(self, state: SessionState | None = None) -> bytes:
-        """The tools as a JSON array for people and plugins: each with whether it can be called now."""
+        """Return the tools as a JSON array, each with `available` and, if it is not, the `reason`."""
         state = self.state if state is None else state
         default = None if state.registered else self._shared.neighbours.default_tools(self.tenant)
         if default is not None:
@@ -256,46 +250,46 @@ class Session:
         return tool_list(state.tools, reason, lambda name: self._shared.neighbours.taken(self.tenant, name) is not None)
 
     def replanned(self) -> None:
-        """The operator's rules have changed."""
+        """Publish the tools with new plans, as the operator's rules have changed."""
         self._lending.publish(self.state, reachable=self.reachable, anew=True)
 
     async def end(self) -> None:
-        """End the session: streams close, waiting calls are answered, tools are gone. Raises `StoreError`."""
+        """End the session: close its streams, answer waiting calls, remove its tools. Raises `StoreError`."""
         await self._shared.background.unbroken(self._finish("session_ended"), "session-end")
 
     def stop(self) -> None:
-        """The host stops: the session goes on where it is loaded next."""
+        """Close the streams and answer waiting calls, as the host stops; the stored session stays."""
         self._stop_timers()
         self.relay.end("host_stopping")
         self.feed.stop()
 
-    # SessionCallbacks: what the expiry, the event streams and the relay ask of their session.
+    # The methods of `SessionCallbacks`, for the expiry, the event streams and the relay.
 
     async def keep_sign(self, ttl_s: float) -> None:
-        """Keep the record for so long from now on, unless the session is over. Raises `StoreError`."""
+        """Keep the record for this many seconds from now on, unless the session is over. Raises `StoreError`."""
         async with self._writing:
             if self.state.gone is None:
                 await self._shared.store.extend(self._key, ttl_s=ttl_s)
 
     async def expire(self) -> None:
-        """End the session where its time is over. Raises `StoreError`."""
+        """End the session if it has expired and its record has no later sign. Raises `StoreError`."""
         if self._life.due:
             await self._shared.background.unbroken(self._finish("session_expired"), "session-end")
 
     async def log(self, entry: LogEntry) -> bool:
-        """Append to the log; False where the session is over. Raises `StoreError`."""
+        """Append to the log; return False if the session is over. Raises `StoreError`."""
         return await self._logbook.write(entry)
 
     def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
-        """Tell one stream at once, and the log soon; False where the stream has no room now."""
+        """Send an event to one stream now, and log `logged` soon; return False if the stream has no room now."""
         return self.feed.tell(stream, event, data, logged)
 
     def has_room(self) -> None:
-        """A stream that had no room has been read."""
+        """Send waiting requests, as a stream that had no room has been read."""
         self.relay.send_waiting()
 
     def connected(self, record: Record) -> bytes:
-        """The data of `connected` for the session as the record has it, which is taken over where it is newer."""
+        """Return the data of `connected` for a snapshot of the record, which is adopted if it is newer."""
         state = self.state
         if record.revision != self._record:
             state = read_state(record.value, self._shared.pool)
@@ -303,11 +297,11 @@ class Session:
         return connected_data(self.code, state, self.plugin_status, self.tools_wire(state))
 
     def resumed(self) -> bytes:
-        """The data of `connected` for a reader that goes on where it was."""
+        """Return the data of `connected` for a reader that resumes where it was."""
         return connected_data(self.code, self.state, self.plugin_status, None)
 
     async def refresh(self) -> Record | None:
-        """Take over what another process has written: the record, None where it has expired."""
+        """Read the record and adopt what another process has written; return None if the record has expired."""
         record = await self._shared.store.read(self._key)
         if record is None:
             self.over()
@@ -316,12 +310,12 @@ class Session:
         return record
 
     def over(self) -> None:
-        """The record has expired."""
+        """End the session in this process, as its record has expired."""
         if self.state.gone is None:
             self._gone(self.state.ended("session_expired", self.now()), "session_expired")
 
     def began_again(self, role: StreamRole, stream: str) -> None:
-        """The stream has dropped what it was sent: its requests go out again."""
+        """Send the requests of a stream again that has dropped what it was sent."""
         if role == "plugin":
             self.relay.resend(stream)
 
@@ -331,7 +325,7 @@ class Session:
         return await self._shared.background.unbroken(self._commit(change, reason), "session-change")
 
     async def _commit(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, Difference]:
-        """Change the record by compare-and-swap, with the event of the change; the new revision and the difference."""
+        """Change the record by compare-and-swap and log the change; return the new revision and the difference."""
         async with self._writing:
             while True:
                 self.check()
@@ -356,7 +350,7 @@ class Session:
         return await store.commit(self._key, state_bytes(state), expected=self._record, ttl_s=ttl_s, events=events)
 
     def _adopt(self, state: SessionState, record: int) -> None:
-        """Be in the state that this revision of the record holds, unless a newer one is known."""
+        """Take over the state of this revision of the record, unless a newer one is known."""
         if record <= self._record or self.state.gone is not None:
             return
         first = state.registered and not self.state.registered
@@ -370,7 +364,7 @@ class Session:
         if first and not self.reachable:
             self._presence.expect()
         else:
-            self._publish()
+            self.publish()
 
     async def _check_rate(self) -> None:
         self._rate.resized(self._shared.limits.max_updates_per_minute, 60)
@@ -379,26 +373,21 @@ class Session:
             message = f"a session takes {counted(self._rate.count, 'update')} a minute; put several changes into one"
             raise ApiError("too_many_updates", message, retry_after_s=refusal.retry_after_s)
 
-    # The plugin's coming and going.
+    # Presence of the plugin.
 
-    def reachability_changed(self) -> None:
-        """The plugin is gone, or was, and may come back."""
-        self._publish()
+    def publish(self) -> None:
+        """Publish the tools again: they or their availability have changed."""
+        self._lending.publish(self.state, reachable=self.reachable)
 
     def status_changed(self, status: PluginStatus) -> None:
-        """Say so to every stream."""
-        self._shared.background.start(self._log_status(status_data(self.code, status, self.now())), "session-status")
-
-    async def _log_status(self, data: bytes) -> None:
-        await self.log(LogEntry(STATUS, EVERYBODY, data))
+        """Send the plugin's new status to every stream."""
+        entry = LogEntry(STATUS, EVERYBODY, status_data(self.code, status, self.now()))
+        self._shared.background.start(self.log(entry), "session-status")
 
     def _plugin_signs(self) -> None:
-        """A stream of the plugin has opened or ended."""
+        """Take the opening or end of a plugin's stream as a sign."""
         self.touch()
         self._life.watch()
-
-    def _publish(self) -> None:
-        self._lending.publish(self.state, reachable=self.reachable)
 
     # Its end.
 
@@ -417,7 +406,7 @@ class Session:
                 self._adopt(over, record)
 
     async def _lives_on(self) -> bool:
-        """Has another process had a sign of the plugin."""
+        """Return True if another process has had a sign of the plugin, or has ended the session."""
         record = await self.refresh()
         return record is None or self.state.gone is not None or self._life.lives_on(record)
 
@@ -431,7 +420,6 @@ class Session:
         self._shared.forget(self.code)
 
     def _stop_timers(self) -> None:
-        """No timer runs any more."""
         self._logbook.close()
         self._life.stop()
         self._presence.stop()

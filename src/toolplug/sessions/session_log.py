@@ -1,4 +1,4 @@
-"""Writes a session's log: what it shall tell at once, what was told without it soon."""
+"""The log of a session: entries are written at once, or soon if their stream has received them already."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LOG = logging.getLogger("toolplug.sessions")
 _SOON_S = 0.2
 _MANY = KEPT_EVENTS // 4
 _MOST = KEPT_EVENTS // 2
-"""What is written at once must leave in the log what its readers have still to read."""
+"""Limits one write, so that it does not drop entries from the log that its readers have not read yet."""
 _RETRY_S = 1.0
 
 
 class SessionLog:
-    """The log under one key. `over` is told that there is no record any more.
+    """The log under one key. `over` is called when a write finds no record.
 
-    What is written soon shares one change of the store, and is there for whoever reads the log through this. Of what
-    the store does not take, no more than the newest is kept for another try.
+    Entries of `write_soon` share one change of the store, and `after` includes them. If the store fails, the newest
+    512 are kept for another try.
     """
 
     def __init__(self, key: str, store: Store, background: Background, over: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class SessionLog:
         self._closed = False
 
     async def write(self, *entries: LogEntry) -> bool:
-        """Append these, behind all that is late; False where the session is over. Raises `StoreError`."""
+        """Append these after all late entries; return False if the session is over. Raises `StoreError`."""
         async with self._writing:
             late = self.late()
             appended = [*late, *entries]
@@ -56,7 +56,7 @@ class SessionLog:
         return logged
 
     def write_soon(self, entry: LogEntry) -> None:
-        """Append this, which has been told."""
+        """Append an entry, which its stream has received, within 0.2 s."""
         self._late.append(entry)
         if self._timer is None:
             self._write_after(_SOON_S)
@@ -65,18 +65,18 @@ class SessionLog:
             self._begin_to_write()
 
     def late(self) -> list[LogEntry]:
-        """What is not written yet; from now on it is the caller's to write."""
+        """Take the entries that are not written yet; the caller must write them."""
         late = [*self._late]
         self._late.clear()
         return late
 
     async def after(self, event: int | None, *, wait_s: float = 0.0) -> Events:
-        """What the log holds after an event, None for all of it. Raises `StoreError`."""
+        """Return the log after the event with this id, None for all of it. Raises `StoreError`."""
         await self.write()
         return await logged_after(self._store, self._key, event, wait_s=wait_s)
 
     def close(self) -> None:
-        """Write what is late, and nothing more after that."""
+        """Write the late entries in the background, and none after them."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -104,10 +104,9 @@ class SessionLog:
 
 
 async def logged_after(store: Store, key: str, event: int | None, *, wait_s: float = 0.0) -> Events:
-    """What a log holds after an event, None for all of it.
+    """Return the log after the event with this id, None for all of it. Raises `StoreError`.
 
-    After what one stream was told without the log comes everything that the stream had not been told by then. Raises
-    `StoreError`.
+    After an event that a stream received before it was logged come all events that the stream had not received by then.
     """
     if event is None or is_logged(event):
         return await store.events(key, None if event is None else position_of(event), wait_s=wait_s)

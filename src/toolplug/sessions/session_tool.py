@@ -1,4 +1,4 @@
-"""The tools of a session: checked definitions, the set of them as a value, capabilities and what tools require."""
+"""Session tools: checked definitions, sets of tools, capabilities and requirements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CAPABILITY_KEYS = frozenset({"type", "level", "resources"})
 
 
 class Capability(NamedTuple):
-    """One thing that the application can do; `resources` are its own words, kept as they are."""
+    """A capability of the application; `resources` are any JSON values, stored as they are."""
 
     type: CapabilityType
     level: CapabilityLevel
@@ -40,26 +40,26 @@ class Capability(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """A capability that a tool needs; `level` is the least, None: any."""
+    """A capability that a tool needs; `level` is the lowest sufficient one, None for any."""
 
     type: CapabilityType
     level: CapabilityLevel | None
 
 
 def read_capabilities(raw: Sequence[object]) -> tuple[Capability, ...]:
-    """The declared capabilities. Raises `ApiError` (`invalid_capability`) with the path of the first bad one."""
+    """Check declared capabilities. Raises `ApiError` (`invalid_capability`) with the path of the first invalid one."""
     return tuple(_read_capability(item, f"capabilities[{index}]") for index, item in enumerate(raw))
 
 
 def read_requirements(raw: object) -> tuple[Requirement, ...]:
-    """What a tool requires: types, or objects of type and level. Raises `InvalidDefinition`."""
+    """Check the requirements of a tool: types, or objects of type and level. Raises `InvalidDefinition`."""
     if not isinstance(raw, list):
         raise InvalidDefinition("requires must be a list of capability types or of {type, level}", at="requires")
     return tuple(_required(item, f"requires[{index}]") for index, item in enumerate(cast("list[object]", raw)))
 
 
 def unmet(required: Sequence[Requirement], declared: Sequence[Capability]) -> str | None:
-    """What is missing for these requirements; None where nothing is."""
+    """Return the first requirement that the declared capabilities do not meet, as text; None if they meet all."""
     best: dict[str, int] = {}
     for capability in declared:
         best[capability.type] = max(best.get(capability.type, 0), LEVELS.index(capability.level))
@@ -116,18 +116,18 @@ def _named(value: object) -> str:
 
 KIND = "session"
 SOURCE = "_session"
-"""Every session's label in metrics, and the source of its tools: codes stand nowhere but in addresses."""
+"""The label of every session in metrics, and the source of its tools: session codes appear in addresses only."""
 
 MAX_DEFINITION_BYTES = MAX_SCHEMA_BYTES
 _NO_ARGUMENTS = Schema({"type": "object", "properties": {}, "additionalProperties": False})
-"""Of a tool without `inputSchema`."""
+"""The parameters of a tool without `inputSchema`."""
 _TOOL_KEYS = ("name", "description", "inputSchema", "outputSchema", "annotations", "requires")
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class SessionTool:
-    """`wire` is its JSON as metadata and events show it."""
+    """A tool of a session; `wire` is its JSON in metadata and events."""
 
     definition: ToolDefinition
     wire: bytes
@@ -135,27 +135,27 @@ class SessionTool:
 
     @property
     def name(self) -> str:
-        """The session's own name for it."""
+        """The name that the session's plugin gave it."""
         return self.definition.name
 
 
 class CleanedTool(NamedTuple):
-    """What was removed from a tool's definition, as `/path: why`."""
+    """What was removed from a tool's definition, as lines `/path: why`."""
 
     name: str
     removed: tuple[str, ...]
 
 
 class DefinitionCache:
-    """Session tools by their JSON: equal definitions are one object while any session has it."""
+    """Session tools by their JSON, held weakly: equal definitions of all sessions are one object."""
 
     def __init__(self) -> None:
         self._tools: WeakValueDictionary[bytes, SessionTool] = WeakValueDictionary()
 
     def tool(self, raw: object, removed: RemovedParts | None = None) -> SessionTool:
-        """The tool that this JSON object defines; what is removed from it is added to `removed`.
+        """Return the tool that this JSON object defines, and add what is removed from it to `removed`.
 
-        Raises `InvalidDefinition`, with the key to blame.
+        Raises `InvalidDefinition`, with the invalid key as `at`.
         """
         given = _object(raw)
         try:
@@ -195,14 +195,12 @@ def _read_tool(given: Mapping[str, object], removed: RemovedParts) -> SessionToo
     output = _schema(given.get("outputSchema"), "outputSchema", removed)
     requires = read_requirements(given["requires"]) if given.get("requires") is not None else ()
     hints = _hints(given.get("annotations"))
-    annotations = _cleaned_annotations(given.get("annotations"), removed)
+    annotations = cleaned_json(given.get("annotations"))
+    if annotations != given.get("annotations"):
+        removed.add(("annotations",), "invisible characters")
     try:
         definition = ToolDefinition(
-            name=name,
-            description=description or "",
-            parameters=parameters,
-            output_schema=output,
-            hints=hints,
+            name=name, description=description or "", parameters=parameters, output_schema=output, hints=hints
         )
     except InvalidDefinition as error:
         raise InvalidDefinition(str(error), at="description") from None
@@ -213,7 +211,7 @@ def _read_tool(given: Mapping[str, object], removed: RemovedParts) -> SessionToo
 
 
 def _schema(raw: object, at: str, removed: RemovedParts) -> Schema | None:
-    """The schema, checked and then cleaned; None where there is none."""
+    """Return the schema, checked and then cleaned; None if there is none. Raises `InvalidDefinition`."""
     if raw is None:
         return None
     if not isinstance(raw, dict):
@@ -233,7 +231,7 @@ def _schema(raw: object, at: str, removed: RemovedParts) -> Schema | None:
 
 
 def _hints(raw: object) -> ToolHints:
-    """The hints of MCP's tool annotations; others are kept and mean nothing here."""
+    """Return the hints among MCP's tool annotations; other annotations are only stored."""
     if raw is None:
         return NO_HINTS
     if not isinstance(raw, dict) or any(
@@ -248,13 +246,6 @@ def _hints(raw: object) -> ToolHints:
     return ToolHints(read_only, idempotent, destructive)
 
 
-def _cleaned_annotations(raw: object, removed: RemovedParts) -> object:
-    value = cleaned_json(raw)
-    if value != raw:
-        removed.add(("annotations",), "invisible characters")
-    return value
-
-
 def _wire(given: Mapping[str, object], definition: ToolDefinition) -> bytes:
     kept = {key: given.get(key) for key in _TOOL_KEYS if given.get(key) is not None or key == "inputSchema"}
     if "description" in kept:
@@ -262,12 +253,12 @@ def _wire(given: Mapping[str, object], definition: ToolDefinition) -> bytes:
     kept["inputSchema"] = orjson.Fragment(definition.parameters.text)
     if definition.output_schema is not None:
         kept["outputSchema"] = orjson.Fragment(definition.output_schema.text)
-    # A copy: the encoder's own bytes keep the room that they were written in, some kilobytes each.
+    # A copy: the encoder's own bytes keep their whole buffer, some kilobytes each.
     return bytes(memoryview(orjson.dumps(kept)))
 
 
 class Difference(NamedTuple):
-    """What came, went and changed from one set to the next, in its order."""
+    """The difference between two sets of tools: names of removed tools, and the added and modified ones in order."""
 
     added: tuple[SessionTool, ...] = ()
     removed: tuple[str, ...] = ()
@@ -277,14 +268,14 @@ class Difference(NamedTuple):
         return bool(self.added or self.removed or self.modified)
 
     def wire(self) -> bytes:
-        """The `updates` of an event or of an answer."""
+        """Return the JSON of `updates` in an event or answer."""
         names = orjson.dumps(list(self.removed))
         return b'{"added":%s,"removed":%s,"modified":%s}' % (listed(self.added), names, listed(self.modified))
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """An ordered set of tools by name."""
+    """An immutable ordered set of tools by name."""
 
     tools: Mapping[str, SessionTool] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -293,11 +284,11 @@ class ToolSet:
 
     @property
     def size(self) -> int:
-        """Bytes of all definitions together."""
+        """The total size of the definitions in bytes."""
         return sum(len(tool.wire) for tool in self.tools.values())
 
     def changed(self, added: Iterable[SessionTool], removed: Iterable[str], modified: Iterable[SessionTool]) -> ToolSet:
-        """The set after an update: what is modified keeps its place, what is added comes last."""
+        """Return the set after an update; modified tools keep their places, added ones come last."""
         tools = dict(self.tools)
         for name in removed:
             del tools[name]
@@ -306,28 +297,24 @@ class ToolSet:
         return ToolSet(tools)
 
     def difference(self, newer: ToolSet) -> Difference:
-        """What a reader of this set must hear about the newer one."""
+        """Return the difference from this set to a newer one."""
         old, new = self.tools, newer.tools
         return Difference(
             added=tuple(tool for name, tool in new.items() if name not in old),
             removed=tuple(name for name in old if name not in new),
-            modified=tuple(
-                tool
-                for name, tool in new.items()
-                if name in old and old[name] is not tool and old[name].wire != tool.wire
-            ),
+            modified=tuple(tool for name, tool in new.items() if name in old and old[name].wire != tool.wire),
         )
 
     def wire(self) -> bytes:
-        """The definitions as a JSON array."""
+        """Return the definitions as a JSON array."""
         return listed(tuple(self.tools.values()))
 
 
 def tool_set(tools: Iterable[SessionTool]) -> ToolSet:
-    """The set of these tools; their names differ."""
+    """Return the set of these tools, whose names must differ."""
     return ToolSet({tool.name: tool for tool in tools})
 
 
 def listed(tools: Sequence[SessionTool]) -> bytes:
-    """Definitions as a JSON array."""
+    """Return definitions as a JSON array."""
     return b"[%s]" % b",".join([tool.wire for tool in tools])

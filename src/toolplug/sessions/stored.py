@@ -1,4 +1,4 @@
-"""Sessions as the store has them, for those who only look: nothing is written, and no session comes to life."""
+"""Sessions in the store, read-only: nothing is written, and no session is loaded."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from toolplug.stores.store import Store
 _LOG = logging.getLogger("toolplug.sessions")
 
 _AT_ONCE = 50
-"""Records that are read at a time."""
+"""Records that are read concurrently."""
 _LOOK_EVERY_S = 30.0
-"""An expiry is no event."""
+"""Seconds between looks at the record, as an expiry is no event."""
 
 
 class StoredSession(NamedTuple):
-    """A session as its record says. Whether its application is connected now, no record knows.
+    """A session as its record has it, which does not include the presence of its plugin.
 
-    It expires at `expires_at` at the latest, on the store's clock: its last sign may be newer than the one kept.
+    `expires_at` is the latest expiry in seconds on the store's clock: the last sign may be newer than the stored one.
     """
 
     code: str
@@ -34,18 +34,18 @@ class StoredSession(NamedTuple):
     expires_at: float
 
     def over(self, now: float) -> GoneState | None:
-        """How it has ended; None while it lives."""
+        """Return how the session has ended by this time of the store; None if it has not."""
         return self.state.gone or ("session_expired" if self.expires_at <= now else None)
 
 
 class Missed(NamedTuple):
-    """The log does not hold this event: what follows is all that it has."""
+    """The log no longer has this event; all that it has follows."""
 
     event: int
 
 
 class StoredSessions:
-    """The sessions of one tenant in an open store, which a host may be writing."""
+    """The sessions of one tenant in an open store, to which a host may be writing. The caller closes the store."""
 
     def __init__(self, store: Store, tenant: str) -> None:
         self._store = store
@@ -53,13 +53,13 @@ class StoredSessions:
         self._pool = DefinitionCache()
 
     def now(self) -> float:
-        """The store's time."""
+        """Return the store's time in seconds."""
         return self._store.now()
 
     async def live(self) -> list[StoredSession]:
-        """Those that are not over, the one that changed last at the end. Raises `StoreError`.
+        """Return the sessions that are not over, the last changed one last. Raises `StoreError`.
 
-        A record that this toolplug cannot read is left out, with a warning.
+        A record that this version cannot read is left out, with a warning.
         """
         found: list[StoredSession] = []
         async for codes in stored_codes(self._store):
@@ -69,7 +69,7 @@ class StoredSessions:
         return sorted(found, key=lambda session: session.state.updated_at)
 
     async def find(self, code: str) -> StoredSession:
-        """One that is not over. Raises `InvalidSessionCode`, `SessionNotFound`, `SessionGone` and `StoreError`."""
+        """Return a live session. Raises `InvalidSessionCode`, `SessionNotFound`, `SessionGone` and `StoreError`."""
         session = await self._known(code)
         over = session.over(self.now())
         if over is not None:
@@ -77,14 +77,14 @@ class StoredSessions:
         return session
 
     async def log(self, code: str) -> tuple[LoggedEvent, ...]:
-        """What its log holds. Raises `StoreError`."""
+        """Return all events in the log of a session. Raises `StoreError`."""
         return logged_events((await self._store.events(record_key(code), None)).entries)
 
     async def follow(self, code: str, after: int | None) -> AsyncGenerator[LoggedEvent | Missed]:
-        """Its log after an event (None: all that is kept), then each event as it comes, also of one that is over.
+        """Yield the log after the event with this id (None: all of it), then each new event.
 
-        Raises `SessionGone` after the last event; before the first, and only then, `InvalidSessionCode` and
-        `SessionNotFound`. Raises `StoreError`.
+        Raises `InvalidSessionCode` and `SessionNotFound` before the first event, `SessionGone` after the last one of a
+        session that is over, and `StoreError`.
         """
         session: StoredSession | None = await self._known(code)
         last = after
@@ -128,7 +128,7 @@ class StoredSessions:
 
 
 async def stored_codes(store: Store) -> AsyncGenerator[list[str]]:
-    """The codes of all records of sessions, those that are only remembered too, some at a time. Raises `StoreError`."""
+    """Yield the codes of all session records, up to 50 at a time, also of ended sessions. Raises `StoreError`."""
     after = ""
     while True:
         keys = await store.keys(PREFIX, after=after, limit=_AT_ONCE)

@@ -1,6 +1,6 @@
-"""A session's event stream: the log is followed once and fanned out to readers, each with a bounded queue.
+"""Event streams of a session: the log is followed once and fanned out to readers, each with a bounded queue.
 
-The log is read from the store, so that every reader hears each event once and in order, whichever process wrote it.
+The log is read from the store, so that every reader gets each event once and in order, whichever process wrote it.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ MAX_WAITING_BYTES = 1024 * 1024
 
 
 class Reader:
-    """Takes frames from its feed at once and gives them to whoever writes the stream.
+    """The queue of one stream: its feed appends frames, which the writer of the stream takes.
 
-    A reader that is too slow is lost: what waited is dropped, and `catch_up` gives it a new beginning when it is next
-    read. A frame that is too large by itself is not too much: it waits alone. `after` is the position up to which the
-    beginning says everything, `told` the newest id of what it alone was told. `on_beat` is called whenever its feed
-    beats, whether or not it is told so; `on_room`, if there is one, once when what waits has been read.
+    A reader that is too slow loses its frames, and `catch_up` begins it again at the next read; a single frame may be
+    of any size. `after` is the log position of its beginning, `told` the newest id of an event for this reader only.
+    `lost` is the reason why frames were dropped, `closed` means that no frames follow those in the queue. `on_beat` is
+    called at each heartbeat of the feed, `on_room` once when the queue has been read.
     """
 
     __slots__ = (
         "_bell",
         "_catch_up",
-        "_closed",
         "_frames",
         "_loop",
         "_size",
         "after",
+        "closed",
         "id",
         "lost",
         "on_beat",
@@ -73,47 +73,40 @@ class Reader:
         self._catch_up = catch_up
         self._frames: list[bytes] = []
         self._size = 0
-        self._closed = False
+        self.closed: bool = False
         self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None
 
     @property
-    def closed(self) -> bool:
-        """Does nothing more come than what waits."""
-        return self._closed
-
-    @property
     def idle(self) -> bool:
-        """Does nothing wait."""
+        """True if the queue is empty and nothing was lost."""
         return not self._frames and self.lost is None
 
     def push(self, position: int, frame: bytes) -> None:
-        """Take a frame, unless what it says has been given already."""
+        """Append a frame, unless the beginning includes its position."""
         if position > self.after:
             self._take(frame)
 
     def last_id(self, position: int) -> int:
-        """The newest id that it has when it has been told the log up to this position."""
+        """Return the newest event id of the reader once it has received the log up to this position."""
         return max(event_id(max(position, self.after)), self.told)
 
     def tell(self, event: str, data: bytes, position: int) -> int | None:
-        """Take what it alone is told, behind the log up to this position: its id, None where there is no room for it.
+        """Append an event for this reader only, after the log up to this position, and return its id.
 
-        There is none where too much waits, and where all ids behind that position are used up.
+        Returns None if the queue has no room or all ids after that position are used.
         """
         told = self.last_id(position) + 1
         chunk = frame(event, data, told)
-        if self.lost is not None or self._closed or is_logged(told) or (self._frames and self._is_much(len(chunk))):
+        full = len(self._frames) >= MAX_WAITING_EVENTS or self._size + len(chunk) > MAX_WAITING_BYTES
+        if self.lost is not None or self.closed or is_logged(told) or (self._frames and full):
             return None
         self.told = told
         self._take(chunk)
         return told
 
-    def _is_much(self, more: int) -> bool:
-        return len(self._frames) >= MAX_WAITING_EVENTS or self._size + more > MAX_WAITING_BYTES
-
     def _take(self, frame: bytes) -> None:
-        if self.lost is not None or self._closed:
+        if self.lost is not None or self.closed:
             return
         self._frames.append(frame)
         self._size += len(frame)
@@ -122,8 +115,8 @@ class Reader:
         self._ring()
 
     def begin(self, position: int, chunk: bytes) -> None:
-        """Start, or start again, with these frames, which say everything up to the position; not where it has ended."""
-        if self._closed:
+        """Begin, or begin again, with these frames, which cover the log up to the position; ignored if closed."""
+        if self.closed:
             return
         self.after = position
         self.lost = None
@@ -131,8 +124,8 @@ class Reader:
         self._size = len(chunk)
 
     def lose(self, reason: str) -> None:
-        """Drop what waits: the reader begins again, unless it has ended."""
-        if self._closed:
+        """Drop the queue for this reason, so that the reader begins again; ignored if closed."""
+        if self.closed:
             return
         self._frames.clear()
         self._size = 0
@@ -140,28 +133,28 @@ class Reader:
         self._ring()
 
     def close(self, last: bytes = b"") -> None:
-        """End the stream after what waits and this last frame."""
-        if self._closed:
+        """End the stream after the queue and this last frame."""
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self.lost = None
         if last:
             self._frames.append(last)
         self._ring()
 
     async def next(self) -> bytes:
-        """Everything that waits, as soon as there is something; empty when the stream is over. Raises `StoreError`."""
+        """Wait for frames and return all of them; empty when the stream has ended. Raises `StoreError`."""
         while True:
-            if self.lost is not None and not self._closed:
+            if self.lost is not None and not self.closed:
                 await self._catch_up(self)
             if self._frames:
                 return self.taken()
-            if self._closed:
+            if self.closed:
                 return b""
             await self.rung()
 
     def taken(self) -> bytes:
-        """Everything that waits; empty where nothing does."""
+        """Take all frames from the queue; empty if there are none."""
         frames, self._frames = self._frames, []
         self._size = 0
         if self.on_room is not None:
@@ -170,7 +163,7 @@ class Reader:
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def rung(self) -> asyncio.Future[None]:
-        """Is done when there is something to do for whoever reads."""
+        """Return a future that is done when the reader has frames, is lost or is closed."""
         bell = self._bell = self._loop.create_future()
         return bell
 
@@ -191,7 +184,7 @@ _RETRY_S = 0.5
 
 
 class EventFanout:
-    """The open streams of one session. Follows the log while there are any."""
+    """The open streams of one session; it follows the log while there are any."""
 
     def __init__(
         self,
@@ -221,9 +214,9 @@ class EventFanout:
         return tuple(self._readers.values())
 
     async def open(self, role: StreamRole, last_event_id: str | None) -> Reader:
-        """A new stream: from its last event on where the log holds that, else from a snapshot. Raises `StoreError`.
+        """Open a stream after its last event if the log has that, else from a snapshot. Raises `StoreError`.
 
-        It is closed already where the session ended meanwhile.
+        The reader is closed already if the session has ended meanwhile.
         """
         reader = Reader(role, self._caught_up)
         if last_event_id is None or not await self._resumed(reader, last_event_id):
@@ -233,9 +226,9 @@ class EventFanout:
         return reader
 
     def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool:
-        """Tell one stream at once, and the log soon what it shall hold of it.
+        """Send an event to one stream now, and log `logged` soon.
 
-        False where the stream has no room now; the session hears when it may have.
+        Returns False if the stream has no room now; the session's `has_room` is called when it has been read.
         """
         reader = self._readers[stream]
         told = reader.tell(event, data, self._position)
@@ -247,7 +240,7 @@ class EventFanout:
         return True
 
     def close(self, reader: Reader) -> None:
-        """Forget this stream."""
+        """Remove a stream; without streams the log is no longer followed."""
         reader.close()
         self._readers.pop(reader.id, None)
         if not self._readers and self._following is not None:
@@ -256,20 +249,17 @@ class EventFanout:
             self._stop_heartbeat()
 
     def dismiss(self, reader: Reader, code: str, message: str) -> None:
-        """End one stream with an error.
-
-        The error has no id where the reader has missed something: it may come back and must not go on behind that.
-        """
+        """End one stream with an error, which has no id if the reader has lost events and must not resume after it."""
         last = None if reader.lost is not None else reader.last_id(self._position)
         reader.close(frame("error", orjson.dumps({"code": code, "message": message}), last))
 
     def end(self, code: str, message: str) -> None:
-        """End every stream with an error, also those that are about to open."""
+        """End every stream with an error, also those that are being opened."""
         self._final_error = orjson.dumps({"code": code, "message": message})
         self.stop()
 
     def stop(self) -> None:
-        """End every stream, also those that are about to open; it beats on for those that do not take their end."""
+        """End every stream, also those that are being opened; heartbeats go on until the streams are removed."""
         self._over = True
         for reader in self.readers:
             self._close(reader)
@@ -299,7 +289,7 @@ class EventFanout:
         return False
 
     async def _begin(self, reader: Reader, resync: str | None) -> None:
-        """Join with the record as one moment saw it; `resync` is why the reader must forget what it knew."""
+        """Begin with a snapshot of the record; `resync` is the reason why the reader must discard its state."""
         while True:
             record = await self._store.read(self._key)
             if record is None:
@@ -320,7 +310,7 @@ class EventFanout:
         self._session.began_again(reader.role, reader.id)
 
     def _joined(self, reader: Reader, position: int) -> bool:
-        """Make the reader one of the feed's, unless something after the position has been told already."""
+        """Add the reader to the feed; return False if the feed is past the position already."""
         if self._following is None:
             self._position = position
             self._readers[reader.id] = reader
@@ -344,7 +334,7 @@ class EventFanout:
                 await asyncio.sleep(_RETRY_S)
 
     async def _follow_on(self) -> None:
-        """Tell what the log has to tell next. Where the store fails half-way, the rest is told the next time."""
+        """Send the next entries of the log. If the store fails half-way, the next call sends the rest."""
         page = await self._store.events(self._key, self._position, wait_s=_WAIT_S)
         if not page.known:
             await self._begin_again()
@@ -352,7 +342,7 @@ class EventFanout:
             await self._tell(event)
 
     async def _begin_again(self) -> None:
-        """The log does not hold the position any more: every reader begins again."""
+        """Let every reader begin again, as the log no longer has the position."""
         record = await self._store.read(self._key)
         if record is None:
             self._session.over()
@@ -388,7 +378,7 @@ class EventFanout:
             self._beating = None
 
     def _beat(self) -> None:
-        """One beat for all: a timer takes as much memory as the rest of an idle reader."""
+        """Send one heartbeat to all idle readers: a timer for each would double their memory."""
         self._beat_later()
         data = b'{"timestamp":"%s"}' % timestamp(self._session.now()).encode()
         for reader in self.readers:

@@ -1,1 +1,1 @@
-"""From Python functions to tools: what signature and docstring say, and how values pass between JSON and Python."""
+"""Python functions as tools: reading signatures and docstrings, and converting values between JSON and Python."""

@@ -1,6 +1,6 @@
-"""Resolving annotations in the scope where a function or its class is made, and functions as attributes of a class.
+"""Annotations, resolved in the scope where a function or its class is defined, and functions as class attributes.
 
-names of the class body, then of the classes and the function around it, then of the module, then built-in ones
+A name is looked up in the class body, the enclosing classes and function, the module, and the built-in names.
 """
 
 from __future__ import annotations
@@ -22,37 +22,34 @@ if sys.version_info >= (3, 14):
     unread_signature = partial(signature, annotation_format=Format.FORWARDREF)
 else:
     unread_signature = signature
-"""Reads a signature whose annotations may name what is defined later, or for a type checker alone, as forward
+"""Reads a signature whose annotations may name what is defined later, or only for type checkers, as forward
 references. Such an annotation is text (`from __future__ import annotations`), or since Python 3.14 code that raises."""
 
 
 class ClassFunction(NamedTuple):
-    """`bound`: called on an instance, it gets the instance or the class as its first argument."""
+    """A function of a class; a `bound` one gets the instance or the class as its first argument."""
 
     function: Callable[..., object]
     bound: bool
 
     @property
     def is_async(self) -> bool:
-        """Does a call give a coroutine; what `functools.wraps` wraps decides."""
+        """True if a call returns a coroutine; the function inside of `functools.wraps` decides."""
         return inspect.iscoroutinefunction(inspect.unwrap(self.function))
 
     def takes(self, *arguments: str, by_name: bool = False) -> bool:
-        """Can it be called on an instance with these arguments, in this order or by these names."""
+        """Return True if it can be called on an instance with these arguments, in this order or `by_name`."""
         first = ("self",) if self.bound else ()
-        parameters = unread_signature(self.function)
+        positional, named = ((), dict.fromkeys(arguments)) if by_name else (arguments, {})
         try:
-            if by_name:
-                parameters.bind(*first, **dict.fromkeys(arguments))
-            else:
-                parameters.bind(*first, *arguments)
+            unread_signature(self.function).bind(*first, *positional, **named)
         except TypeError:
             return False
         return True
 
 
 def class_function(found: object) -> ClassFunction | None:
-    """What an attribute of a class is as a function; None for anything else."""
+    """Return a function, static method or class method of a class; None for any other attribute."""
     if isinstance(found, staticmethod | classmethod):
         wrapper = cast("staticmethod[..., object]", found)
         inner: object = wrapper.__func__
@@ -64,21 +61,21 @@ Names = Mapping[str, object]
 
 _MAKING_CLASSES = frozenset({"__init_subclass__", "__new__"})
 _FALLBACK: Names = {"CallContext": CallContext}
-"""Authors import it for the type checker alone; their meaning is certain."""
+"""Names that authors often import for the type checker only."""
 
 
 class Unresolved(Exception):
-    """An annotation that means nothing here; the text says why."""
+    """An annotation cannot be resolved; the text says why."""
 
 
 class UnresolvedAnnotation(InvalidDefinition):
-    """An annotation that means nothing (yet): what it names may be defined later in the module."""
+    """An annotation cannot be resolved yet: the name may be defined later in the module."""
 
 
 def names_around(frame: FrameType | None) -> Names:
-    """The local names around a class or function, from the frame of what is called when it is made.
+    """Return the local names around a class or function, from the frame of the code that defines it.
 
-    Empty for one of a module, whose names may still come later.
+    Empty at the level of a module, whose names may be defined later.
     """
     while frame is not None and frame.f_code.co_name in _MAKING_CLASSES:
         frame = frame.f_back
@@ -92,7 +89,7 @@ def names_around(frame: FrameType | None) -> Names:
 
 
 def resolved(annotation: object, function: Callable[..., object], owner: type | None, around: Names) -> object:
-    """What an annotation of a function means, which is a method of `owner` where there is one. Raises `Unresolved`."""
+    """Return the type that an annotation of a function, or of a method of `owner`, means. Raises `Unresolved`."""
     holder = SimpleNamespace(__annotations__={"it": annotation})
     module = sys.modules.get(function.__module__ if owner is None else owner.__module__)
     own = getattr(inspect.unwrap(function), "__globals__", vars(module) if module else {})
@@ -104,7 +101,7 @@ def resolved(annotation: object, function: Callable[..., object], owner: type | 
 
 
 def _types_of(owner: type) -> Names:
-    """What class bodies define beside methods: a tool called `list` does not stand in the way of `list[str]`."""
+    """Return the names in class bodies without methods, so that a tool called `list` does not hide `list[str]`."""
     found: dict[str, object] = {owner.__name__: owner}
     for kind in reversed(owner.__mro__):
         found |= {

@@ -1,4 +1,4 @@
-"""From arguments that are valid by their schema to what the parameters of a method take."""
+"""Conversion of arguments that are valid by their schema to the types of a method's parameters."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ Convert = Callable[[Arguments], Arguments]
 
 MAX_REPORTED = 20
 MAX_MASKED = 1_000
-"""With more values than this in what was refused, its author's text is left out instead of searched for them."""
+"""If a refused value has more parts than this, the author's message is left out instead of searched for them."""
 
 
 def whole_numbers(names: Sequence[str]) -> Convert:
-    """Make 1.0 an `int` for these parameters; anything else is passed on as the same object."""
+    """Return a conversion that makes 1.0 an `int` for these parameters; other arguments stay the same object."""
 
     def convert(arguments: Arguments) -> Arguments:
         for name in names:
             if type(arguments.get(name)) is float:
-                return {key: _whole(value) if key in names else value for key, value in arguments.items()}
+                return {
+                    key: int(value) if key in names and isinstance(value, float) else value
+                    for key, value in arguments.items()
+                }
         return arguments
 
     return convert
 
 
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) else value
-
-
 def through_model(model: type[BaseModel], parameters: Mapping[str, str], filled: Set[str]) -> Convert:
-    """Let the model make the values. `parameters` maps its fields to the names that the method knows.
+    """Return a conversion by the model; `parameters` maps its fields to the parameters of the method.
 
-    What was not given stays away, so that the method's own default holds, but for the `filled` parameters, whose
-    default only the model knows. Raises `InvalidArguments`.
+    An argument that was not given is left out, so that the method's default applies, except the `filled` parameters,
+    whose default only the model knows. The conversion raises `InvalidArguments`.
     """
 
     def convert(arguments: Arguments) -> Arguments:
@@ -57,7 +56,7 @@ def through_model(model: type[BaseModel], parameters: Mapping[str, str], filled:
 
 
 def _lines(error: ValidationError, arguments: Arguments) -> Iterator[str]:
-    """One line `/pointer: message` for each of the first errors, without the values that they speak of."""
+    """Yield `/pointer: message` for each of the first 20 errors, without the values of the arguments."""
     for detail in error.errors(include_url=False)[:MAX_REPORTED]:
         texts = list(islice(_texts(detail["input"]), MAX_MASKED + 1))
         message = masked(own_text(detail), texts) if len(texts) <= MAX_MASKED else "is refused"
@@ -65,7 +64,7 @@ def _lines(error: ValidationError, arguments: Arguments) -> Iterator[str]:
 
 
 def _pointer(error: ErrorDetails, arguments: object) -> str:
-    """Where in the arguments it is; pydantic's location also names types on the way, which are left out."""
+    """Return the JSON pointer of an error; the types in pydantic's location are left out."""
     pointer, value = "", arguments
     for part in error["loc"]:
         if isinstance(value, Mapping) and part in value:
@@ -79,7 +78,7 @@ def _pointer(error: ErrorDetails, arguments: object) -> str:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text and number in a value, however deep it is."""
+    """Yield every text and number in a value of any depth, as text."""
     stack = [value]
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""The parameters of a function as a pydantic model and as a terse JSON Schema."""
+"""Parameters of a function as a pydantic model and as a terse JSON Schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolplug.signatures.annotations import UnresolvedAnnotation
 
 
 class TerseSchema(GenerateJsonSchema):
-    """No titles that only repeat a name; a default that is not JSON is left out without a warning."""
+    """Generates schemas without titles that repeat a name, and without defaults that are not JSON."""
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  as pydantic declares it
 
@@ -35,29 +35,29 @@ class TerseSchema(GenerateJsonSchema):
 
 
 def schema_of_model(model: type[BaseModel]) -> dict[str, object]:
-    """What the model takes."""
+    """Return the JSON Schema of the model's input."""
     return model.model_json_schema(schema_generator=TerseSchema)
 
 
 NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, NameError, TypeError, ValueError)
-"""What pydantic raises for a type that it cannot describe."""
+"""The exceptions of pydantic for a type without a JSON Schema."""
 
 Parameters = Mapping[str, tuple[object, object]]
-"""Each parameter's type and default; the default is `inspect.Parameter.empty` where there is none."""
+"""Maps each parameter to its type and default; `inspect.Parameter.empty` stands for no default."""
 
 JsonSchema = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedArguments:
-    """`names` maps parameters to what the schema calls them; `raw` is the model's own schema."""
+    """A model of the parameters; `names` maps each to its name in the schema, `raw` is pydantic's schema."""
 
     model: type[BaseModel]
     names: Mapping[str, str]
     raw: JsonSchema
 
     def schema(self, texts: Mapping[str, str]) -> JsonSchema:
-        """The schema in the order that people read, with these texts of parameters where there are no others."""
+        """Return the schema, its keys in the usual order; `texts` are descriptions of parameters without their own."""
         properties = cast("dict[str, JsonSchema]", self.raw.get("properties", {}))
         arranged = {name: dict(schema) for name, schema in properties.items()}
         for name, text in texts.items():
@@ -74,10 +74,10 @@ class DescribedArguments:
 
 
 def described_arguments(parameters: Parameters, place: str) -> DescribedArguments:
-    """Describe the parameters of the method that errors call `place`.
+    """Describe the parameters of a method; `place` names the method in errors.
 
-    Raises `InvalidDefinition` naming the parameter whose type has no schema; `UnresolvedAnnotation` where it will have
-    one when a model that it speaks of is finished.
+    Raises `InvalidDefinition` with the parameter whose type has no schema, or `UnresolvedAnnotation` if it refers to a
+    model that is not complete yet.
     """
     try:
         described = _described(parameters)
@@ -94,7 +94,7 @@ def described_arguments(parameters: Parameters, place: str) -> DescribedArgument
 
 
 def _described(parameters: Parameters) -> DescribedArguments:
-    """The model's fields have names of their own, since parameters may be called anything."""
+    """Describe them by a model with fields `p0`, `p1`, …, since pydantic reserves names that parameters may have."""
     fields: dict[str, Any] = {
         f"p{count}": (_aliased(meaning, default, name), ... if default is inspect.Parameter.empty else default)
         for count, (name, (meaning, default)) in enumerate(parameters.items())
@@ -105,7 +105,7 @@ def _described(parameters: Parameters) -> DescribedArguments:
 
 
 def _aliased(meaning: object, default: object, name: str) -> object:
-    """The type with the parameter's name as alias, unless its author gave it another."""
+    """Return the type with the parameter's name as alias, unless the author set another alias."""
     infos = [FieldInfo.from_annotation(cast("type[object]", meaning)), default]
     if any(isinstance(info, FieldInfo) and (info.alias or info.validation_alias) for info in infos):
         return meaning

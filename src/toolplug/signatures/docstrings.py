@@ -1,4 +1,4 @@
-"""Docstrings: what a function's says of itself, and of its parameters in Google, NumPy or reST style."""
+"""Docstrings: the summary of a function, and the descriptions of its parameters in Google, NumPy or reST style."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _REST_FIELD = re.compile(
     r":(param|parameter|arg|argument|key|keyword|type|raises?|except|exception|returns?|rtype|yields?|ytype)\b[^:]*:"
 )
 _STRUCTURED = re.compile(r"[ \t]|[-*+>|#] ?|\d+[.)] |```")
-"""How a line begins that keeps its place: of a list, a table, a quotation, or code."""
+"""The start of a line that must not be reflowed: of a list, a table, a quotation, or code."""
 
 
 class Described(NamedTuple):
-    """`summary` is the text up to the first section; `parameters` maps names to one line each."""
+    """A docstring in parts: `summary` is the text up to the first section, `parameters` has one line for each name."""
 
     summary: str
     parameters: Mapping[str, str]
 
 
 def described(function: object) -> Described:
-    """Read the docstring; without one, everything is empty."""
+    """Read the docstring of a function; without one, summary and parameters are empty."""
     text = inspect.getdoc(function) or ""
     return Described(_summary(text), _parameters(text))
 
 
 def _summary(text: str) -> str:
-    """The text up to its first section; the lines of a paragraph become one, unless they are a list or code."""
+    """Return the text up to its first section, with each paragraph in one line unless it is a list or code."""
     lines = text.splitlines()
     end = next((number for number in range(len(lines)) if _begins_section(lines, number)), len(lines))
     paragraphs = re.split(r"\n\s*\n", "\n".join(lines[:end]).strip())
@@ -54,7 +54,7 @@ def _begins_section(lines: list[str], number: int) -> bool:
 
 
 def _parameters(text: str) -> Mapping[str, str]:
-    """The parameters in the style that describes most of them."""
+    """Return the parameters as read in the style that finds most of them."""
     found: dict[str, str] = {}
     for style in (google, numpydoc, rest):
         try:

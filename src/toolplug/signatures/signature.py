@@ -1,4 +1,4 @@
-"""Reading a function's signature: schema of its arguments, their conversion, docstring, and the context parameter."""
+"""Signatures of functions: schema and conversion of the arguments, schema of the result, and the context parameter."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _CONSTRAINTS = (Ge, Gt, Le, Lt, MaxLen, MinLen, MultipleOf)
 
 
 def is_native(annotation: object) -> bool:
-    """Is every value that the schema admits one that the parameter takes as it is.
+    """Return True if the parameter takes every value that the schema admits without conversion.
 
-    `float` takes a whole number too. `int` is not native: JSON Schema counts 1.0 among the integers.
+    `float` takes integers too. `int` is not native: to JSON Schema, 1.0 is an integer.
     """
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -55,7 +55,7 @@ def is_native(annotation: object) -> bool:
 
 
 def is_whole(annotation: object) -> bool:
-    """Is a number that the schema admits always meant as an `int`, and everything else native."""
+    """Return True if every number that the schema admits is meant as an `int` and all other values are native."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return is_whole(parts[0]) and all(map(_only_constrains, parts[1:]))
@@ -65,7 +65,7 @@ def is_whole(annotation: object) -> bool:
 
 
 def _only_constrains(metadata: object) -> bool:
-    """Does the schema say all that this metadata of `Annotated` does."""
+    """Return True if the schema expresses this metadata of `Annotated` completely."""
     if isinstance(metadata, FieldInfo):
         named = metadata.alias is None and metadata.validation_alias is None
         given = metadata.default is not PydanticUndefined or metadata.default_factory is not None
@@ -73,7 +73,6 @@ def _only_constrains(metadata: object) -> bool:
     return isinstance(metadata, _CONSTRAINTS)
 
 
-_UNIONS = (Union, types.UnionType)
 _NO_KEYWORD = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only; arguments are passed by name",
     inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments; name each, or take a list",
@@ -83,9 +82,9 @@ _NO_KEYWORD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """`parameters` is a JSON Schema of type object; `output` one where the function returns an object, else None.
+    """A function as a tool: `parameters` is a JSON Schema of type object, `output` that of the result, if it has one.
 
-    `context` is the parameter that takes the `CallContext`; `convert` is None where arguments are passed as they come.
+    `context` is the parameter for the `CallContext`; `convert` is None if arguments need no conversion.
     """
 
     summary: str
@@ -96,22 +95,23 @@ class Signature:
 
 
 def read_function(function: Callable[..., object], place: str, around: Names) -> Signature:
-    """Read a function, or a method bound to its object; everything else is as `read_signature` says."""
+    """Read a function, or a method bound to its object, as `read_signature` does."""
     return read_signature(ClassFunction(function, bound=False), place, None, around)
 
 
 def read_signature(method: ClassFunction, place: str, owner: type | None, around: Names) -> Signature:
-    """Read a method of `owner`, which errors call `place`; `around`: the names where its class is made.
+    """Read a method of `owner`; `place` names it in errors, `around` are the names where its class is defined.
 
-    Raises `InvalidDefinition` naming place and parameter; `UnresolvedAnnotation` where an annotation of a parameter
-    means nothing. One of the result that means nothing says nothing.
+    Raises `InvalidDefinition` with place and parameter, or `UnresolvedAnnotation` for an annotation of a parameter that
+    cannot be resolved; that of the result is then ignored.
     """
     function = method.function
     parameters = _named_parameters(method, place)
     meanings: dict[str, object] = {}
     for name, parameter in parameters.items():
+        annotation = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
         try:
-            meanings[name] = resolved(_annotation(parameter), function, owner, around)
+            meanings[name] = resolved(annotation, function, owner, around)
         except Unresolved as error:
             raise UnresolvedAnnotation(
                 f"{place}: the annotation {_written(parameter)!r} of parameter {name!r} cannot be resolved ({error}); "
@@ -144,12 +144,8 @@ def _named_parameters(method: ClassFunction, place: str) -> dict[str, inspect.Pa
     return parameters
 
 
-def _annotation(parameter: inspect.Parameter) -> object:
-    return Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
-
-
 def _written(parameter: inspect.Parameter) -> object:
-    """The annotation as its author wrote it, also where Python did not keep it as text."""
+    """Return the annotation as its author wrote it, even if Python kept it as a forward reference."""
     annotation: object = parameter.annotation
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
 
@@ -157,13 +153,13 @@ def _written(parameter: inspect.Parameter) -> object:
 def _is_context(meaning: object) -> bool:
     if get_origin(meaning) is Annotated:
         return _is_context(get_args(meaning)[0])
-    if get_origin(meaning) in _UNIONS:
+    if get_origin(meaning) in _UNION_ORIGINS:
         return any(map(_is_context, get_args(meaning)))
     return meaning is CallContext
 
 
 def _convert(own: Parameters, made: DescribedArguments) -> Convert | None:
-    """None where nothing needs to be converted, and little where only numbers are to be whole."""
+    """Return the cheapest conversion that the parameters need; None if they need none."""
     meanings = {name: meaning for name, (meaning, _) in own.items()}
     foreign = {name for name, (_, default) in own.items() if isinstance(default, FieldInfo)}
     if foreign or not all(is_native(meaning) or is_whole(meaning) for meaning in meanings.values()):
@@ -192,9 +188,9 @@ def _output(function: Callable[..., object], owner: type | None, around: Names) 
 
 
 _WITHOUT_STRUCTURE: Sequence[object] = (str, None, type(None), Any, object, inspect.Parameter.empty)
-"""Results that are text as they are, nothing, or of no stated type."""
+"""Annotations of results without structure: plain text, nothing, or any type."""
 
 
 def _holds_result(annotation: object) -> bool:
-    """Whether the tool makes its own result, be it sometimes."""
+    """Return True if the annotation includes `ToolResult`, which the tool then creates itself."""
     return annotation is ToolResult or any(map(_holds_result, get_args(annotation)))

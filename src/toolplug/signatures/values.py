@@ -1,4 +1,4 @@
-"""JSON values on their way in and out: what is JSON, and what is not."""
+"""JSON values: reading arguments, encoding results, and explaining values that are not JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import chain
-from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import orjson
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
 
+from toolplug.catalog.call import EMPTY
 from toolplug.catalog.exact_json import (
     MAX_INTEGER_DIGITS,
     TOO_LARGE,
@@ -28,12 +28,10 @@ from toolplug.catalog.exact_json import (
 from toolplug.catalog.validation.compiled import TOO_LARGE_TO_VALIDATE
 from toolplug.errors import InvalidArguments, InvalidJson
 
-_EMPTY: Mapping[str, object] = MappingProxyType({})
-
 
 def as_object(value: object) -> Mapping[str, object]:
-    """The value itself where it is a JSON object, else an empty one."""
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else _EMPTY
+    """Return the value itself if it is a JSON object, else an empty one."""
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else EMPTY
 
 
 MAX_ARGUMENT_DEPTH = 128
@@ -47,7 +45,7 @@ _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _MAX_POINTED_BYTES = 64 * 1024
-"""Of a longer text it is not said where it is too deep or has a number out of range."""
+"""In a longer text, the error does not point to the part that is too deep or has a number out of range."""
 _ANY = SchemaSerializer(core_schema.any_schema())
 _NOTHING_FOREIGN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
@@ -60,16 +58,16 @@ class Json(NamedTuple):
 
 
 def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
-    """The arguments as an object of the call's own: what a tool does to it reaches nobody else.
+    """Return a copy of the arguments as an object, or their JSON text decoded; empty text is no arguments.
 
-    Empty text is no arguments. Raises `InvalidArguments` when they are not JSON, not an object, or over 128 levels.
+    Raises `InvalidArguments` if they are not JSON, not an object, or have more than 128 levels or 65,536 containers.
     """
     if isinstance(arguments, dict):
         for value in arguments.values():
             if type(value) not in _SCALARS or (type(value) is int and not TOO_SMALL < value < TOO_LARGE):
                 break
         else:
-            return arguments.copy()  # keys that are no text are the validator's to refuse
+            return arguments.copy()  # the validator refuses keys that are not text
         text = _plain_json(arguments)
         if text is not None:
             with without_collections():
@@ -87,24 +85,17 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
     return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
 
 
-def check_integers(arguments: Mapping[str, object]) -> None:
-    """Raise `InvalidArguments` for an integer with too many digits among the arguments, which are scalars."""
-    for name, value in arguments.items():
-        if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
-            raise _too_long(f"/{name}")
-
-
 def encoded(value: object) -> str | None:
-    """Compact JSON text of a value, or None when it is not JSON."""
+    """Return the compact JSON text of a value; None if it is not JSON."""
     json_value = as_json(value)
     return None if json_value is None else json_value.text
 
 
 def as_json(value: object) -> Json | None:
-    """A tool's result as JSON, or None when it is not JSON (bytes, generator, NaN, a cycle).
+    """Return a tool's result as JSON; None if it is not JSON (bytes, generator, NaN, a cycle).
 
-    Every other type is as pydantic serialises it: models, dataclasses, dates, `Decimal`, `Path`, sets; keys become
-    text. A value made of JSON's own types stays the same object.
+    Other types are serialised as by pydantic: models, dataclasses, dates, `Decimal`, `Path`, sets; keys become text. A
+    value of JSON's own types stays the same object. Raises what the value's own serializer raises.
     """
     try:
         text = orjson.dumps(value, option=_NOTHING_FOREIGN)
@@ -133,7 +124,7 @@ def _parsed(arguments: str | bytes) -> dict[str, object]:
 
 
 def _plain_json(arguments: dict[str, object]) -> bytes | None:
-    """Their JSON; None where only a look at each node tells what is not JSON, too deep, or an integer over 64 bits."""
+    """Return their JSON; None if something may not be JSON, be too deep, or be an integer over 64 bits."""
     try:
         text = orjson.dumps(arguments, option=_NOTHING_FOREIGN)
     except (TypeError, RecursionError):
@@ -146,7 +137,7 @@ def _plain_json(arguments: dict[str, object]) -> bytes | None:
 
 
 def _check_parts(text: bytes) -> int:
-    """How many objects and arrays the JSON has at most. Raises `InvalidArguments` for too many."""
+    """Return an upper bound of the number of objects and arrays. Raises `InvalidArguments` for too many."""
     brackets = _brackets(text)
     if brackets > MAX_ARGUMENT_PARTS and _brackets(_TEXT.sub(b"", text)) > MAX_ARGUMENT_PARTS:
         raise InvalidArguments([TOO_LARGE_TO_VALIDATE])
@@ -158,7 +149,7 @@ def _brackets(text: bytes) -> int:
 
 
 def _is_shallow(text: bytes) -> bool:
-    """Has the JSON at most 128 levels; False also where a text in it has brackets that do not match."""
+    """Return True if the JSON has at most 128 levels; False also if a text in it has unbalanced brackets."""
     brackets = text.translate(_ONE_BRACKET, _NO_BRACKETS)
     for _ in range(MAX_ARGUMENT_DEPTH):
         brackets = brackets.replace(b"[]", b"")
@@ -168,13 +159,13 @@ def _is_shallow(text: bytes) -> bool:
 
 
 def _is_json(arguments: dict[str, object]) -> bool:
-    """Are they JSON within the limits, level by level: a look at each node with its pointer takes ten times as long."""
+    """Check level by level that they are JSON within the limits, ten times as fast as node by node with pointers."""
     level: list[object] = [arguments]
     for _ in range(MAX_ARGUMENT_DEPTH):
         kinds = set(map(type, level))
         if not kinds <= _JSON_TYPES:
             return False
-        if int in kinds and not _in_range([value for value in level if type(value) is int]):
+        if int in kinds and not all(TOO_SMALL < value < TOO_LARGE for value in level if type(value) is int):
             return False
         if float in kinds and not all(math.isfinite(value) for value in level if type(value) is float):
             return False
@@ -188,22 +179,18 @@ def _is_json(arguments: dict[str, object]) -> bool:
     return False
 
 
-def _in_range(integers: list[int]) -> bool:
-    return min(integers) > TOO_SMALL and max(integers) < TOO_LARGE
-
-
 def _has_null(text: bytes) -> bool:
-    """May a null stand in the JSON: one that was None, or one that was NaN."""
+    """Return True if the JSON may have a null, which was None or NaN."""
     return text.rfind(b"null") >= 0  # from the end: CPython searches a short word three times faster that way
 
 
 def canonical(value: object) -> bytes:
-    """JSON with keys sorted, for digests; what is not JSON stands in it as its type and text."""
+    """Return JSON with sorted keys, for digests; a value that is not JSON is represented by its type and `repr`."""
     return json.dumps(value, default=_represented, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _encoded_slowly(value: object) -> Json | None:
-    """What orjson refuses or changes but JSON allows: foreign types, integers of more than 64 bits, foreign keys."""
+    """Encode what orjson refuses or changes: other types, integers of more than 64 bits, other keys."""
     try:
         text = json.dumps(_plain(value, "", set()), ensure_ascii=False, separators=(",", ":"))
     except (NotJson, RecursionError):
@@ -212,28 +199,28 @@ def _encoded_slowly(value: object) -> Json | None:
 
 
 class NotJson(Exception):
-    """The first part of a value that is not JSON: `type at /json/pointer`. Its cause is what a serializer raised."""
+    """The first part of a value that is not JSON, as `type at /json/pointer`; the cause is its serializer's error."""
 
     def __init__(self, what: str, pointer: str) -> None:
         super().__init__(f"{what} at {pointer or '/'}")
 
 
 def why_not_json(value: object) -> NotJson:
-    """Explain a value for which `as_json` gives None."""
+    """Return the reason why `as_json` returns None for a value."""
     try:
         _plain(value, "", set())
     except NotJson as error:
         return error
     except RecursionError:
         return NotJson(f"{type(value).__name__} of too many levels", "")
-    return NotJson(type(value).__name__, "")  # its own code gave another answer this time
+    return NotJson(type(value).__name__, "")  # its own serializer succeeded this time
 
 
 def _plain(value: object, pointer: str, parents: set[int]) -> object:
-    """The value in JSON's own types, as pydantic serialises it. Raises `NotJson`, and what the value's own code does.
+    """Return the value in JSON's own types, as pydantic serialises it. Raises `NotJson` and errors of its serializer.
 
-    Not pydantic's encoder for the whole value: it consumes generators, writes NaN as null, and takes bytes for UTF-8.
-    `parents` are the ids of the values that hold this one.
+    Pydantic's encoder cannot take the whole value: it consumes generators, writes NaN as null, and reads bytes as
+    UTF-8. `parents` are the ids of the values that contain this one.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -274,7 +261,7 @@ def _plain_parts(value: object, pointer: str, parents: set[int]) -> object:
 
 
 def _serialised(value: object, pointer: str) -> object:
-    """Pydantic's own serialisation of one value."""
+    """Serialise one value by pydantic. Raises `NotJson`, from the error of the value's own serializer, if any."""
     try:
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else _ANY.to_python(value, mode="json")
     except (PydanticSerializationError, UnicodeDecodeError, ValueError) as error:
@@ -301,7 +288,7 @@ def _plain_key(key: object, pointer: str) -> str:
 
 
 def _escaped(key: str) -> str:
-    """A key as a part of a JSON pointer (RFC 6901)."""
+    """Return a key as a part of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
@@ -313,13 +300,13 @@ def _represented(value: object) -> object:
 
 
 def _finite(value: object) -> bool:
-    """Is no NaN or infinity in it: orjson writes them as null."""
+    """Return True if the value has no NaN or infinity, which orjson writes as null."""
     text = to_json(value, inf_nan_mode="constants")
     return (b"NaN" not in text and b"Infinity" not in text) or _walked_finite(value)
 
 
 def _walked_finite(value: object) -> bool:
-    """The same, where the words stand in a text: node by node."""
+    """Check node by node, as a text in the value has `NaN` or `Infinity` in it."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -355,7 +342,7 @@ def _copied(value: object, pointer: str, depth: int) -> object:
         items = cast("list[object]", value)
         return [item if type(item) in _PLAIN else _copied(item, pointer, depth + 1) for item in items]
     if isinstance(value, int) and not TOO_SMALL < value < TOO_LARGE:
-        raise _too_long(pointer)
+        raise integer_too_long(pointer)
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidArguments([f"{pointer}: a number out of range; integers may have {MAX_INTEGER_DIGITS:,} digits"])
     if isinstance(value, str | int | float):
@@ -363,7 +350,8 @@ def _copied(value: object, pointer: str, depth: int) -> object:
     raise InvalidArguments([f"{pointer}: not JSON: a value of type {type(value).__name__}"])
 
 
-def _too_long(pointer: str) -> InvalidArguments:
+def integer_too_long(pointer: str) -> InvalidArguments:
+    """Return the error for an integer of more than 4,300 digits at this JSON pointer."""
     return InvalidArguments([f"{pointer}: an integer of more than {MAX_INTEGER_DIGITS:,} digits"])
 
 
