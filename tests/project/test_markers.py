@@ -82,7 +82,7 @@ def test_a_unit_test_that_starts_a_process_or_uses_the_network_fails(suite: pyte
     suite.makepyfile(NO_UNIT_TESTS)
     result = run(suite)
     result.assert_outcomes(failed=6, errors=1)
-    marker = "mark it with one of `process`, `browser`, `mcp`, `judge` (tests/README.md)"
+    marker = "mark it with one of `process`, `browser`, `mcp`, `framework`, `judge` (tests/README.md)"
     result.stdout.fnmatch_lines_random(
         [
             f"a unit test starts a process (subprocess.Popen *): {marker}",
