@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -21,7 +21,7 @@ from toolplug.execution.accounting import OnCall, audited
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.explain import Explainer, Explanation
-from toolplug.host.file.configuration import Configuration, Source, read_configuration
+from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.parts import Parts, Serves, listed
@@ -33,10 +33,11 @@ from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
 from toolplug.host.views import AgentReach, reach_of
 from toolplug.mcp.mcp_sessions import Serving
-from toolplug.providers.entry import ProviderRecord, ProviderState
+from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.planning import KIND
-from toolplug.providers.registry import FunctionRegistry
+from toolplug.providers.provider import ProviderLike
+from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.threads import in_own_thread
 from toolplug.sessions.queued_calls import QueuedCalls
@@ -50,11 +51,8 @@ from toolplug.toolsets.toolset import Factory, coded_toolset
 _LOG = logging.getLogger("toolplug.host")
 _READY_KEPT_S = 60.0
 
-Reader = Callable[[Source, Mapping[str, str], Installed, Mapping[str, str]], Configuration]
-"""Reads a source with an environment, the installed packages, and the prefixes of coded toolsets by id.
-
-Raises `ConfigError`.
-"""
+Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
+"""Reads a source with an environment and the installed packages. Raises `ConfigError`."""
 
 
 def open_host(
@@ -64,14 +62,19 @@ def open_host(
     serving: bool = True,
     sessions: bool = True,
     on_call: OnCall | None = None,
+    providers: Mapping[str, ProviderLike] | Sequence[ProviderLike] = (),
 ) -> Host:
     """Return a host for a configuration file, or a mapping of the same shape, which is read when the host is entered.
 
     `environ` gives the values of `${NAME}`; None: the environment of the process on entering. `serving` False is for
     inspection next to the process that serves; `sessions` False leaves the sessions of the store, and their queued
     calls, to another process. `on_call` is called with provider, tool name, status and seconds of each answered call.
+
+    `providers` are added to those of the file, after them and under the limits of the file, as `FunctionRegistry` takes
+    them. Raises `InvalidDefinition` for what is no provider.
     """
-    return Host(config, environ, read_configuration, serving=serving, sessions=sessions, on_call=on_call)
+    given = desired_providers(providers)
+    return Host(config, environ, read_configuration, given, serving=serving, sessions=sessions, on_call=on_call)
 
 
 class PartDown(NamedTuple):
@@ -92,6 +95,7 @@ class Host:
         config: Source,
         environ: Mapping[str, str] | None,
         read: Reader,
+        providers: Iterable[DesiredProvider] = (),
         *,
         serving: bool = True,
         sessions: bool = True,
@@ -100,6 +104,7 @@ class Host:
         self._source = config
         self._environ = environ
         self._reader = read
+        self._providers = {item.entry.key: item for item in providers}
         self._serves = Serves(servers=serving, sessions=serving and sessions, on_call=on_call)
         self._open: Parts | None = None
         self._down: tuple[PartDown, ...] = ()
@@ -251,6 +256,14 @@ class Host:
         self._coded = coded
         self._coded_mcp = MappingProxyType({**self._coded_mcp, id: item})
 
+    async def allow(self, agent: str, *toolsets: str, by: Principal = ANONYMOUS, request_id: str = "") -> None:
+        """Allow an agent of this caller's tenant exactly these toolsets, by their ids, from the next call on.
+
+        It is stored, as `PUT /api/agents/{agent}/toolsets` stores it, and takes precedence over the file; `by` is
+        named in the audit line. Raises `ApiError` for an id that the tenant does not have, and `StoreError`.
+        """
+        await self._entered().toolsets.allow(agent, toolsets, by=by, request_id=request_id)
+
     async def catalog_for(
         self,
         principal: Principal,
@@ -382,8 +395,8 @@ class Host:
 
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
-        coded = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
-        return self._reader(self._source, environ, installed(), coded)
+        prefixes = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
+        return self._reader(self._source, environ, installed(), Coded(prefixes, self._providers))
 
     def _entered(self) -> Parts:
         if self._open is None:

@@ -11,7 +11,7 @@ from toolplug.catalog.definition import Note
 from toolplug.catalog.render import described, notes_section
 from toolplug.config.nearest import name_hint
 from toolplug.errors import Problem
-from toolplug.host.file.configuration import Configuration, Source, read_configuration, read_parts
+from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, read_parts
 from toolplug.host.host import Host
 from toolplug.host.lint import configuration_warnings, metric_warnings, tool_warnings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, recorded
@@ -168,9 +168,7 @@ def open_servers_only(config: Source, problems: list[Problem], *, environ: Mappi
     problem raises `ConfigError`.
     """
 
-    def read(
-        source: Source, environ: Mapping[str, str], installed: Installed, coded: Mapping[str, str]
-    ) -> Configuration:
+    def read(source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded) -> Configuration:
         configuration = read_configuration(source, environ, installed, coded)
         problems.extend(configuration.servers.problems)
         entries = configuration.providers
@@ -197,9 +195,7 @@ def open_inspected(
     Entering raises `ConfigError` only for a document that cannot be read at all.
     """
 
-    def read(
-        source: Source, environ: Mapping[str, str], installed: Installed, coded: Mapping[str, str]
-    ) -> Configuration:
+    def read(source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded) -> Configuration:
         found: list[Problem] = []
         configuration = read_parts(source, environ, installed, found, coded)
         problems.extend(sorted(found, key=lambda item: (item.line, item.column)))

@@ -160,7 +160,7 @@ class FunctionRegistry(LiveCatalog):
         self._services = services if services is not None else _without_host()
         self._life = AsyncExitStack()
         super().__init__(self._services.calls.unknown)
-        self._instances = _given(providers)
+        self._instances = desired_providers(providers)
         self._open = False
         self._metrics = metrics
         self._provider_collectors = ProviderCollectors(self._collected, self._services.namespace)
@@ -386,8 +386,11 @@ def _without_host() -> RegistryServices:
     )
 
 
-def _given(providers: Mapping[str, ProviderLike] | Sequence[ProviderLike]) -> list[DesiredProvider]:
-    """The providers of a host's code. Raises `InvalidDefinition` for what is none, or is there under two keys."""
+def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderLike]) -> list[DesiredProvider]:
+    """Return the providers of somebody's code; a sequence is keyed by the names of classes and functions.
+
+    Raises `InvalidDefinition` for what is no provider, and for one instance under two keys.
+    """
     named = providers.items() if isinstance(providers, Mapping) else keyed(providers)
     wanted: list[DesiredProvider] = []
     keys: dict[int, str] = {}

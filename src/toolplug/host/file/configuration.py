@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -21,6 +22,7 @@ from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
+from toolplug.providers.entry import DesiredProvider
 from toolplug.providers.entry_points import Installed
 from toolplug.stores.open import open_store
 
@@ -47,7 +49,15 @@ Source = str | os.PathLike[str] | Mapping[str, object]
 
 MAPPING_FILE = "<settings>"
 
-_NONE: Mapping[str, str] = MappingProxyType({})
+
+class Coded(NamedTuple):
+    """What the host's own code adds to its configuration: prefixes of toolsets by id, and providers by key."""
+
+    prefixes: Mapping[str, str] = MappingProxyType({})
+    providers: Mapping[str, DesiredProvider] = MappingProxyType({})
+
+
+NOTHING_CODED = Coded()
 _BY_ENTRY = frozenset({"toolsets", "agents"})
 """Sections whose entries are validated one by one."""
 
@@ -73,13 +83,12 @@ class Configuration:
 
 
 def read_configuration(
-    source: Source, environ: Mapping[str, str], installed: Installed, coded: Mapping[str, str] = _NONE
+    source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded = NOTHING_CODED
 ) -> Configuration:
     """Read and check everything that can be checked without starting a provider.
 
-    Imports the packages of enabled entries and nothing else. `coded` are the prefixes of the toolsets that the host's
-    code registered, by id. Raises `ConfigError` with every problem, in file order; problems of MCP servers alone do not
-    raise, and are in `servers`.
+    Imports the packages of enabled entries and nothing else. Raises `ConfigError` with every problem, in file order;
+    problems of MCP servers alone do not raise, and are in `servers`.
     """
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
@@ -115,7 +124,7 @@ def read_parts(
     environ: Mapping[str, str],
     installed: Installed,
     problems: list[Problem],
-    coded: Mapping[str, str] = _NONE,
+    coded: Coded = NOTHING_CODED,
 ) -> Configuration:
     """Read like `read_configuration`, but add problems to `problems`; invalid parts keep their defaults.
 
@@ -123,10 +132,10 @@ def read_parts(
     """
     document = document_of(source, problems)
     settings = _settings(document, environ, problems)
-    providers = ProviderEntries.read(document, environ, installed, settings, problems)
+    providers = ProviderEntries.read(document, environ, installed, settings, problems, coded.providers)
     user = source.user if isinstance(source, ConfigFiles) else None
-    servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded))
-    toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded, problems)
+    servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded.prefixes))
+    toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
     return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -24,7 +25,15 @@ from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, s
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.settings import PROVIDER_KEY, RESERVED_KEYS, HostSettings, ProviderSettings
-from toolplug.providers.entry import DesiredProvider, Place, ProviderEntry, ProviderRecord, ProviderState, failed_record
+from toolplug.providers.entry import (
+    DesiredProvider,
+    Place,
+    ProviderEntry,
+    ProviderRecord,
+    ProviderState,
+    failed_record,
+    recorded,
+)
 from toolplug.providers.entry_points import Installed, InstalledProvider
 from toolplug.providers.loading import ProviderType, load
 from toolplug.providers.planning import unknown_tools
@@ -82,7 +91,8 @@ class LoadedEntry(NamedTuple):
 class ProviderEntries:
     """All entries in file order. Enabled ones are read whole; of disabled ones only `enabled` and `type` are.
 
-    `loaded` holds the entries whose package was imported.
+    `loaded` holds the entries whose package was imported, `coded` the providers of the host's own code, which come
+    after the others in `wanted`.
     """
 
     document: Document
@@ -92,6 +102,7 @@ class ProviderEntries:
     types: Mapping[str, InstalledProvider]
     loaded: dict[str, LoadedEntry]
     wanted: Mapping[str, DesiredProvider]
+    coded: Mapping[str, DesiredProvider]
 
     @classmethod
     def read(
@@ -101,6 +112,7 @@ class ProviderEntries:
         installed: Installed,
         settings: HostSettings,
         problems: list[Problem],
+        coded: Mapping[str, DesiredProvider] = MappingProxyType({}),
     ) -> ProviderEntries:
         """Read every entry; problems are added to `problems`."""
         keys = section_keys(document, SECTION, "provider key", problems)
@@ -114,6 +126,7 @@ class ProviderEntries:
             types=types,
             loaded=loaded,
             wanted={},
+            coded=coded,
         )
         wanted: dict[str, DesiredProvider] = {}
         for key in keys:
@@ -128,12 +141,21 @@ class ProviderEntries:
         for problem in route_problems(DeclaredRoutes(entry, kind.routes) for entry, kind in loaded.values()):
             problems.append(problem)
             wanted.pop(problem.path.split(".")[1], None)
-        return replace(reader, wanted=wanted)
+        for key in coded.keys() & keys:
+            message = f"the host's own code gives a provider of the key {key!r}, too"
+            hint = "give one of them another key"
+            problems.append(
+                document.problem((SECTION, key), code="provider_twice", message=message, hint=hint, at_key=True)
+            )
+        added = {
+            key: item._replace(entry=replace(item.entry, host_limits=settings.limits)) for key, item in coded.items()
+        }
+        return replace(reader, wanted={**wanted, **added})
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of the section in file order, with those of invalid entries."""
-        return self.document.keys((SECTION,))
+        """The keys of the section in file order, with those of invalid entries, then those of coded providers."""
+        return (*self.document.keys((SECTION,)), *self.coded)
 
     def switched_on(self, key: str) -> DesiredProvider:
         """Return the entry of a key as if it had `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
@@ -144,6 +166,9 @@ class ProviderEntries:
     def switched_off(self, key: str, reason: str, fix: str) -> DesiredProvider:
         """Return the entry of a key as a disabled one; `fix` tells how to run it. Raises `NoSuchProvider`."""
         self.check_known(key)
+        if key in self.coded:
+            entry = self.coded[key].entry
+            return DesiredProvider(entry, None, recorded(entry, ProviderState.DISABLED, reason, fix))
         found = self.types[key]
         record = ProviderRecord(
             key=key,
@@ -158,8 +183,8 @@ class ProviderEntries:
 
     def check_known(self, key: str) -> None:
         """Raise `NoSuchProvider` for a key that the configuration does not have."""
-        if key not in self.types:
-            raise NoSuchProvider(key, name_hint(key, self.types))
+        if key not in self.types and key not in self.coded:
+            raise NoSuchProvider(key, name_hint(key, (*self.types, *self.coded)))
 
     def _named(self, key: str) -> tuple[InstalledProvider, bool]:
         """Return the provider type of an entry and whether it is enabled. Raises `ConfigError`.

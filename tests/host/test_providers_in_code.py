@@ -1,0 +1,93 @@
+"""Providers of an application's own code in a host of a file, and an allowlist from code."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolplug import CallContext, ConfigError, FunctionProvider, Principal, ToolCall, open_host, tool
+from toolplug.catalog.call import ANONYMOUS
+from toolplug.errors import ApiError, NoSuchProvider
+from toolplug.providers.entry import ProviderState
+
+pytestmark = pytest.mark.anyio
+
+ME = Principal(scopes=frozenset({"tools:call"}))
+FILE = {"providers": {"hello": {"enabled": True}}, "store": "memory://", "limits": {"timeout": "2s"}}
+
+
+class Diary(FunctionProvider):
+    """Counts its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @tool
+    async def write(self, line: str) -> int:
+        """Write a line, and return how many there are."""
+        self.lines.append(line)
+        return len(self.lines)
+
+
+@tool
+async def today() -> str:
+    """Return the day."""
+    return "Monday"
+
+
+async def called(host: object, name: str, **arguments: object) -> str:
+    executor = host.executor_for(ME)  # type: ignore[attr-defined]
+    return (await executor.execute(ToolCall("c", name, arguments), CallContext(principal=ME))).output
+
+
+async def test_they_come_after_those_of_the_file_and_under_its_limits() -> None:
+    async with open_host(FILE, providers=[Diary, today]) as host:
+        assert list(host.executor_for(ME).catalog) == ["hello", "write", "today"]
+        assert (await called(host, "write", line="otters"), await called(host, "today")) == ("1", "Monday")
+        assert [(record.key, record.type, record.state.value) for record in host.records()][:3] == [
+            ("hello", "hello", "active"),
+            ("diary", "Diary", "active"),
+            ("today", "today", "active"),
+        ]
+        settings = {item.knob: item.value for item in host.executor_for(ME).catalog["write"].plan.settings}
+        assert settings["timeout"] == "2s"
+
+
+async def test_they_are_kept_over_a_reload_and_switched_off_and_on() -> None:
+    diary = Diary()
+    async with open_host(FILE, providers={"diary": diary}) as host:
+        assert await called(host, "write", line="one") == "1"
+        reloaded = await host.reload(by=ANONYMOUS)
+        assert reloaded.kept == ("hello", "diary")
+        assert await called(host, "write", line="two") == "2"
+        await host.disable("diary", by=ANONYMOUS)
+        assert "write" not in host.executor_for(ME).catalog
+        (record,) = [item for item in host.records() if item.key == "diary"]
+        assert (record.state, record.reason) == (ProviderState.DISABLED, "switched off while running")
+        await host.enable("diary", by=ANONYMOUS)
+        assert await called(host, "write", line="three") == "3"
+        with pytest.raises(NoSuchProvider, match="nearest: 'diary'"):
+            await host.disable("dairy", by=ANONYMOUS)
+
+
+async def test_a_key_that_the_file_has_too_is_an_error_with_its_line() -> None:
+    host = open_host(FILE, providers={"hello": Diary()})
+    with pytest.raises(ConfigError, match="the host's own code gives a provider of the key 'hello', too"):
+        await host.__aenter__()
+
+
+async def test_toolsets_of_the_file_may_be_made_of_them() -> None:
+    toolsets = {"mine": {"prefix": "mine", "from": "provider:diary"}}
+    agents = {"writer": {"toolsets": ["mine"]}}
+    async with open_host({**FILE, "toolsets": toolsets, "agents": agents}, providers=[Diary]) as host:
+        assert list(host.executor_for(ME, agent="writer").catalog) == ["mine.write"]
+
+
+async def test_an_agent_is_allowed_toolsets_from_code() -> None:
+    toolsets = {"mine": {"prefix": "mine", "from": "provider:diary"}}
+    async with open_host({**FILE, "toolsets": toolsets}, providers=[Diary]) as host:
+        await host.allow("writer", "mine")
+        assert list(host.executor_for(ME, agent="writer").catalog) == ["mine.write"]
+        await host.allow("writer")
+        assert list(host.executor_for(ME, agent="writer").catalog) == []
+        with pytest.raises(ApiError, match="mein"):
+            await host.allow("writer", "mein")
