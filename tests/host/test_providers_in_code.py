@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from toolplug import CallContext, ConfigError, FunctionProvider, Principal, ToolCall, open_host, tool
+from toolplug import CallContext, ConfigError, FunctionProvider, FunctionRegistry, Principal, ToolCall, open_host, tool
 from toolplug.catalog.call import ANONYMOUS
 from toolplug.errors import ApiError, NoSuchProvider
 from toolplug.providers.entry import ProviderState
@@ -91,3 +93,28 @@ async def test_an_agent_is_allowed_toolsets_from_code() -> None:
         assert list(host.executor_for(ME, agent="writer").catalog) == []
         with pytest.raises(ApiError, match="mein"):
             await host.allow("writer", "mein")
+
+
+async def test_a_registry_is_made_of_the_providers_of_a_file_alone(tmp_path: Path) -> None:
+    file = tmp_path / "providers.yaml"
+    file.write_text(
+        "providers: {hello: {enabled: true, greeting: '${GREETING}'}, idle: {type: hello}}\nstore: nonsense\n"
+    )
+    async with FunctionRegistry.from_yaml(file, environ={"GREETING": "Welcome"}) as registry:
+        result = await registry.execute(ToolCall("c", "hello", {"name": "Ada"}))
+        assert result.output == "Welcome, Ada!"
+        assert [(item.key, item.state.value) for item in registry.records()] == [
+            ("hello", "active"),
+            ("idle", "disabled"),
+        ]
+
+
+def test_every_problem_of_a_file_of_providers_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "providers.yaml"
+    file.write_text("providers:\n  helo: {enabled: true}\n  hello: {enabled: true, greting: x}\n")
+    with pytest.raises(ConfigError) as caught:
+        FunctionRegistry.from_yaml(file)
+    assert [(problem.line, problem.code) for problem in caught.value.problems] == [
+        (2, "unknown_provider"),
+        (3, "unknown_key"),
+    ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -115,6 +117,9 @@ class TemporaryRoot:
 
 _LOG = logging.getLogger("toolplug.providers")
 
+_FILES = "toolplug.host.file.provider_entries"
+"""Reads configuration files: a layer above this one, imported for those who have a file."""
+
 
 class ProviderSlot(NamedTuple):
     """One entry and what became of it; `generation` is None while it does not run, for its `failure` perhaps."""
@@ -176,6 +181,23 @@ class FunctionRegistry(LiveCatalog):
         self._parts: dict[str, LiveCatalog] = {}
         self._changing = asyncio.Lock()
         self._closing = BackgroundTasks()
+
+    @classmethod
+    def from_yaml(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        metrics: CollectorRegistry | None = None,
+    ) -> Self:
+        """Return a registry of the `providers` section of a configuration file; other sections are not read.
+
+        `environ` gives the values of `${NAME}`; None: the environment of the process. Imports the packages of enabled
+        entries. Raises `ConfigError` with every problem.
+        """
+        registry = cls(metrics=metrics)
+        registry._instances = import_module(_FILES).read_providers(path, environ)
+        return registry
 
     async def __aenter__(self) -> Self:
         check_event_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from toolplug.config.composer import MAX_PROBLEMS
-from toolplug.config.document import Document, Section
+from toolplug.config.document import Document, Section, read_document
 from toolplug.config.environment import expand
 from toolplug.config.masking import masked
 from toolplug.config.nearest import name_hint, nearest
@@ -34,7 +35,7 @@ from toolplug.providers.entry import (
     failed_record,
     recorded,
 )
-from toolplug.providers.entry_points import Installed, InstalledProvider
+from toolplug.providers.entry_points import Installed, InstalledProvider, installed
 from toolplug.providers.loading import ProviderType, load
 from toolplug.providers.planning import unknown_tools
 from toolplug.providers.routes import DeclaredRoutes, route_problems
@@ -310,6 +311,17 @@ class ProviderEntries:
             problems.append(entry.problem("config_invalid", message, hint))
             return entry
         return replace(entry, settings=config, masked=partial(_masked, secrets))
+
+
+def read_providers(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> list[DesiredProvider]:
+    """Read the `providers` section of a file alone, for `FunctionRegistry.from_yaml`. Raises `ConfigError`."""
+    problems: list[Problem] = []
+    document = read_document(path, problems)
+    environ = os.environ if environ is None else environ
+    entries = ProviderEntries.read(document, environ, installed(), HostSettings(), problems)
+    if problems:
+        raise ConfigError(problems[:MAX_PROBLEMS])
+    return [*entries.wanted.values()]
 
 
 _KEY = re.compile(PROVIDER_KEY)
