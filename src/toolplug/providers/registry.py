@@ -20,6 +20,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.catalog.plan import Observer
 from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
+from toolplug.execution.egress import Egress
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
@@ -75,6 +76,7 @@ def stored_sites(
     root: Callable[[], Path],
     config_dir: Path = _HERE,
     service: Services = no_services,
+    egress: Callable[[], Egress] = Egress,
 ) -> SiteFor:
     """Sites in a store and below a directory; both are asked for only when a provider wants something of them."""
 
@@ -86,7 +88,12 @@ def stored_sites(
             return TenantRecords(store(), f"provider/{entry.key}/{quote(principal.tenant, safe='')}/")
 
         return ProviderContext(
-            key=entry.key, state_dir=state_dir, store=records, config_dir=config_dir, service=service
+            key=entry.key,
+            state_dir=state_dir,
+            store=records,
+            config_dir=config_dir,
+            service=service,
+            egress=egress(),
         )
 
     return site_for

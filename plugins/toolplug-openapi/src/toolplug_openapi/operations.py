@@ -1,0 +1,376 @@
+"""The operations of a document as tools: which ones, under which names, with which arguments."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, NamedTuple, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from toolplug import ToolDefinition, ToolHints, foreign_definition
+from toolplug.errors import InvalidDefinition
+from toolplug_openapi.document import Document, Node, OperationRefused, as_list, as_object
+from toolplug_openapi.schemas import SchemaWriter
+from toolplug_openapi.settings import METHODS, OperationFilter
+
+Place = Literal["path", "query", "header", "cookie"]
+
+STYLES: Mapping[str, tuple[str, ...]] = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+"""The styles that a place may have, the default first (OpenAPI 3.1, section 4.8.12)."""
+
+OWN_HEADERS = frozenset(
+    {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "expect"}
+    | {"host", "keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+"""Headers that are never an argument: OpenAPI ignores three of them, the others are those of the connection."""
+
+HINTS: Mapping[str, ToolHints] = {
+    "get": ToolHints(read_only=True, idempotent=True, destructive=False),
+    "put": ToolHints(read_only=False, idempotent=True, destructive=True),
+    "delete": ToolHints(read_only=False, idempotent=True, destructive=True),
+    "post": ToolHints(read_only=False),
+    "patch": ToolHints(read_only=False),
+}
+"""What HTTP promises of a method (RFC 9110, section 9.2)."""
+
+_WORD = re.compile(r"[^A-Za-z0-9_-]+")
+_PATH = re.compile(r"[^\s?#\\\x00-\x1f\x7f]+")
+_TEMPLATE = re.compile(r"{([^{}]*)}")
+_MERGEABLE = frozenset({"type", "properties", "required", "title", "description", "default", "examples"})
+"""An object schema with these keywords alone is merged into the arguments; any other is the one argument `body`."""
+
+
+class _Raw(BaseModel):
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+
+class Parameter(_Raw):
+    """A Parameter Object; `schema_` or `content` says what it holds."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x20\x7f]+$")]
+    place: Annotated[Place, Field(alias="in")]
+    required: bool = False
+    description: str = ""
+    style: str | None = None
+    explode: bool | None = None
+    schema_: Annotated[object, Field(alias="schema")] = None
+    content: dict[str, object] | None = None
+
+
+class RawOperation(_Raw):
+    """An Operation Object, as far as it is read."""
+
+    id: Annotated[str | None, Field(alias="operationId")] = None
+    summary: str = ""
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    deprecated: bool = False
+    parameters: tuple[Any, ...] = ()
+    body: Annotated[object, Field(alias="requestBody")] = None
+    responses: dict[str, object] = {}
+    security: list[dict[str, list[str]]] | None = None
+    servers: list[Any] | None = None
+
+
+class Argument(NamedTuple):
+    """One argument of a tool and where its value goes; `media` is set where the value is sent as JSON text."""
+
+    argument: str
+    name: str
+    place: Place | Literal["body"]
+    style: str = ""
+    explode: bool = False
+    media: bool = False
+
+
+class Body(NamedTuple):
+    """How a body is sent. `whole`: it is one argument, else an object of several; `required`: also without them."""
+
+    media_type: str
+    whole: bool
+    required: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One operation that is a tool. `security`: alternatives of schemes that it needs, None where nothing is said."""
+
+    id: str
+    method: str
+    path: str
+    arguments: tuple[Argument, ...]
+    body: Body | None
+    security: tuple[frozenset[str], ...] | None
+    definition: ToolDefinition
+
+
+class Found(NamedTuple):
+    """An operation of the document, not judged yet; `id` is its operationId, else `METHOD /path`."""
+
+    id: str
+    method: str
+    path: str
+    item: Node
+    raw: Node
+
+
+class Skipped(NamedTuple):
+    """An operation that is not offered, and why."""
+
+    id: str
+    why: str
+
+
+def operations_of(document: Document) -> tuple[list[Found], list[Skipped]]:
+    """Every operation in the document's order, and those that cannot be told from others."""
+    found: dict[str, Found] = {}
+    skipped: list[Skipped] = []
+    for path, raw_item in as_object(document.root["paths"]).items():
+        if path.startswith("x-"):
+            continue
+        try:
+            item = document.resolved(raw_item, "the path")
+            if not path.startswith("/") or not _PATH.fullmatch(path):
+                raise OperationRefused("a path begins with / and has no space, query or fragment")
+        except OperationRefused as error:
+            skipped.append(Skipped(path[:200], str(error)))
+            continue
+        for method in METHODS:
+            raw = item.get(method)
+            if raw is None:
+                continue
+            if not isinstance(raw, dict):
+                skipped.append(Skipped(f"{method.upper()} {path}", "is no object"))
+                continue
+            stated = as_object(cast("object", raw)).get("operationId")
+            id_ = stated if isinstance(stated, str) and stated else f"{method.upper()} {path}"
+            each = Found(id_, method, path, item, as_object(cast("object", raw)))
+            other = found.setdefault(each.id, each)
+            if other is not each:
+                place = f"{other.method.upper()} {other.path}"
+                why = f"{place} has the operationId {each.id!r} too; the first is offered"
+                skipped.append(Skipped(f"{method.upper()} {path}", why))
+    return list(found.values()), skipped
+
+
+def matches(filter_: OperationFilter, each: Found) -> bool:
+    """Whether the operation has everything that the filter names."""
+    return (
+        (filter_.operation is None or fnmatchcase(each.id, filter_.operation))
+        and (filter_.method is None or filter_.method.lower() == each.method)
+        and (filter_.path is None or fnmatchcase(each.path, filter_.path))
+        and (filter_.tag is None or filter_.tag in as_list(each.raw.get("tags")))
+    )
+
+
+def tool_name(each: Found, rename: Mapping[str, str]) -> str:
+    """The name that the configuration gives it, else one that a tool may have, made of its operationId."""
+    if each.id in rename:
+        return rename[each.id]
+    name = _WORD.sub("_", each.id).strip("_") or each.method
+    return name if len(name) <= 64 else f"{name[:55]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def endpoint(
+    document: Document, each: Found, name: str, *, taken: Container[tuple[str, str]], whole: bool
+) -> tuple[Endpoint, Sequence[str]]:
+    """The tool of an operation, and what of its schemas was removed. Raises `OperationRefused`.
+
+    `taken` are places and lower-case names that credentials fill: they are no arguments. `whole`: its answer is given
+    untrimmed, so that the schema of the answer holds.
+    """
+    try:
+        operation = RawOperation.model_validate(each.raw)
+    except ValidationError as error:
+        raise OperationRefused(_first(error)) from None
+    writer = SchemaWriter(document, "request")
+    arguments = _Arguments(writer)
+    for parameter in _parameters(document, each, operation):
+        if (parameter.place, parameter.name.lower()) in taken:
+            continue
+        if parameter.place == "header" and parameter.name.lower() in OWN_HEADERS:
+            continue
+        arguments.add_parameter(parameter)
+    body = arguments.add_body(document, operation.body) if operation.body is not None else None
+    schema: Node = {"type": "object", "properties": arguments.properties, "additionalProperties": False}
+    if arguments.required:
+        schema["required"] = arguments.required
+    if writer.defs:
+        schema["$defs"] = writer.defs
+    try:
+        definition, removed = foreign_definition(
+            name=name,
+            description=_description(each, operation),
+            parameters=schema,
+            output_schema=_output(document, operation) if whole else None,
+            hints=HINTS[each.method],
+        )
+    except InvalidDefinition as error:
+        raise OperationRefused(str(error)) from None
+    made = Endpoint(
+        id=each.id,
+        method=each.method.upper(),
+        path=each.path,
+        arguments=tuple(arguments.found),
+        body=body,
+        security=_security(document, operation),
+        definition=definition,
+    )
+    return made, removed
+
+
+def _security(document: Document, operation: RawOperation) -> tuple[frozenset[str], ...] | None:
+    stated = document.root.get("security") if operation.security is None else operation.security
+    if not isinstance(stated, list):
+        return None
+    return tuple(frozenset(as_object(each)) for each in as_list(cast("object", stated)))
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def _parameters(document: Document, each: Found, operation: RawOperation) -> Iterator[Parameter]:
+    """Those of the path and of the operation, which replaces equal ones; checked against the path's template."""
+    found: dict[tuple[str, str], Parameter] = {}
+    for raw in (*as_list(each.item.get("parameters")), *operation.parameters):
+        try:
+            parameter = Parameter.model_validate(document.resolved(raw, "a parameter"))
+        except ValidationError as error:
+            raise OperationRefused(f"a parameter is wrong: {_first(error)}") from None
+        found[parameter.place, parameter.name] = parameter
+    named = set(_TEMPLATE.findall(each.path))
+    declared = {name for place, name in found if place == "path"}
+    if named != declared:
+        wrong = ", ".join(sorted(named ^ declared))
+        raise OperationRefused(f"its path {each.path!r:.200} and its path parameters do not agree about {wrong:.200}")
+    for place in ("path", "query", "header", "cookie"):
+        yield from (parameter for parameter in found.values() if parameter.place == place)
+
+
+class _Arguments:
+    """Collects the arguments of one tool. Names that clash get the place as suffix, `id_query`."""
+
+    def __init__(self, writer: SchemaWriter) -> None:
+        self.found: list[Argument] = []
+        self.properties: Node = {}
+        self.required: list[str] = []
+        self._writer = writer
+
+    def add_parameter(self, parameter: Parameter) -> None:
+        """Raises `OperationRefused` for a style that its place does not have."""
+        style = parameter.style or STYLES[parameter.place][0]
+        if style not in STYLES[parameter.place]:
+            raise OperationRefused(f"the parameter {parameter.name!r} in {parameter.place} has the style {style!r:.40}")
+        raw, media = parameter.schema_, False
+        if parameter.content:
+            media_type, described = next(iter(parameter.content.items()))
+            media = _is_json(media_type)
+            raw = as_object(described).get("schema")
+        explode = style == "form" if parameter.explode is None else parameter.explode
+        required = parameter.required or parameter.place == "path"
+        argument = self._add(parameter.name, parameter.place, raw, required, parameter.description)
+        self.found.append(Argument(argument, parameter.name, parameter.place, style, explode, media))
+
+    def add_body(self, document: Document, raw: object) -> Body:
+        """Raises `OperationRefused` for a body that is neither JSON nor a form nor text."""
+        body = document.resolved(raw, "requestBody")
+        media_types = as_object(body.get("content"))
+        chosen = next((each for kind in _KINDS for each in media_types if kind(_essence(each))), None)
+        if chosen is None:
+            offered = ", ".join(media_types)[:200] or "nothing"
+            raise OperationRefused(
+                f"its body is {offered}; bodies of JSON, application/x-www-form-urlencoded and plain text are supported"
+            )
+        described = document.resolved(media_types[chosen], f"requestBody of {chosen}")
+        schema = described.get("schema", {})
+        is_required = body.get("required") is True
+        if not _is_text(_essence(chosen)):
+            inner = self._mergeable(document, schema, is_required)
+            if inner is not None:
+                needed = as_list(inner.get("required"))
+                for name, value in as_object(inner["properties"]).items():
+                    argument = self._add(name, "body", None, name in needed, "", written=value)
+                    self.found.append(Argument(argument, name, "body"))
+                return Body(chosen, whole=False, required=is_required)
+        description = body.get("description")
+        argument = self._add("body", "body", schema, is_required, description if isinstance(description, str) else "")
+        self.found.append(Argument(argument, "body", "body"))
+        return Body(chosen, whole=True, required=is_required)
+
+    def _mergeable(self, document: Document, schema: object, is_required: bool) -> Node | None:
+        """The body's own object, where its properties can be arguments: it is closed then, and never left out."""
+        written = self._writer.write(document.resolved(schema, "the schema of its body"))
+        properties = written.get("properties")
+        is_open = written.get("additionalProperties", True) not in (True, False)
+        if not isinstance(properties, dict) or not properties or written.get("type") != "object" or is_open:
+            return None
+        if not written.keys() <= _MERGEABLE | {"additionalProperties"}:
+            return None
+        return written if is_required or not written.get("required") else None
+
+    def _add(
+        self, name: str, place: str, raw: object, required: bool, description: str, *, written: object = None
+    ) -> str:
+        base = _WORD.sub("_", name.replace(".", "_")).strip("_")[:48] or place
+        candidates = (base, f"{base}_{place}", *(f"{base}_{place}_{number}" for number in range(2, 500)))
+        argument = next(each for each in candidates if each not in self.properties)
+        schema = as_object(written) if written is not None else self._writer.write({} if raw is None else raw)
+        self.properties[argument] = {**schema, "description": description} if description else schema
+        if required:
+            self.required.append(argument)
+        return argument
+
+
+def _essence(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()
+
+
+def _is_json(media_type: str) -> bool:
+    essence = _essence(media_type)
+    return essence == "application/json" or essence.endswith("+json")
+
+
+def _is_form(essence: str) -> bool:
+    return essence == "application/x-www-form-urlencoded"
+
+
+def _is_text(essence: str) -> bool:
+    return essence == "text/plain"
+
+
+_KINDS = (_is_json, _is_form, _is_text)
+
+
+def _description(each: Found, operation: RawOperation) -> str:
+    parts = [operation.summary.strip(), operation.description.strip()]
+    if parts[0] == parts[1]:
+        parts.pop()
+    text = "\n\n".join(part for part in parts if part) or f"{each.method.upper()} {each.path}"
+    return f"{text}\n\nDeprecated." if operation.deprecated else text
+
+
+def _output(document: Document, operation: RawOperation) -> Node | None:
+    """The schema of what success answers, where that is a JSON object; one that cannot be read is left out."""
+    successes = sorted(status for status in operation.responses if re.fullmatch("2[0-9]{2}|2XX", status))
+    try:
+        answer = document.resolved(operation.responses[successes[0]], "the answer") if successes else {}
+        content = as_object(answer.get("content"))
+        described = as_object(next((content[media_type] for media_type in content if _is_json(media_type)), None))
+        writer = SchemaWriter(document, "response")
+        schema = writer.write(document.resolved(described.get("schema"), "the schema of its answer"))
+        if schema.get("type") == "object":
+            return {**schema, "$defs": writer.defs} if writer.defs else schema
+    except OperationRefused:
+        pass
+    return None
