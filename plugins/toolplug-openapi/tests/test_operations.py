@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -286,7 +287,9 @@ def broken() -> dict[str, Any]:
         "/a has the operationId 'good' too": ("/l", {"operationId": "good"}),
         "is the tool 'good' already": ("/m", {"operationId": "good "}),
         "has a server of its own": ("/n", {"servers": [{"url": "https://elsewhere.example"}]}),
-        "is no object": ("/o", ["no operation"]),
+        "surrogates not allowed": ("/o", {"parameters": [{**ok, "schema": {"enum": ["\ud800"]}}]}),
+        "has no space, query": ("/\ud800", {}),
+        "a parameter is wrong: name": ("/q", {"parameters": [{**ok, "name": "\ud800"}]}),
         "hidden character": ("/p", {"parameters": [{**ok, "schema": {"enum": ["a\u200b"]}}]}),
     }
 
@@ -298,7 +301,7 @@ async def test_a_broken_operation_costs_only_itself_and_is_named(
     for path, operation in broken().values():
         paths[path] = {"get": operation}
     circle = {"circle": {"$ref": "#/components/parameters/circle"}}
-    api.operations(paths, components={"parameters": circle})
+    api.document = json.dumps(api.operations(paths, components={"parameters": circle}))
     async with serve() as tools:
         names = tools.names()
         assert (await tools.call("good")).status == "success"

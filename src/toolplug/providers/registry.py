@@ -20,7 +20,6 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.catalog.plan import Observer
 from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
-from toolplug.execution.egress import Egress
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
@@ -36,7 +35,7 @@ from toolplug.providers.generation import Generation, mounted, opened
 from toolplug.providers.hook_calls import observers, observes_calls
 from toolplug.providers.provider import FunctionProvider, ProviderLike, keyed, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
-from toolplug.providers.site import ProviderContext, ProviderStore, Services, no_services
+from toolplug.providers.site import EgressRules, ProviderContext, ProviderStore, Services, no_services, public_only
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.memory import MemoryStore
@@ -76,7 +75,7 @@ def stored_sites(
     root: Callable[[], Path],
     config_dir: Path = _HERE,
     service: Services = no_services,
-    egress: Callable[[], Egress] = Egress,
+    egress: EgressRules = public_only,
 ) -> SiteFor:
     """Sites in a store and below a directory; both are asked for only when a provider wants something of them."""
 

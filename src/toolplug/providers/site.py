@@ -27,6 +27,14 @@ def no_services(kind: type[S], /) -> S:
     raise LookupError(f"this provider needs a host that offers {kind.__name__}; a registry without a host has none")
 
 
+EgressRules = Callable[[], Egress]
+
+
+def public_only() -> Egress:
+    """Return the rules of a registry without a host: public addresses only."""
+    return PUBLIC_ONLY
+
+
 class ProviderStore(Protocol):
     """The records of one provider and one tenant: no key of it can address another's.
 

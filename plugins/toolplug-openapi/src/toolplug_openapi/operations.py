@@ -43,7 +43,7 @@ HINTS: Mapping[str, ToolHints] = {
 """What HTTP promises of a method (RFC 9110, section 9.2)."""
 
 _WORD = re.compile(r"[^A-Za-z0-9_-]+")
-_PATH = re.compile(r"[^\s?#\\\x00-\x1f\x7f]+")
+_PATH = re.compile(r"/[^\s?#\\\x00-\x1f\x7f\ud800-\udfff]*")
 _TEMPLATE = re.compile(r"{([^{}]*)}")
 _MERGEABLE = frozenset({"type", "properties", "required", "title", "description", "default", "examples"})
 """An object schema with these keywords alone is merged into the arguments; any other is the one argument `body`."""
@@ -72,13 +72,11 @@ class RawOperation(_Raw):
     id: Annotated[str | None, Field(alias="operationId")] = None
     summary: str = ""
     description: str = ""
-    tags: tuple[str, ...] = ()
     deprecated: bool = False
     parameters: tuple[Any, ...] = ()
     body: Annotated[object, Field(alias="requestBody")] = None
     responses: dict[str, object] = {}
     security: list[dict[str, list[str]]] | None = None
-    servers: list[Any] | None = None
 
 
 class Argument(NamedTuple):
@@ -123,42 +121,30 @@ class Found(NamedTuple):
     raw: Node
 
 
-class Skipped(NamedTuple):
-    """An operation that is not offered, and why."""
-
-    id: str
-    why: str
-
-
-def operations_of(document: Document) -> tuple[list[Found], list[Skipped]]:
-    """Every operation in the document's order, and those that cannot be told from others."""
+def operations_of(document: Document) -> tuple[list[Found], dict[str, str]]:
+    """Every operation in the document's order; and, by its place, why one cannot be told from others."""
     found: dict[str, Found] = {}
-    skipped: list[Skipped] = []
+    skipped: dict[str, str] = {}
     for path, raw_item in as_object(document.root["paths"]).items():
         if path.startswith("x-"):
             continue
         try:
             item = document.resolved(raw_item, "the path")
-            if not path.startswith("/") or not _PATH.fullmatch(path):
+            if not _PATH.fullmatch(path):
                 raise OperationRefused("a path begins with / and has no space, query or fragment")
         except OperationRefused as error:
-            skipped.append(Skipped(path[:200], str(error)))
+            skipped[path[:200]] = str(error)
             continue
         for method in METHODS:
-            raw = item.get(method)
-            if raw is None:
+            if item.get(method) is None:
                 continue
-            if not isinstance(raw, dict):
-                skipped.append(Skipped(f"{method.upper()} {path}", "is no object"))
-                continue
-            stated = as_object(cast("object", raw)).get("operationId")
-            id_ = stated if isinstance(stated, str) and stated else f"{method.upper()} {path}"
-            each = Found(id_, method, path, item, as_object(cast("object", raw)))
-            other = found.setdefault(each.id, each)
-            if other is not each:
-                place = f"{other.method.upper()} {other.path}"
-                why = f"{place} has the operationId {each.id!r} too; the first is offered"
-                skipped.append(Skipped(f"{method.upper()} {path}", why))
+            place, raw = f"{method.upper()} {path}", as_object(item[method])
+            stated = raw.get("operationId")
+            id_ = stated if isinstance(stated, str) and stated else place
+            other = found.setdefault(id_, Found(id_, method, path, item, raw))
+            if (other.method, other.path) != (method, path):
+                first = f"{other.method.upper()} {other.path}"
+                skipped[place] = f"{first} has the operationId {id_!r} too; the first is offered"
     return list(found.values()), skipped
 
 

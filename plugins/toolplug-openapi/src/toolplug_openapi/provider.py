@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from ipaddress import ip_address
@@ -32,7 +33,8 @@ from toolplug_openapi.settings import Credential, SecurityScheme, Settings
 MAX_TOOLS = 2_000
 MAX_REDIRECTS = 5
 MAX_WARNINGS = 50
-FETCH_S = 20.0
+FETCH_S = 10.0
+READ_S = 15.0
 SMALL_BYTES = 64 * 1024
 """A larger answer is parsed in a thread, so that the event loop does not wait for it."""
 CONNECT_S = 5.0
@@ -104,7 +106,7 @@ class OpenApi(FunctionProvider):
         return await asyncio.to_thread(tool_result, response, each.definition, kept)
 
     def _read(self, document: Document, base_url: str) -> _Api:
-        settings = self.config
+        settings, until = self.config, time.monotonic() + READ_S
         found, skipped = operations_of(document)
         schemes, declared, problems = _schemes(document, settings.credentials)
         problems += _dead_settings(settings, [each.id for each in found], found)
@@ -122,14 +124,18 @@ class OpenApi(FunctionProvider):
             )
         if problems:
             raise DocumentRefused(f"{settings.document}: {'; '.join(problems)}")
-        warnings = [f"{each.id!r} is skipped: {each.why}" for each in skipped]
+        warnings = [f"{place!r} is skipped: {why}" for place, why in skipped.items()]
         endpoints: dict[str, Endpoint] = {}
         taken = {
             (place, name.lower()) for scheme in schemes.values() if scheme.target for place, name in [scheme.target]
         }
         for each in chosen:
-            name = tool_name(each, settings.rename)
+            if time.monotonic() > until:
+                raise DocumentRefused(
+                    f"{settings.document}: its schemas take more than {READ_S:g} s; choose with include"
+                )
             try:
+                name = tool_name(each, settings.rename)
                 if name in endpoints:
                     raise OperationRefused(f"{endpoints[name].id!r} is the tool {name!r} already; use rename")
                 _check_servers(each, settings, base_url)
