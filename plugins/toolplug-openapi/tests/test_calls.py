@@ -30,6 +30,7 @@ def look(path: str, **fields: object) -> dict[str, Any]:
     return {path: {"get": {"operationId": "look", **fields}}}
 
 
+@pytest.mark.requirement("I2-9-all-use-it")
 async def test_the_provider_keeps_the_contract(api: Any) -> None:
     api.operations(look("/x", parameters=[{"name": "q", "in": "query", "required": True, "schema": TEXT}]))
     settings = {"document": f"{api.url}/openapi.json"}
@@ -51,8 +52,10 @@ async def test_json_is_structured_and_text_is_text(api: Any, serve: Any) -> None
 
 
 async def test_an_answer_is_trimmed_to_the_parts_that_are_named(api: Any, serve: Any) -> None:
-    api.operations(look("/x"))
+    schema = {"type": "object", "required": ["path"]}
+    api.operations(look("/x", responses={"200": {"content": {"application/json": {"schema": schema}}}}))
     async with serve(trim={"look": ["/items/*/id"]}) as tools:
+        assert tools.host.registry.catalog["look"].definition.output_schema is None
         assert (await tools.call("look")).structured == {"items": [{"id": 1}, {"id": 2}]}
 
 
@@ -201,10 +204,8 @@ async def test_cookies_of_one_call_are_not_sent_with_the_next(api: Any, serve: A
 
 async def test_get_is_redirected_within_its_origin_and_credentials_never_leave_it(api: Any, serve: Any) -> None:
     query = [{"name": "to", "in": "query", "schema": TEXT}]
-    api.operations(
-        {**look("/away", parameters=query), "/away ": {}},
-        components={"securitySchemes": SCHEMES},
-    )
+    away = {"get": {"operationId": "look", "parameters": query}, "post": {"operationId": "change", "parameters": query}}
+    api.operations({"/away": away}, components={"securitySchemes": SCHEMES})
     async with serve(credentials={"key": {"value": "k"}}, egress={"allow": ["loopback"]}) as tools:
         assert (await tools.call("look", {"to": "/x"})).structured["path"] == "/x"
         assert api.last.headers["x-key"] == "k"
@@ -213,7 +214,8 @@ async def test_get_is_redirected_within_its_origin_and_credentials_never_leave_i
         answer = await tools.call("look", {"to": elsewhere})
         assert answer.output == f"the API redirects to '{elsewhere}' (HTTP 307), which is not followed"
         assert len(api.requests) == before + 1
-        assert (await tools.call("look", {"to": "/away?to=/away"})).status == "tool_error"
+        assert (await tools.call("change", {"to": "/x"})).status == "tool_error"
+        assert api.last.method == "POST"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-pytestmark = [pytest.mark.judge, pytest.mark.process]
+pytestmark = pytest.mark.judge
 
 PACKAGE = Path(__file__).parent.parent
 ROOT = PACKAGE.parent.parent
@@ -43,7 +43,7 @@ def test_the_wheels_install_and_serve_an_api(api: Any, tmp_path: Path) -> None:
 
     assert "pet" in run("tools")
     assert json.loads(run("call", "pet", "id=7"))["path"] == "/pets/7"
-    assert "providers.yaml is valid" in run("check") or run("check")
+    assert "1 provider enabled" in run("check")
     command = [str(scripts / "toolplug"), "serve", "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
