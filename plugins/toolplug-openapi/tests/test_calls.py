@@ -100,7 +100,7 @@ async def test_an_api_that_is_gone_or_answers_too_much_is_an_error_in_words(api:
         assert (answer.status, "larger than 4,194,304 bytes" in answer.output) == ("tool_error", True)
     async with serve(base_url="http://127.0.0.1:1") as tools:
         answer = await tools.call("huge")
-        assert answer.output == "the API did not answer: cannot connect to 127.0.0.1:1"
+        assert answer.output == "the API gave no answer that can be read: cannot connect to 127.0.0.1:1"
 
 
 @pytest.mark.parametrize("value", ["..", ".", ""])
@@ -214,6 +214,7 @@ async def test_get_is_redirected_within_its_origin_and_credentials_never_leave_i
         answer = await tools.call("look", {"to": elsewhere})
         assert answer.output == f"the API redirects to '{elsewhere}' (HTTP 307), which is not followed"
         assert len(api.requests) == before + 1
+        assert (await tools.call("look", {"to": "http://[broken"})).status == "tool_error"
         assert (await tools.call("change", {"to": "/x"})).status == "tool_error"
         assert api.last.method == "POST"
 
@@ -226,6 +227,7 @@ async def test_get_is_redirected_within_its_origin_and_credentials_never_leave_i
         ([{"url": "file:///etc"}], "its server 'file:///etc' is no http or https URL; set base_url"),
         ([{"url": "https://{region}.example"}], "is no http or https URL; set base_url"),
         ([{"url": "https://user:pw@a.example"}], "is no http or https URL; set base_url"),
+        ([{"url": "https://a.example:99999"}], "is no http or https URL; set base_url"),
         ([5], "its first server has no url"),
     ],
 )
@@ -281,8 +283,11 @@ async def test_a_document_of_a_file_needs_a_server(api: Any, serve: Any, tmp_pat
         ({"credentials": {"key": {}}}, "needs either value or forward, not both"),
         ({"credentials": {"digest": {"value": "a"}}}, "only apiKey, basic, bearer, oauth2 and openIdConnect"),
         ({"base_url": "file:///etc"}, "should be a URL such as https://api.example/v1"),
-        ({"base_url": "https://a.example/?key=1"}, "should have no user, query or fragment"),
+        ({"base_url": "https://a.example/?key=1"}, "should have no query; secrets go to credentials"),
         ({"document": "file:///etc/passwd"}, "should be a path or an http or https URL"),
+        ({"base_url": "https://a.example:99999"}, "should be a URL such as"),
+        ({"base_url": "https://ann:pw@a.example"}, "providers.api.base_url: is not valid (the value is not shown)"),
+        ({"document": "ftp://a.example/x"}, "should be a URL such as"),
         ({"document": "missing.json"}, "missing.json is no file"),
         ({"include": [{}]}, "needs operation, tag, method or path"),
         ({"rename": {"look": "no spaces"}}, "providers.api.rename.look"),

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple, cast
-from urllib.parse import urlsplit
 
 import httpx2
 from pydantic import ValidationError
@@ -28,7 +27,7 @@ from toolplug_openapi.answers import Tree, kept_parts, tool_result
 from toolplug_openapi.document import MAX_JSON_BYTES, Document, DocumentRefused, OperationRefused, as_list, as_object
 from toolplug_openapi.operations import Endpoint, Found, endpoint, matches, operations_of, tool_name
 from toolplug_openapi.requests import Parts, add_credential, request_parts
-from toolplug_openapi.settings import Credential, SecurityScheme, Settings
+from toolplug_openapi.settings import Credential, SecurityScheme, Settings, bare_web_url
 
 MAX_TOOLS = 2_000
 MAX_REDIRECTS = 5
@@ -97,9 +96,9 @@ class OpenApi(FunctionProvider):
         try:
             response = await _sent(transport, f"{api.base_url}{parts.target()}", parts)
         except httpx2.InvalidURL as error:
-            raise ToolError(f"the arguments make no URL: {error}") from None
+            raise ToolError(f"the URL is not valid: {error}") from None
         except httpx2.TransportError as error:
-            raise ToolError(f"the API did not answer: {error}", retry_after_s=1.0) from error
+            raise ToolError(f"the API gave no answer that can be read: {error}", retry_after_s=1.0) from error
         kept = api.kept.get(each.id, {})
         if len(response.content) <= SMALL_BYTES:
             return tool_result(response, each.definition, kept)
@@ -205,14 +204,13 @@ async def _sent(transport: httpx2.AsyncBaseTransport, url: str, parts: Parts) ->
         if parts.method != "GET" or not response.has_redirect_location or redirects == MAX_REDIRECTS:
             return response
         following = target.join(response.headers["location"])
-        if _origin(str(following)) != _origin(str(target)):
+        if _origin(following) != _origin(target):
             return response
         target, redirects = following, redirects + 1
 
 
-def _origin(url: str) -> tuple[str, str, int]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
+def _origin(url: httpx2.URL) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or PORTS.get(url.scheme, 0)
 
 
 def _base_url(document: Document, settings: Settings, egress: Egress) -> str:
@@ -224,13 +222,13 @@ def _base_url(document: Document, settings: Settings, egress: Egress) -> str:
         url = _server(document.root.get("servers"), where)
     except OperationRefused as error:
         raise DocumentRefused(f"{where}: {error}; set base_url") from None
-    if "://" in where and _origin(url) == _origin(where):
+    if "://" in where and _origin(httpx2.URL(url)) == _origin(httpx2.URL(where)):
         return url
     if settings.credentials:
         raise DocumentRefused(
             f"{where} says that its server is {url}; credentials are sent to a server that you name: base_url: {url}"
         )
-    host = urlsplit(url).hostname or ""
+    host = httpx2.URL(url).host
     try:
         permitted = egress.permits(host, ip_address("127.0.0.1" if host == "localhost" else host))
     except ValueError:
@@ -251,14 +249,9 @@ def _server(servers: object, where: str) -> str:
     for name, variable in as_object(server.get("variables")).items():
         url = url.replace(f"{{{name}}}", str(as_object(variable).get("default")))
     try:
-        joined = str(httpx2.URL(where).join(url)) if "://" in where else url
-        parts = urlsplit(joined)
-        is_web = parts.scheme in PORTS and parts.hostname and parts.username is None and not parts.query
+        return bare_web_url(str(httpx2.URL(where).join(url)) if "://" in where else url)
     except (httpx2.InvalidURL, ValueError):
-        raise OperationRefused(f"its server {url!r:.200} is no URL") from None
-    if not is_web or "{" in joined:
-        raise OperationRefused(f"its server {url!r:.200} is no http or https URL")
-    return joined.rstrip("/")
+        raise OperationRefused(f"its server {url!r:.200} is no http or https URL") from None
 
 
 def _check_servers(each: Found, settings: Settings, base_url: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
+import httpx2
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -12,25 +12,33 @@ METHODS = ("get", "put", "post", "delete", "patch")
 """The methods whose operations become tools; the others have no answer that a model could use."""
 
 
-def _web_url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+def _web_url(text: str) -> httpx2.URL:
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL:
+        url = httpx2.URL()
+    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > 65535 or "{" in text:
         raise PydanticCustomError("web_url", "should be a URL such as https://api.example/v1")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise PydanticCustomError("bare_url", "should have no user, query or fragment; secrets go to credentials")
-    return text.rstrip("/")
+    if url.userinfo or url.fragment:
+        raise PydanticCustomError("bare_url", "should have no user and no fragment; secrets go to credentials")
+    return url
+
+
+def bare_web_url(text: str) -> str:
+    """The URL without a slash at its end. Raises `ValueError` for one that is not http or https, or has a query."""
+    url = _web_url(text)
+    if url.query:
+        raise PydanticCustomError("bare_url", "should have no query; secrets go to credentials")
+    return str(url).rstrip("/")
 
 
 def _path_or_url(text: str) -> str:
-    scheme = text.partition("://")[0] if "://" in text else ""
-    if scheme not in ("", "http", "https"):
+    if text.startswith("file:"):
         raise PydanticCustomError("document", "should be a path or an http or https URL; write a file's path as it is")
-    if scheme and (urlsplit(text).username is not None or not urlsplit(text).hostname):
-        raise PydanticCustomError("document", "should be a URL with a host and without a user")
-    return text
+    return str(_web_url(text)) if "://" in text else text
 
 
-WebUrl = Annotated[str, AfterValidator(_web_url)]
+WebUrl = Annotated[str, AfterValidator(bare_web_url)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Pointer = Annotated[str, Field(pattern=r"^(/[^/]*)+$", max_length=500)]
 
