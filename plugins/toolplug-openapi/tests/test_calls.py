@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.docs.model import model
 
 from toolplug.errors import ConfigError
 from toolplug.testing import check_provider
@@ -305,6 +306,13 @@ async def test_every_way_in_over_http_passes_the_callers_credential_on(api: Any,
     api.operations(look("/x"), components={"securitySchemes": SCHEMES})
     entry = {"type": "openapi", "enabled": True, "document": f"{api.url}/openapi.json"}
     config = {"providers": {"pets": {**entry, "credentials": {"bearer": {"forward": "pets"}}}}}
+    with model() as environ:
+        backend = {"base_url": environ["OPENAI_BASE_URL"], "api_key": "none", "model": "scripted"}
+        await call_every_way(api, in_process_host, {**config, "responses": {"backend": backend}})
+    assert [each.headers["authorization"] for each in api.requests] == ["Bearer mine"] * 4
+
+
+async def call_every_way(api: Any, in_process_host: Any, config: Any) -> None:
     async with in_process_host(config) as served:
         client = served.client
         code = (await client.post("/api/sessions")).json()["code"]
@@ -321,4 +329,5 @@ async def test_every_way_in_over_http_passes_the_callers_credential_on(api: Any,
         await client.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=known)
         answer = await client.post("/mcp", json=message, headers=known)
         assert "mine" not in answer.text
-    assert [each.headers["authorization"] for each in api.requests] == ["Bearer mine"] * 3
+        response = await client.post("/v1/responses", json={"input": "Look!"})
+        assert (response.status_code, "mine" in response.text) == (200, False)

@@ -288,6 +288,8 @@ def broken() -> dict[str, Any]:
         "is the tool 'good' already": ("/m", {"operationId": "good "}),
         "has a server of its own": ("/n", {"servers": [{"url": "https://elsewhere.example"}]}),
         "surrogates not allowed": ("/o", {"parameters": [{**ok, "schema": {"enum": ["\ud800"]}}]}),
+        "'X-Ü' has no name that a header": ("/r", {"parameters": [{**ok, "name": "X-Ü", "in": "header"}]}),
+        "its body is application/json;\n": ("/s", {"requestBody": {"content": {"application/json;\n": {}}}}),
         "has no space, query": ("/\ud800", {}),
         "a parameter is wrong: name": ("/q", {"parameters": [{**ok, "name": "\ud800"}]}),
         "hidden character": ("/p", {"parameters": [{**ok, "schema": {"enum": ["a\u200b"]}}]}),

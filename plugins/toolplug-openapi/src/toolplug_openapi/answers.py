@@ -1,4 +1,4 @@
-"""From an HTTP response to the result of a tool: JSON, text, or an error in words."""
+"""Results of tools made of HTTP responses: JSON, text, or an error in words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REASONS = {
 
 
 def kept_parts(pointers: Sequence[str]) -> Tree:
-    """The tree of some JSON pointers."""
+    """Return the tree of some JSON pointers."""
     tree: dict[str, Any] = {}
     for pointer in pointers:
         inner = tree
@@ -39,7 +39,7 @@ def kept_parts(pointers: Sequence[str]) -> Tree:
 
 
 def trimmed(value: object, kept: Tree) -> object:
-    """The value with these parts alone; what is neither object nor list stays."""
+    """Return the value with these parts only; a value that is neither object nor list stays as it is."""
     if not kept:
         return value
     if isinstance(value, list):
@@ -51,7 +51,7 @@ def trimmed(value: object, kept: Tree) -> object:
 
 
 def tool_result(response: httpx2.Response, definition: ToolDefinition, kept: Tree) -> object:
-    """The value of a success. Raises `ToolError` for every other status and for what is no text."""
+    """Return the value of a success. Raises `ToolError` for any other status and for binary content."""
     if not response.is_success:
         raise _error(response)
     if not response.content:
@@ -91,7 +91,7 @@ def _error(response: httpx2.Response) -> ToolError:
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds, of either form of `Retry-After` (RFC 9110, section 10.2.3)."""
+    """Return the seconds of either form of `Retry-After` (RFC 9110, section 10.2.3); None for anything else."""
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:

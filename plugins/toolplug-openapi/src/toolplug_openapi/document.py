@@ -24,27 +24,27 @@ MAX_NODES = 1_000_000
 """Keys and values of a YAML document with every alias written out."""
 MAX_DEPTH = 100
 MAX_REFERENCES = 16
-"""From one reference to the next until there is something else."""
+"""References that lead to one another before anything else."""
 
 Node = dict[str, object]
 
 
 def as_object(value: object) -> Node:
-    """The value if it is an object, else an empty one."""
+    """Return the value if it is an object, else an empty one."""
     return cast("Node", value) if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[object]:
-    """The value if it is a list, else an empty one."""
+    """Return the value if it is a list, else an empty one."""
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
 class DocumentRefused(InvalidDefinition):
-    """The document, or what the settings say of it, cannot be used; the text says where, why, and what to do."""
+    """A document, or a setting about it, that cannot be used; the text says where, why, and how to fix it."""
 
 
 class OperationRefused(Exception):
-    """One operation cannot become a tool; the text says why."""
+    """An operation that cannot become a tool; the text says why."""
 
 
 class Document:
@@ -65,7 +65,7 @@ class Document:
             raise DocumentRefused(f"{where} has no mapping 'paths', so it has no operations")
 
     def resolved(self, node: object, what: str) -> Node:
-        """The object behind a reference, or the object itself. Raises `OperationRefused`."""
+        """Return the object that a reference names, or the object itself. Raises `OperationRefused`."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(node, dict):
                 raise OperationRefused(f"{what} is no object")
@@ -76,7 +76,7 @@ class Document:
         raise OperationRefused(f"{what} has a $ref that leads on for more than {MAX_REFERENCES} steps, or in a circle")
 
     def target(self, reference: object) -> object:
-        """What a reference of this document names. Raises `OperationRefused`; nothing else is ever read."""
+        """Return the value that a reference within the document names. Raises `OperationRefused` for any other."""
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise OperationRefused(
                 f"the $ref {reference!r:.120} leads out of the document; bundle the document into one file"
@@ -152,7 +152,7 @@ _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 
 def _read_yaml(text: str) -> object:
-    """The value of a document, from the parser's events.
+    """Build the value of a document from the parser's events. Raises `ValueError` and `yaml.YAMLError`.
 
     PyYAML's own loader would read `no` as false, `2026-11-01` as a date and `404` as a number where it is a key, has no
     limit for aliases of aliases, and crashes the process on deep documents.
@@ -223,7 +223,7 @@ def _add(parent: _Open, value: object, nodes: int, line: int) -> None:
 
 
 def _scalar(text: str) -> object:
-    """What an unquoted scalar stands for in the core schema of YAML 1.2."""
+    """Return the value of an unquoted scalar in the core schema of YAML 1.2."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):

@@ -40,10 +40,11 @@ HINTS: Mapping[str, ToolHints] = {
     "post": ToolHints(read_only=False),
     "patch": ToolHints(read_only=False),
 }
-"""What HTTP promises of a method (RFC 9110, section 9.2)."""
+"""The properties of methods in HTTP (RFC 9110, section 9.2)."""
 
 _WORD = re.compile(r"[^A-Za-z0-9_-]+")
 _PATH = re.compile(r"/[^\s?#\\\x00-\x1f\x7f\ud800-\udfff]*")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _TEMPLATE = re.compile(r"{([^{}]*)}")
 _MERGEABLE = frozenset({"type", "properties", "required", "title", "description", "default", "examples"})
 """An object schema with these keywords alone is merged into the arguments; any other is the one argument `body`."""
@@ -91,9 +92,13 @@ class Argument(NamedTuple):
 
 
 class Body(NamedTuple):
-    """How a body is sent. `whole`: it is one argument, else an object of several; `required`: also without them."""
+    """How a body is sent: as `json`, `form` or `text`.
+
+    `whole`: it is one argument, else an object of several; `required`: it is sent without any of them too.
+    """
 
     media_type: str
+    kind: str
     whole: bool
     required: bool
 
@@ -122,7 +127,7 @@ class Found(NamedTuple):
 
 
 def operations_of(document: Document) -> tuple[list[Found], dict[str, str]]:
-    """Every operation in the document's order; and, by its place, why one cannot be told from others."""
+    """Return the operations in the document's order, and the reason for each one left out, by its place."""
     found: dict[str, Found] = {}
     skipped: dict[str, str] = {}
     for path, raw_item in as_object(document.root["paths"]).items():
@@ -149,7 +154,7 @@ def operations_of(document: Document) -> tuple[list[Found], dict[str, str]]:
 
 
 def matches(filter_: OperationFilter, each: Found) -> bool:
-    """Whether the operation has everything that the filter names."""
+    """Return whether the operation has everything that the filter names."""
     return (
         (filter_.operation is None or fnmatchcase(each.id, filter_.operation))
         and (filter_.method is None or filter_.method.lower() == each.method)
@@ -159,7 +164,7 @@ def matches(filter_: OperationFilter, each: Found) -> bool:
 
 
 def tool_name(each: Found, rename: Mapping[str, str]) -> str:
-    """The name that the configuration gives it, else one that a tool may have, made of its operationId."""
+    """Return the configured name of the tool, else one made of the operationId, at most 64 characters long."""
     if each.id in rename:
         return rename[each.id]
     name = _WORD.sub("_", each.id).strip("_") or each.method
@@ -169,7 +174,7 @@ def tool_name(each: Found, rename: Mapping[str, str]) -> str:
 def endpoint(
     document: Document, each: Found, name: str, *, taken: Container[tuple[str, str]], whole: bool
 ) -> tuple[Endpoint, Sequence[str]]:
-    """The tool of an operation, and what of its schemas was removed. Raises `OperationRefused`.
+    """Return the tool of an operation, and a line for each part removed from it. Raises `OperationRefused`.
 
     `taken` are places and lower-case names that credentials fill: they are no arguments. `whole`: its answer is given
     untrimmed, so that the schema of the answer holds.
@@ -181,11 +186,10 @@ def endpoint(
     writer = SchemaWriter(document, "request")
     arguments = _Arguments(writer)
     for parameter in _parameters(document, each, operation):
-        if (parameter.place, parameter.name.lower()) in taken:
-            continue
-        if parameter.place == "header" and parameter.name.lower() in OWN_HEADERS:
-            continue
-        arguments.add_parameter(parameter)
+        name_of = parameter.name.lower()
+        is_own = parameter.place == "header" and name_of in OWN_HEADERS
+        if not is_own and (parameter.place, name_of) not in taken:
+            arguments.add_parameter(parameter)
     body = arguments.add_body(document, operation.body) if operation.body is not None else None
     schema: Node = {"type": "object", "properties": arguments.properties, "additionalProperties": False}
     if arguments.required:
@@ -227,7 +231,7 @@ def _first(error: ValidationError) -> str:
 
 
 def _parameters(document: Document, each: Found, operation: RawOperation) -> Iterator[Parameter]:
-    """Those of the path and of the operation, which replaces equal ones; checked against the path's template."""
+    """Yield the parameters of path and operation, in the order of places. Raises `OperationRefused`."""
     found: dict[tuple[str, str], Parameter] = {}
     for raw in (*as_list(each.item.get("parameters")), *operation.parameters):
         try:
@@ -254,48 +258,49 @@ class _Arguments:
         self._writer = writer
 
     def add_parameter(self, parameter: Parameter) -> None:
-        """Raises `OperationRefused` for a style that its place does not have."""
+        """Add a parameter. Raises `OperationRefused` for a name or style that its place cannot have."""
         style = parameter.style or STYLES[parameter.place][0]
         if style not in STYLES[parameter.place]:
             raise OperationRefused(f"the parameter {parameter.name!r} in {parameter.place} has the style {style!r:.40}")
+        if parameter.place == "header" and not _TOKEN.fullmatch(parameter.name):
+            raise OperationRefused(f"the parameter {parameter.name!r:.80} has no name that a header may have")
         raw, media = parameter.schema_, False
         if parameter.content:
             media_type, described = next(iter(parameter.content.items()))
-            media = _is_json(media_type)
+            media = _kind(media_type) == "json"
             raw = as_object(described).get("schema")
         explode = style == "form" if parameter.explode is None else parameter.explode
         required = parameter.required or parameter.place == "path"
-        argument = self._add(parameter.name, parameter.place, raw, required, parameter.description)
+        schema = self._writer.write({} if raw is None else raw)
+        argument = self._add(parameter.name, parameter.place, schema, required, parameter.description)
         self.found.append(Argument(argument, parameter.name, parameter.place, style, explode, media))
 
     def add_body(self, document: Document, raw: object) -> Body:
-        """Raises `OperationRefused` for a body that is neither JSON nor a form nor text."""
+        """Add the body. Raises `OperationRefused` for one that is neither JSON nor a form nor text."""
         body = document.resolved(raw, "requestBody")
-        media_types = as_object(body.get("content"))
-        chosen = next((each for kind in _KINDS for each in media_types if kind(_essence(each))), None)
-        if chosen is None:
-            offered = ", ".join(media_types)[:200] or "nothing"
+        content = as_object(body.get("content"))
+        kinds = {_kind(media_type): media_type for media_type in reversed(content)}
+        kind = next((kind for kind in ("json", "form", "text") if kind in kinds), None)
+        if kind is None:
+            offered = ", ".join(content)[:200] or "nothing"
             raise OperationRefused(
                 f"its body is {offered}; bodies of JSON, application/x-www-form-urlencoded and plain text are supported"
             )
-        described = document.resolved(media_types[chosen], f"requestBody of {chosen}")
-        schema = described.get("schema", {})
+        schema = document.resolved(content[kinds[kind]], "the content of its body").get("schema", {})
         is_required = body.get("required") is True
-        if not _is_text(_essence(chosen)):
-            inner = self._mergeable(document, schema, is_required)
-            if inner is not None:
-                needed = as_list(inner.get("required"))
-                for name, value in as_object(inner["properties"]).items():
-                    argument = self._add(name, "body", None, name in needed, "", written=value)
-                    self.found.append(Argument(argument, name, "body"))
-                return Body(chosen, whole=False, required=is_required)
-        description = body.get("description")
-        argument = self._add("body", "body", schema, is_required, description if isinstance(description, str) else "")
-        self.found.append(Argument(argument, "body", "body"))
-        return Body(chosen, whole=True, required=is_required)
+        inner = None if kind == "text" else self._mergeable(document, schema, is_required)
+        if inner is None:
+            argument = self._add("body", "body", self._writer.write(schema), is_required, body.get("description"))
+            self.found.append(Argument(argument, "body", "body"))
+        else:
+            needed = as_list(inner.get("required"))
+            for name, value in as_object(inner["properties"]).items():
+                argument = self._add(name, "body", as_object(value), name in needed)
+                self.found.append(Argument(argument, name, "body"))
+        return Body(kinds[kind], kind, whole=inner is None, required=is_required)
 
     def _mergeable(self, document: Document, schema: object, is_required: bool) -> Node | None:
-        """The body's own object, where its properties can be arguments: it is closed then, and never left out."""
+        """Return the schema of a body whose properties can be arguments of the tool, else None."""
         written = self._writer.write(document.resolved(schema, "the schema of its body"))
         properties = written.get("properties")
         is_open = written.get("additionalProperties", True) not in (True, False)
@@ -305,37 +310,24 @@ class _Arguments:
             return None
         return written if is_required or not written.get("required") else None
 
-    def _add(
-        self, name: str, place: str, raw: object, required: bool, description: str, *, written: object = None
-    ) -> str:
+    def _add(self, name: str, place: str, schema: Node, required: bool, description: object = None) -> str:
         base = _WORD.sub("_", name.replace(".", "_")).strip("_")[:48] or place
         candidates = (base, f"{base}_{place}", *(f"{base}_{place}_{number}" for number in range(2, 500)))
         argument = next(each for each in candidates if each not in self.properties)
-        schema = as_object(written) if written is not None else self._writer.write({} if raw is None else raw)
         self.properties[argument] = {**schema, "description": description} if description else schema
         if required:
             self.required.append(argument)
         return argument
 
 
-def _essence(media_type: str) -> str:
-    return media_type.partition(";")[0].strip().lower()
-
-
-def _is_json(media_type: str) -> bool:
-    essence = _essence(media_type)
-    return essence == "application/json" or essence.endswith("+json")
-
-
-def _is_form(essence: str) -> bool:
-    return essence == "application/x-www-form-urlencoded"
-
-
-def _is_text(essence: str) -> bool:
-    return essence == "text/plain"
-
-
-_KINDS = (_is_json, _is_form, _is_text)
+def _kind(media_type: str) -> str:
+    """Return `json`, `form` or `text`, or nothing for any other media type."""
+    essence = media_type.partition(";")[0].strip().lower()
+    if not media_type.isascii() or not media_type.isprintable():
+        return ""
+    if essence == "application/json" or essence.endswith("+json"):
+        return "json"
+    return {"application/x-www-form-urlencoded": "form", "text/plain": "text"}.get(essence, "")
 
 
 def _description(each: Found, operation: RawOperation) -> str:
@@ -347,12 +339,14 @@ def _description(each: Found, operation: RawOperation) -> str:
 
 
 def _output(document: Document, operation: RawOperation) -> Node | None:
-    """The schema of what success answers, where that is a JSON object; one that cannot be read is left out."""
+    """Return the schema of a success if that is a JSON object, else None; also None for one that cannot be read."""
     successes = sorted(status for status in operation.responses if re.fullmatch("2[0-9]{2}|2XX", status))
     try:
         answer = document.resolved(operation.responses[successes[0]], "the answer") if successes else {}
         content = as_object(answer.get("content"))
-        described = as_object(next((content[media_type] for media_type in content if _is_json(media_type)), None))
+        described = as_object(
+            next((content[media_type] for media_type in content if _kind(media_type) == "json"), None)
+        )
         writer = SchemaWriter(document, "response")
         schema = writer.write(document.resolved(described.get("schema"), "the schema of its answer"))
         if schema.get("type") == "object":

@@ -1,4 +1,4 @@
-"""The provider: reads the document, lists its operations as tools, and calls them."""
+"""The provider `openapi`: its start, its tools, their calls, and the server that they go to."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ MAX_WARNINGS = 50
 FETCH_S = 10.0
 READ_S = 15.0
 SMALL_BYTES = 64 * 1024
-"""A larger answer is parsed in a thread, so that the event loop does not wait for it."""
+"""Answers up to this size are parsed on the event loop, larger ones in a thread."""
 CONNECT_S = 5.0
 PORTS = {"http": 80, "https": 443}
 JSON_FIRST = "application/json, */*;q=0.5"
 
 
 class _Api(NamedTuple):
-    """Everything that calls need. `schemes`: where each credential goes; `declared`: the schemes of the document."""
+    """A started API. `schemes`: where each credential goes, by name; `declared`: the schemes of the document."""
 
     base_url: str
     endpoints: Mapping[str, Endpoint]
@@ -74,7 +74,7 @@ class OpenApi(FunctionProvider):
         self._transport = await checked_transport(site.egress, trusted=trusted)
 
     async def aclose(self) -> None:
-        """Close the connections; there are none where the start failed."""
+        """Close the connections; there are none if the start failed."""
         if self._transport is not None:
             await self._transport.aclose()
 
@@ -85,7 +85,7 @@ class OpenApi(FunctionProvider):
         return self._api is not None and name in self._api.endpoints
 
     async def execute(self, call: ToolCall, context: CallContext) -> object:
-        """Send the request and give its answer. Raises `ToolError` for everything but a success."""
+        """Send the request and return the value of its answer. Raises `ToolError` for everything but a success."""
         api, transport = self._api, self._transport
         if api is None or transport is None:
             raise LookupError("the provider has not been started")
@@ -186,9 +186,10 @@ async def _fetched(url: str, egress: Egress) -> bytes:
 
 
 async def _sent(transport: httpx2.AsyncBaseTransport, url: str, parts: Parts) -> httpx2.Response:
-    """The answer. GET is redirected within its origin only, so that no other host sees arguments or credentials.
+    """Send a request and return the answer, read whole; follow redirects of GET within the origin, at most five.
 
-    Not by an `httpx2.AsyncClient`: it would keep cookies of one caller for the next, and log URLs with their keys.
+    So no other host sees arguments or credentials. An `httpx2.AsyncClient` would keep the cookies of one caller for the
+    next, and log URLs with the keys in them. Raises `httpx2.TransportError` and `httpx2.InvalidURL`.
     """
     headers = {"Accept": JSON_FIRST, "User-Agent": "toolplug-openapi", **parts.headers}
     if parts.cookies:
@@ -214,7 +215,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int]:
 
 
 def _base_url(document: Document, settings: Settings, egress: Egress) -> str:
-    """Where the operations are. Raises `DocumentRefused` for a server that the operator has to write down."""
+    """Return the URL below which the paths are. Raises `DocumentRefused` for a server that the operator must name."""
     if settings.base_url is not None:
         return settings.base_url
     where = settings.document
@@ -241,7 +242,7 @@ def _base_url(document: Document, settings: Settings, egress: Egress) -> str:
 
 
 def _server(servers: object, where: str) -> str:
-    """The first server's URL, its variables filled in. Raises `OperationRefused`."""
+    """Return the first server's URL with the defaults of its variables. Raises `OperationRefused`."""
     server = as_object((as_list(servers) or [{"url": "/"}])[0])
     url = server.get("url")
     if not isinstance(url, str):
@@ -255,7 +256,7 @@ def _server(servers: object, where: str) -> str:
 
 
 def _check_servers(each: Found, settings: Settings, base_url: str) -> None:
-    """Raise `OperationRefused` for an operation that is elsewhere than the others, unless the operator set the URL."""
+    """Raise `OperationRefused` for an operation with another server than the rest, unless `base_url` is set."""
     own = each.raw.get("servers") or each.item.get("servers")
     if own and settings.base_url is None and _server(own, settings.document) != base_url:
         raise OperationRefused("it has a server of its own; give it an entry with base_url")
@@ -264,7 +265,7 @@ def _check_servers(each: Found, settings: Settings, base_url: str) -> None:
 def _schemes(
     document: Document, credentials: Mapping[str, Credential]
 ) -> tuple[dict[str, SecurityScheme], frozenset[str], list[str]]:
-    """The scheme of each credential, the names that the document declares, and what is wrong with them."""
+    """Return the scheme of each credential, the names that the document declares, and the problems found."""
     known = as_object(as_object(document.root.get("components")).get("securitySchemes"))
     schemes: dict[str, SecurityScheme] = {}
     problems: list[str] = []
@@ -289,7 +290,7 @@ def _schemes(
 
 
 def _dead_settings(settings: Settings, ids: Sequence[str], found: Sequence[Found]) -> list[str]:
-    """What of the settings names no operation of the document."""
+    """Return a problem for each setting that names no operation of the document."""
     problems = [
         f"{at}: it has no operation {name!r}{_hint(name, ids)}"
         for at, named in (("rename", settings.rename), ("trim", settings.trim))
@@ -310,7 +311,7 @@ def _hint(name: str, known: Sequence[str] | Mapping[str, object]) -> str:
 
 
 def _needed(each: Endpoint, api: _Api, credentials: Mapping[str, Credential]) -> list[str]:
-    """The credentials that an operation is sent: its first alternative that can be satisfied.
+    """Return the names of the credentials that an operation is sent: its first alternative that can be satisfied.
 
     Those that the document does not declare always go along, and all of them where it says nothing of security.
     """

@@ -1,4 +1,4 @@
-"""From the arguments of a call to the parts of an HTTP request, in the styles of OpenAPI (3.1, section 4.8.12)."""
+"""HTTP requests made of the arguments of calls, in the styles of OpenAPI (3.1, section 4.8.12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import cast
 from urllib.parse import quote
 
 from toolplug import ToolError
-from toolplug_openapi.operations import Argument, Endpoint
+from toolplug_openapi.operations import Argument, Body, Endpoint
 from toolplug_openapi.settings import Credential, SecurityScheme
 
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
@@ -28,12 +28,12 @@ class Parts:
     content: bytes | None = None
 
     def target(self) -> str:
-        """Path and query."""
+        """Return path and query, encoded."""
         return f"{self.path}?{'&'.join(self.query)}" if self.query else self.path
 
 
 def request_parts(endpoint: Endpoint, arguments: Mapping[str, object]) -> Parts:
-    """The request of a call without credentials. Raises `ToolError` for a value that no request can carry."""
+    """Return the request of a call, without credentials. Raises `ToolError` for a value that no request can carry."""
     parts = Parts(endpoint.method, endpoint.path)
     sent: dict[str, object] = {}
     for argument in endpoint.arguments:
@@ -48,7 +48,7 @@ def request_parts(endpoint: Endpoint, arguments: Mapping[str, object]) -> Parts:
             _put(parts, argument, value)
     body = endpoint.body
     if body is not None and (sent or (body.required and not body.whole)):
-        _put_body(parts, body.media_type, sent["body"] if body.whole else sent)
+        _put_body(parts, body, sent["body"] if body.whole else sent)
     for segment in parts.path.split("/"):
         if segment in (".", ".."):
             raise ToolError(f"{segment!r} cannot be a part of the path; give another value")
@@ -69,26 +69,26 @@ def _put(parts: Parts, argument: Argument, value: object) -> None:
         parts.cookies.append(f"{quote(argument.name, safe='')}={_joined(value, False)}")
 
 
-def _put_body(parts: Parts, media_type: str, value: object) -> None:
-    parts.headers["Content-Type"] = media_type
-    if "json" in media_type.lower():
+def _put_body(parts: Parts, body: Body, value: object) -> None:
+    parts.headers["Content-Type"] = body.media_type
+    if body.kind == "json":
         parts.content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    elif isinstance(value, str):
-        parts.content = value.encode()
+    elif body.kind == "text":
+        parts.content = _text(value).encode()
     else:
         fields = [item for name, inner in (_pairs(value) or {}).items() for item in _exploded(_encoded(name), inner)]
         parts.content = "&".join(fields).encode()
 
 
 def header_text(text: str, name: str) -> str:
-    """The text of a header. Raises `ToolError` for one with characters that a header cannot carry."""
+    """Return the text. Raises `ToolError` for characters that a header cannot carry; the error has no value."""
     if not text.isascii() or not text.isprintable():
         raise ToolError(f"{name!r} goes into a header, which carries printable ASCII only")
     return text
 
 
 def _text(value: object) -> str:
-    """A value without structure as text; a nested one as JSON."""
+    """Return text as it is, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -105,7 +105,7 @@ def _pairs(value: object) -> Mapping[str, object] | None:
 
 
 def _joined(value: object, explode: bool, *, plain: bool = False, delimiter: str = ",", between: str = ",") -> str:
-    """The style `simple`: `a,b` of a list, `k,v,k2,v2` of an object, or `k=v,k2=v2` where it is exploded."""
+    """Write the style `simple`: `a,b` of a list, `k,v,k2,v2` of an object, or `k=v,k2=v2` where it is exploded."""
     write = _text if plain else _encoded
     if (pairs := _pairs(value)) is not None:
         sign = "=" if explode else between

@@ -39,7 +39,7 @@ class SchemaWriter:
         self._left = MAX_SCHEMA_NODES
 
     def write(self, raw: object) -> Node:
-        """The schema; what it refers to is in `defs`. Raises `OperationRefused`."""
+        """Return the schema; `defs` holds what it refers to. Raises `OperationRefused`."""
         waiting = len(self._names)
         written = self._schema(raw, 0)
         while waiting < len(self._names):
@@ -89,7 +89,7 @@ class SchemaWriter:
             written["required"] = [name for name in as_list(written.get("required")) if name not in hidden]
 
     def _from_30(self, given: Mapping[str, object], written: Node) -> Node:
-        """What OpenAPI 3.0 writes differently: exclusive bounds, `nullable`, and nothing counts next to `$ref`."""
+        """Convert what OpenAPI 3.0 writes differently: exclusive bounds, `nullable`, and keywords next to `$ref`."""
         for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             if isinstance(written.get(exclusive), bool) and written.pop(exclusive) and bound in written:
                 written[exclusive] = written.pop(bound)
@@ -105,7 +105,7 @@ class SchemaWriter:
         return {"anyOf": [written, {"type": "null"}]} if written else written
 
     def _name(self, reference: object) -> str:
-        """The name of a definition: the last part of its pointer, with a number where that is taken."""
+        """Return the name of a definition: the last part of its pointer, with a number if that is taken."""
         self._document.target(reference)
         pointer = cast("str", reference)
         if pointer not in self._names:

@@ -1,4 +1,4 @@
-"""What an operator may set under a provider of the type `openapi`."""
+"""The settings of a provider of the type `openapi`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _web_url(text: str) -> httpx2.URL:
 
 
 def bare_web_url(text: str) -> str:
-    """The URL without a slash at its end. Raises `ValueError` for one that is not http or https, or has a query."""
+    """Return the URL without a slash at its end. Raises `ValueError` unless it is http or https, without a query."""
     url = _web_url(text)
     if url.query:
         raise PydanticCustomError("bare_url", "should have no query; secrets go to credentials")
@@ -80,7 +80,7 @@ class SecurityScheme(BaseModel):
 
     @property
     def target(self) -> tuple[str, str] | None:
-        """Place and name of what carries the credential; None for a scheme that is not supported."""
+        """Place and name of the field that carries the credential; None for a scheme that is not supported."""
         if self.type == "apiKey":
             return (self.place, self.name) if self.place and self.name else None
         if self.type in ("oauth2", "openIdConnect") or self.scheme.lower() in ("basic", "bearer"):
@@ -112,7 +112,7 @@ class Credential(Model):
 
 
 class Settings(Model):
-    """Where the document is, which operations become tools, and how they are called."""
+    """The document, the operations that become tools, and how they are called."""
 
     document: Annotated[
         str,
