@@ -262,6 +262,28 @@ async def test_schemas_of_3_0_and_references_become_json_schema(api: Any, serve:
         assert (await tools.call("look", {"filter": {"next": {"size": 1}}})).status == "success"
 
 
+async def test_what_documents_of_3_1_often_get_wrong_is_understood(api: Any, serve: Any) -> None:
+    tree = {
+        "$recursiveAnchor": True,
+        "type": "object",
+        "properties": {
+            "children": {"type": "array", "items": {"$recursiveRef": "#"}},
+            "seed": {"type": "integer", "minimum": -(2**63), "maximum": 9_223_372_036_854_776_000},
+            "part": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+        },
+    }
+    parameter = {"name": "tree", "in": "query", "schema": {"$ref": "#/components/schemas/Tree"}}
+    api.operations({"/x": {"get": {"operationId": "look", "parameters": [parameter]}}})
+    api.document["components"] = {"schemas": {"Tree": tree}}
+    async with serve() as tools:
+        assert tools.schema("look")["$defs"]["Tree"]["properties"] == {
+            "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
+            "seed": {"type": "integer"},
+            "part": {"type": "number", "exclusiveMinimum": 0},
+        }
+        assert (await tools.call("look", {"tree": {"children": [{"part": 0}]}})).status == "invalid_arguments"
+
+
 def broken() -> dict[str, Any]:
     """Operations that cannot become tools, by a part of the reason."""
     ok = {"name": "q", "in": "query", "schema": TEXT}

@@ -22,7 +22,10 @@ _SINGLE = frozenset(
     {"items", "additionalProperties", "not", "contains", "if", "then", "else", "propertyNames"}
     | {"unevaluatedItems", "unevaluatedProperties"}
 )
-_DROPPED = frozenset({"discriminator", "xml", "externalDocs", "example", "nullable", "$id", "$anchor", "$schema", "id"})
+_DROPPED = frozenset(
+    {"discriminator", "xml", "externalDocs", "example", "nullable", "$id", "$anchor", "$schema", "id"}
+    | {"$recursiveAnchor"}
+)
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 Direction = Literal["request", "response"]
@@ -37,6 +40,7 @@ class SchemaWriter:
         self._hidden = "readOnly" if direction == "request" else "writeOnly"
         self._names: dict[str, str] = {}
         self._left = MAX_SCHEMA_NODES
+        self._root = ""
 
     def write(self, raw: object) -> Node:
         """Return the schema; `defs` holds what it refers to. Raises `OperationRefused`."""
@@ -44,8 +48,10 @@ class SchemaWriter:
         written = self._schema(raw, 0)
         while waiting < len(self._names):
             pointer, name = list(self._names.items())[waiting]
+            self._root = name
             self.defs[name] = self._schema(self._document.target(pointer), 0)
             waiting += 1
+        self._root = ""
         return written
 
     def _schema(self, raw: object, depth: int) -> Node:
@@ -59,15 +65,21 @@ class SchemaWriter:
         given = cast("Node", raw)
         written: Node = {}
         for key, value in given.items():
-            if key in _DROPPED or key.startswith("x-"):
-                continue
+            if key in _DROPPED or key.startswith("x-") or (isinstance(value, int) and abs(value) >= 2**63):
+                continue  # a bound beyond 64 bits excludes nothing that such an API could take
             if key == "$ref":
                 written[key] = f"#/$defs/{self._name(value)}"
+            elif key == "$recursiveRef" and self._root:  # of 2019-09: the schema that the document names
+                written["$ref"] = f"#/$defs/{self._root}"
             elif key in ("$dynamicRef", "$recursiveRef"):
                 raise OperationRefused(f"its schemas use {key}, which is not supported")
             else:
                 written[key] = self._keyword(key, value, depth + 1)
         self._drop_hidden(given, written)
+        for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            # of 3.0, and often of documents that say 3.1
+            if isinstance(written.get(exclusive), bool) and written.pop(exclusive) and bound in written:
+                written[exclusive] = written.pop(bound)
         return self._from_30(given, written) if self._document.is_30 else written
 
     def _keyword(self, key: str, value: object, depth: int) -> object:
@@ -89,10 +101,7 @@ class SchemaWriter:
             written["required"] = [name for name in as_list(written.get("required")) if name not in hidden]
 
     def _from_30(self, given: Mapping[str, object], written: Node) -> Node:
-        """Convert what OpenAPI 3.0 writes differently: exclusive bounds, `nullable`, and keywords next to `$ref`."""
-        for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-            if isinstance(written.get(exclusive), bool) and written.pop(exclusive) and bound in written:
-                written[exclusive] = written.pop(bound)
+        """Convert what OpenAPI 3.0 alone has: `nullable`, and no keywords next to `$ref`."""
         if "$ref" in written:
             return {"$ref": written["$ref"]}
         if given.get("nullable") is not True:
