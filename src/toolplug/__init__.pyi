@@ -2,10 +2,13 @@
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus, current_tenant
 from toolplug.catalog.catalog import Catalog, merged
-from toolplug.catalog.definition import HostedItem, Note, ToolDefinition
+from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHints
+from toolplug.discovery.sanitise import foreign_definition
 from toolplug.errors import ConfigError, StoreError, ToolError, UnmatchedStub
+from toolplug.execution.egress import Egress
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.host import Host, open_host
+from toolplug.mcp.sdk.pinned_transport import checked_transport
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.hooks import hookimpl, hookspec
 from toolplug.providers.provider import FunctionProvider
@@ -20,6 +23,7 @@ __all__ = [
     "Caller",
     "Catalog",
     "ConfigError",
+    "Egress",
     "Expansion",
     "FunctionProvider",
     "FunctionRegistry",
@@ -36,12 +40,15 @@ __all__ = [
     "ToolDefinition",
     "ToolError",
     "ToolExecutor",
+    "ToolHints",
     "ToolReference",
     "ToolResult",
     "ToolStatus",
     "UnmatchedStub",
+    "checked_transport",
     "current_tenant",
     "expand_builtin_tools",
+    "foreign_definition",
     "hookimpl",
     "hookspec",
     "merged",

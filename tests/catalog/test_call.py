@@ -9,6 +9,7 @@ import pytest
 from toolplug.catalog.call import (
     ANONYMOUS,
     CallContext,
+    Credentials,
     Principal,
     ToolCall,
     ToolResult,
@@ -26,6 +27,12 @@ def test_who_says_nothing_of_the_caller_gets_an_anonymous_one_without_scopes() -
     assert Principal() == nobody
     assert CallContext() == CallContext(principal=nobody)
     assert not nobody.has_scope("tools:call")
+
+
+def test_the_credentials_of_a_caller_are_not_in_the_text_of_its_context() -> None:
+    context = CallContext(credentials=Credentials(pets="s3cret"))
+    assert context.credentials["pets"] == "s3cret"
+    assert ("Credentials(pets)" in repr(context), "s3cret" in repr(context)) == (True, False)
 
 
 @pytest.mark.parametrize("status", ToolStatus)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, ToolHints
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from toolplug.discovery.record import FoundTool
-from toolplug.discovery.sanitise import sanitised
+from toolplug.discovery.sanitise import foreign_definition, sanitised
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 
 ANY = {"type": "object"}
@@ -417,3 +417,29 @@ def test_an_annotation_is_kept_where_it_is_a_plain_value_and_is_no_loss_elsewher
         "x-fastmcp-wrap-result": True,
     }
     assert found.cut == ("/outputSchema/nonsense: no keyword of JSON Schema",)
+
+
+def test_a_provider_cleans_the_definition_of_a_stranger_and_hears_what_was_removed() -> None:
+    parameters: dict[str, object] = {"type": "object", "properties": {"a": {"type": "string", "made_up": 1}}}
+    definition, removed = foreign_definition(name="t", description="Does\u200b it.", parameters=parameters)
+    assert (definition.description, definition.parameters.value["properties"]) == (
+        "Does it.",
+        {"a": {"type": "string"}},
+    )
+    assert removed == (
+        "/description: invisible characters",
+        "/parameters/properties/a/made_up: no keyword of JSON Schema",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"name": "a b"}, "no name for a provider's tool"),
+        ({"parameters": {"type": "array"}}, "is of type 'array', not object"),
+        ({"parameters": {"type": "object", "properties": {"a\u200b": {}}}}, "hidden character"),
+    ],
+)
+def test_a_strangers_definition_that_cannot_be_listed_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidDefinition, match=message):
+        foreign_definition(**{"name": "t", "description": "", "parameters": {"type": "object"}, **wrong})

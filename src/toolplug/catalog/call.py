@@ -28,6 +28,20 @@ def current_tenant() -> str:
 EMPTY: Mapping[str, object] = MappingProxyType({})
 
 
+class Credentials(dict[str, str]):
+    """The secrets that a caller sends along for systems behind tools, by name in lower case; `repr` hides the values.
+
+    Over HTTP each is a header `X-Toolplug-Credential-<name>`. They are never logged, stored or passed on, except by a
+    provider whose configuration says so.
+    """
+
+    def __repr__(self) -> str:
+        return f"Credentials({', '.join(self)})"
+
+
+NO_CREDENTIALS = Credentials()
+
+
 class ToolStatus(StrEnum):
     """How a call ended; also the value of the metric label `status` (docs/reference/statuses.md).
 
@@ -112,6 +126,7 @@ class CallContext(NamedTuple):
 
     `deadline` is loop time in seconds; a tool that asks for its context sees the effective one. `options` are the
     validated options of the built-in stub that stands for this tool. `request_id` is the one that audit lines carry.
+    `credentials` are the caller's own for systems behind tools.
     """
 
     principal: Principal = ANONYMOUS
@@ -123,6 +138,7 @@ class CallContext(NamedTuple):
     options: Mapping[str, object] = EMPTY
     request_id: str = ""
     report: Callable[..., None] = no_report
+    credentials: Mapping[str, str] = NO_CREDENTIALS
 
     def of_session(self, session: str) -> CallContext:
         """The same context with this session; a fifth of the cost of `_replace`."""

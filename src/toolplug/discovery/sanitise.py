@@ -1,4 +1,4 @@
-"""Sanitising the tools of MCP servers: definitions that can be listed, and reports of what was removed."""
+"""Sanitising the tools of strangers such as MCP servers: definitions that can be listed, and what was removed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from toolplug.catalog.definition import (
     ToolDefinition,
     ToolHints,
     check_foreign_tool_name,
+    check_provider_tool_name,
 )
 from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
@@ -73,6 +74,36 @@ def _of_object(raw: dict[str, object], at: Path, cuts: RemovedParts) -> Schema:
     schema.check()
     cuts.include(removed)
     return schema
+
+
+def foreign_definition(
+    *,
+    name: str,
+    description: str,
+    parameters: dict[str, object],
+    output_schema: dict[str, object] | None = None,
+    hints: ToolHints = NO_HINTS,
+) -> tuple[ToolDefinition, tuple[str, ...]]:
+    """Return the definition of a tool that a stranger described, and a line `/path: why` for each part removed.
+
+    For providers whose tools come from documents of others. Schemas keep the keywords of JSON Schema, references within
+    themselves and patterns of linear time; texts lose characters that nobody can see; the description is cut at 8 KiB.
+    An output schema that cannot be kept is left out.
+
+    Raises `InvalidDefinition` for a name that a provider's tool may not have, for parameters that are no schema of an
+    object, past the limits of a schema (docs/reference/limits.md), or with hidden characters in a name, pattern or
+    constant.
+    """
+    check_provider_tool_name(name)
+    removed = RemovedParts()
+    definition = ToolDefinition(
+        name=name,
+        description=_description(description, removed),
+        parameters=_of_object(parameters, ("parameters",), removed),
+        output_schema=None if output_schema is None else _schema(output_schema, "output_schema", removed),
+        hints=hints,
+    )
+    return definition, removed.lines()
 
 
 def _description(raw: object, cuts: RemovedParts) -> str:

@@ -81,6 +81,9 @@ class Egress:
         return is_public(address)
 
 
+PUBLIC_ONLY = Egress()
+
+
 def is_public(address: Address) -> bool:
     """Return True for a globally reachable unicast address. Check the IPv4 addresses that it carries separately."""
     outward = address.is_global or bool(carried(address))

@@ -17,6 +17,7 @@ from toolplug.discovery.service import Discovery, ServerMetrics
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
+from toolplug.execution.egress import Egress
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
@@ -140,18 +141,25 @@ def call_services(
 
 
 def registry_services(
-    configuration: Configuration, store: Store, services: CallServices, artifacts: Artifacts, offered: Services
+    current: CurrentConfiguration, store: Store, services: CallServices, artifacts: Artifacts, offered: Services
 ) -> RegistryServices:
     """Return what the registry of the host needs.
 
     Providers keep their files next to the store's file; without one, in a temporary folder as long as the host runs.
     """
+    configuration = current()
     settings = configuration.settings
     folder = store_folder(settings.store, folder=configuration.folder)
     root = TemporaryRoot() if folder is None else folder.absolute
     return RegistryServices(
         calls=services,
-        site_for=stored_sites(lambda: store, root, configuration.folder, offered),
+        site_for=stored_sites(
+            lambda: store,
+            root,
+            configuration.folder,
+            offered,
+            lambda: Egress(current().settings.egress.allow),
+        ),
         namespace=settings.metrics.namespace,
         tail=cache(lambda: read_result(artifacts, services)),
         resources=(root,) if isinstance(root, TemporaryRoot) else (),
@@ -211,7 +219,7 @@ class Parts:
             services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, serves.on_call)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
-            own = registry_services(configuration, store, services, artifacts, _offered(saved))
+            own = registry_services(current, store, services, artifacts, _offered(saved))
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             discovery = await life.enter_async_context(Discovery(store))

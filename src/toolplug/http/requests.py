@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
-from toolplug.catalog.call import ANONYMOUS, Frame, Principal, current_frame
+from toolplug.catalog.call import ANONYMOUS, NO_CREDENTIALS, Credentials, Frame, Principal, current_frame
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
@@ -197,6 +197,17 @@ async def requested_session(request: HostRequest) -> str | None:
         state = request.state
         await state["host"].sessions.find(session, state["principal"].tenant)
     return session
+
+
+_CREDENTIAL = b"x-toolplug-credential-"
+
+
+def passed_credentials(headers: Mapping[bytes, bytes]) -> Credentials:
+    """The values of `X-Toolplug-Credential-<name>`, for systems behind tools."""
+    named = [name for name in headers if name.startswith(_CREDENTIAL)]
+    if not named:
+        return NO_CREDENTIALS
+    return Credentials((name[len(_CREDENTIAL) :].decode("latin-1"), headers[name].decode("latin-1")) for name in named)
 
 
 async def executor_of(

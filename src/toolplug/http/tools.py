@@ -27,7 +27,15 @@ from toolplug.execution.results import Reports
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.request_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest, HostState, catalog_of, executor_of, has_version, query_fields
+from toolplug.http.requests import (
+    HostRequest,
+    HostState,
+    catalog_of,
+    executor_of,
+    has_version,
+    passed_credentials,
+    query_fields,
+)
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, answers, route
 from toolplug.sessions.events import frame
 from toolplug.sessions.record import CODE_PATTERN
@@ -223,6 +231,7 @@ async def call_tool(request: HostRequest) -> Response:
         approval=body.approval,
         options=checked_options(executor, body.name, body.options) if body.options else EMPTY,
         request_id=state["request_id"],
+        credentials=passed_credentials(state["headers"]),
     )
     call = ToolCall(call_id(body.id, context), body.name, body.arguments)
     return await call_response(request, executor, call, context)

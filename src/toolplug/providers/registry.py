@@ -37,7 +37,7 @@ from toolplug.providers.generation import Generation, mounted, opened
 from toolplug.providers.hook_calls import observers, observes_calls
 from toolplug.providers.provider import FunctionProvider, ProviderLike, keyed, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
-from toolplug.providers.site import ProviderContext, ProviderStore, Services, no_services
+from toolplug.providers.site import EgressRules, ProviderContext, ProviderStore, Services, no_services, public_only
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.memory import MemoryStore
@@ -77,6 +77,7 @@ def stored_sites(
     root: Callable[[], Path],
     config_dir: Path = _HERE,
     service: Services = no_services,
+    egress: EgressRules = public_only,
 ) -> SiteFor:
     """Sites in a store and below a directory; both are asked for only when a provider wants something of them."""
 
@@ -88,7 +89,12 @@ def stored_sites(
             return TenantRecords(store(), f"provider/{entry.key}/{quote(principal.tenant, safe='')}/")
 
         return ProviderContext(
-            key=entry.key, state_dir=state_dir, store=records, config_dir=config_dir, service=service
+            key=entry.key,
+            state_dir=state_dir,
+            store=records,
+            config_dir=config_dir,
+            service=service,
+            egress=egress(),
         )
 
     return site_for

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from toolplug.catalog.call import Principal
+from toolplug.execution.egress import PUBLIC_ONLY, Egress
 from toolplug.stores.store import Record
 
 S = TypeVar("S")
@@ -24,6 +25,14 @@ class Services(Protocol):
 def no_services(kind: type[S], /) -> S:
     """A registry without a host offers nothing."""
     raise LookupError(f"this provider needs a host that offers {kind.__name__}; a registry without a host has none")
+
+
+EgressRules = Callable[[], Egress]
+
+
+def public_only() -> Egress:
+    """Return the rules of a registry without a host: public addresses only."""
+    return PUBLIC_ONLY
 
 
 class ProviderStore(Protocol):
@@ -54,7 +63,8 @@ class ProviderContext:
     `state_dir` exists and is this provider's alone, for all tenants. `store` opens the records of the principal's
     tenant; it is cheap, and the result may be kept. `config_dir` is where relative paths of settings start: the folder
     of the configuration file; a validator of the provider's Config finds it as `info.context["config_dir"]`. `service`
-    gives what the host offers, to be used by calls and requests: while providers start it may not be ready.
+    gives what the host offers, to be used by calls and requests: while providers start it may not be ready. `egress` is
+    the operator's `egress.allow`, for `checked_transport`; public addresses only, without a host.
     """
 
     key: str
@@ -62,3 +72,4 @@ class ProviderContext:
     store: Callable[[Principal], ProviderStore]
     config_dir: Path = Path()
     service: Services = no_services
+    egress: Egress = PUBLIC_ONLY

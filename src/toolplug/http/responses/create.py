@@ -22,7 +22,7 @@ from toolplug.host.parts import listed
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.request_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest
+from toolplug.http.requests import HostRequest, passed_credentials
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.builder import Event, Status
 from toolplug.responses.input_items import Item
@@ -148,7 +148,11 @@ class ResponseCaller:
         return ToolCaller(
             executor=tools,
             context=CallContext(
-                principal=principal, session=self._session, agent=self._agent, request_id=self._state["request_id"]
+                principal=principal,
+                session=self._session,
+                agent=self._agent,
+                request_id=self._state["request_id"],
+                credentials=passed_credentials(self._state["headers"]),
             ),
             listing=lambda: listed(tools),
             on_request=host.is_on_request,

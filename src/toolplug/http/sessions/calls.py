@@ -12,7 +12,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest
+from toolplug.http.requests import HostRequest, passed_credentials
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
 from toolplug.http.sessions import models
 from toolplug.http.sessions.handlers import NO_STORE, ONE, session_of
@@ -62,6 +62,7 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
         idempotency_key=key,
         approval=body.approval,
         request_id=state["request_id"],
+        credentials=passed_credentials(state["headers"]),
     )
     call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
     if body.wait:

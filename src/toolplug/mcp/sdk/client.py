@@ -43,7 +43,7 @@ from toolplug.mcp.sdk.fault_isolation import FaultIsolatingTransport
 from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
 from toolplug.mcp.sdk.messages import FAILED, is_closed
 from toolplug.mcp.sdk.oauth import ServerToken
-from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, CheckedNetwork, PinnedTransport
+from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, PORTS, CheckedNetwork, PinnedTransport
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Transport
 from toolplug.runtime.threads import in_own_thread
 
@@ -395,9 +395,6 @@ def _words(error: BaseException) -> str:
     return type(error).__name__
 
 
-_PORTS = {"http": 80, "https": 443}
-
-
 def connector(egress: Egress, folder: Path, resolve: Resolve = resolved) -> Connect:
     """How servers are connected to: commands run in `folder` where they name none, URLs are checked by `egress`."""
     return _Connector(egress, folder, resolve).connect
@@ -438,7 +435,7 @@ class _Connector:
             url = httpx2.URL(endpoint.url)
         except httpx2.InvalidURL as error:
             raise ConnectionFailed(f"the URL cannot be read: {error}") from None
-        if url.scheme not in _PORTS or not url.host:
+        if url.scheme not in PORTS or not url.host:
             raise ConnectionFailed("the URL is neither http nor https")
         if self._tls is None and (url.scheme == "https" or endpoint.oauth is not None):
             self._tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
@@ -461,8 +458,8 @@ def _trusted(endpoint: Endpoint) -> frozenset[tuple[str, int]]:
         return frozenset()
     issuer = None if endpoint.oauth is None else endpoint.oauth.issuer
     urls = [httpx2.URL(text) for text in (endpoint.url, issuer) if text is not None]
-    places = {(url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)) for url in urls}
-    return frozenset(places | {(host, _PORTS["https"]) for host, port in places if port == _PORTS["http"]})
+    places = {(url.raw_host.decode("ascii"), url.port or PORTS.get(url.scheme, 0)) for url in urls}
+    return frozenset(places | {(host, PORTS["https"]) for host, port in places if port == PORTS["http"]})
 
 
 def _secrets(endpoint: Endpoint) -> tuple[str, ...]:

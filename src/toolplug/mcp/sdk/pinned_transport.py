@@ -10,10 +10,12 @@ from typing import Protocol, cast
 import httpcore2
 import httpx2
 
-from toolplug.execution.egress import Egress, EgressRefused, Resolve, reachable
+from toolplug.execution.egress import Egress, EgressRefused, Resolve, reachable, resolved
+from toolplug.runtime.threads import in_own_thread
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CONNECT_S = 5.0
+PORTS = {"http": 80, "https": 443}
 
 _MAX_CONNECTIONS = 256
 _KEEPALIVE: tuple[tuple[int, int, int], ...] = ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),)
@@ -73,7 +75,10 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
     An event stream is passed on as it comes, anything else is read whole, and both only uncompressed.
     """
 
-    def __init__(self, network: CheckedNetwork, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, network: CheckedNetwork, tls: ssl.SSLContext | None, *, max_answer_bytes: int = MAX_ANSWER_BYTES
+    ) -> None:
+        self._max_answer_bytes = max_answer_bytes
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=_MAX_CONNECTIONS,
@@ -107,7 +112,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         head = httpx2.Headers(answer.headers)
         try:
             _refuse_encoded(head)
-            stream = body if _is_events(head) else httpx2.ByteStream(await _whole(body))
+            stream = body if _is_events(head) else httpx2.ByteStream(await _whole(body, self._max_answer_bytes))
         except BaseException:
             await body.aclose()
             raise
@@ -116,6 +121,27 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close every connection."""
         await self._pool.aclose()
+
+
+async def checked_transport(
+    egress: Egress, *, trusted: Iterable[str] = (), max_answer_bytes: int = MAX_ANSWER_BYTES
+) -> httpx2.AsyncBaseTransport:
+    """Return a transport for `httpx2` that connects to addresses which the operator permits, and to no other.
+
+    Each name is resolved, checked and connected to by the address that was checked, for every connection anew, so that
+    a later answer of the name server leads nowhere else. An address that `egress` does not permit raises
+    `httpx2.ConnectError`. Answers are uncompressed and read whole, but for event streams; one over `max_answer_bytes`
+    raises `httpx2.TransportError`. Proxies and credentials of the environment are not used, redirects not followed.
+
+    egress: `site.egress`, the operator's `egress.allow`.
+    trusted: http and https URLs that the operator wrote; their hosts and ports are not checked.
+
+    The caller closes it. Needs `httpx2` and `httpcore2`.
+    """
+    urls = [httpx2.URL(text) for text in trusted]
+    places = {(url.raw_host.decode("ascii"), url.port or PORTS.get(url.scheme, 0)) for url in urls}
+    tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
+    return PinnedTransport(CheckedNetwork(egress, resolved, places), tls, max_answer_bytes=max_answer_bytes)
 
 
 class _Stream(Protocol):
@@ -148,11 +174,11 @@ def _is_events(head: httpx2.Headers) -> bool:
     return head.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
 
 
-async def _whole(body: _Body) -> bytes:
+async def _whole(body: _Body, max_bytes: int) -> bytes:
     read = bytearray()
     async for part in body:
         read += part
-        if len(read) > MAX_ANSWER_BYTES:
-            raise AnswerRefused(f"the answer is larger than {MAX_ANSWER_BYTES:,} bytes")
+        if len(read) > max_bytes:
+            raise AnswerRefused(f"the answer is larger than {max_bytes:,} bytes")
     await body.aclose()
     return bytes(read)

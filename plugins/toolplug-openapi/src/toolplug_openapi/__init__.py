@@ -1,0 +1,1 @@
+"""The toolplug provider `openapi`: the operations of an OpenAPI document as tools."""

@@ -1,0 +1,176 @@
+"""Documents that cannot be used are refused in bounded time, and say where, why and what to do."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolplug.errors import ConfigError
+from toolplug_openapi.document import MAX_JSON_BYTES, MAX_YAML_BYTES, Document, DocumentRefused
+
+pytestmark = pytest.mark.anyio
+
+YAML = """\
+openapi: 3.0.3
+x-shared: &shared {summary: Shared., tags: [no, 2026-11-01]}
+paths:
+  /x:
+    get:
+      <<: *shared
+      operationId: look
+      summary: Own.
+      responses:
+        200: {description: "yes"}
+        404: {description: ~}
+      deprecated: true
+"""
+
+
+def test_yaml_is_read_as_yaml_1_2_with_text_keys_aliases_and_merges() -> None:
+    document = Document(YAML.encode(), "api.yaml")
+    assert document.root["paths"] == {
+        "/x": {
+            "get": {
+                "summary": "Own.",
+                "tags": ["no", "2026-11-01"],
+                "operationId": "look",
+                "responses": {"200": {"description": "yes"}, "404": {"description": None}},
+                "deprecated": True,
+            }
+        }
+    }
+
+
+def bomb(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+def merge_bomb() -> str:
+    lines = ["a0: &a0 {" + ", ".join(f"k{n}: v" for n in range(100)) + "}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}], own{n}: v}}" for n in range(1, 12)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"<!doctype html><p>Not found</p>", "is no OpenAPI document"),
+        (b"[]", "holds no mapping"),
+        (b"{}", "no key 'openapi'; OpenAPI 3.0 and 3.1 are read"),
+        (b'{"swagger": "2.0"}', "no key 'openapi'; OpenAPI 3.0 and 3.1 are read; convert it to 3.0 first"),
+        (b'{"openapi": "4.0.0", "paths": {}}', "openapi: '4.0.0'; OpenAPI 3.0 and 3.1"),
+        (b'{"openapi": 3.1, "paths": {}}', "openapi: 3.1; OpenAPI 3.0 and 3.1"),
+        (b'{"openapi": "3.1.0"}', "no mapping 'paths'"),
+        (b'{"openapi": "3.1.0", "paths": {}, "paths": {}}', "duplicate key 'paths'; keep one of them"),
+        (b'{"openapi": NaN}', "NaN is no JSON"),
+        (b'{"openapi": ', "cannot be read: Expecting value"),
+        (b"openapi: 3.1.0\nopenapi: 3.1.0", "line 2: duplicate key 'openapi'"),
+        (b"a: [b", "is neither JSON nor YAML in line 2"),
+        (b"a: 1\n---\nb: 2", "a second document begins in line 2"),
+        (b"? [a]\n: b", "a key must be text"),
+        (b"a: *b", "the alias *b names nothing"),
+        (b"a: &a [*a]", "names nothing, or a part that contains it"),
+        (b"\xff\xfe", "is not UTF-8 text (byte 0)"),
+        (b'{"a":' * 100_000, "cannot be read"),
+        (b"[" * 100_000, "nests too deep"),
+        (b"- " * 100_000, "nests too deep"),
+        (bomb(10).encode(), "with its aliases written out it has more than 1,000,000 keys and values"),
+        (merge_bomb().encode(), "with its aliases written out it has more than 1,000,000 keys and values"),
+        (b"{" + b" " * MAX_JSON_BYTES, "at most 16,777,216 are read of JSON"),
+        (b"a: " + b"x" * MAX_YAML_BYTES, "at most 4,194,304 are read of YAML (convert it to JSON"),
+    ],
+)
+def test_what_is_no_document_is_refused(data: bytes, reason: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(DocumentRefused) as caught:
+        Document(data, "api.json")
+    assert str(caught.value).startswith("api.json ")
+    assert reason in str(caught.value) or (reason == "cannot be read" and "nests too deep" in str(caught.value))
+    assert time.perf_counter() - began < 10
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/status/404", "cannot be fetched: HTTP 404"),
+        (
+            "/moved.json?to=http://169.254.169.254/latest",
+            "redirects to 'http://169.254.169.254/latest', which is not followed",
+        ),
+        ("/moved.json?to=file:///etc/passwd", "redirects to 'file:///etc/passwd', which is not followed"),
+        ("/text", "is no OpenAPI document"),
+    ],
+)
+async def test_a_document_that_is_elsewhere_is_not_looked_for(api: Any, serve: Any, path: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        async with serve(document=api.url + path):
+            raise AssertionError("it must not start")
+    assert reason in str(caught.value)
+    assert path.partition("?")[0] in str(caught.value)
+
+
+@pytest.mark.process
+async def test_a_redirect_within_the_origin_is_followed(api: Any, serve: Any) -> None:
+    api.operations({"/x": {"get": {"operationId": "look"}}})
+    async with serve(document=f"{api.url}/moved.json?to=/openapi.json") as tools:
+        assert tools.names() == ["look"]
+
+
+@pytest.mark.process
+async def test_a_document_without_any_usable_operation_stops_the_start(api: Any, serve: Any) -> None:
+    api.operations({"/x/{id}": {"get": {"operationId": "look"}}})
+    with pytest.raises(ConfigError, match="no operation can become a tool; 'look' is skipped: its path"):
+        async with serve():
+            raise AssertionError("it must not start")
+
+
+@pytest.mark.process
+async def test_a_thousand_operations_start_within_seconds_and_too_many_are_refused(api: Any, serve: Any) -> None:
+    node = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(20)}}
+    node["properties"]["next"] = {"$ref": "#/components/schemas/Node"}
+    parameter = {"name": "filter", "in": "query", "schema": {"$ref": "#/components/schemas/Node"}}
+
+    def paths(count: int) -> dict[str, Any]:
+        return {f"/r{n}": {"get": {"operationId": f"op{n}", "parameters": [parameter]}} for n in range(count)}
+
+    api.operations(paths(1000), components={"schemas": {"Node": node}})
+    began = time.perf_counter()
+    async with serve() as tools:
+        assert len(tools.names()) == 1000
+    assert time.perf_counter() - began < 20
+    api.operations(paths(2001), components={"schemas": {"Node": node}})
+    with pytest.raises(ConfigError, match="2,001 operations, at most 2,000 can be tools; choose with include"):
+        async with serve():
+            raise AssertionError("it must not start")
+    async with serve(include=[{"path": "/r1?"}]) as tools:
+        assert len(tools.names()) == 10
+
+
+@pytest.mark.process
+async def test_references_that_expand_without_end_cost_their_operation_only(api: Any, serve: Any) -> None:
+    schemas: dict[str, Any] = {f"S{n}": {"allOf": [{"$ref": f"#/components/schemas/S{n + 1}"}] * 10} for n in range(30)}
+    schemas["S30"] = {"type": "string"}
+    schemas["Loop"] = {"allOf": [{"$ref": "#/components/schemas/Loop"}]}
+
+    def uses(name: str) -> dict[str, Any]:
+        parameter = {"name": "q", "in": "query", "schema": {"$ref": f"#/components/schemas/{name}"}}
+        return {"get": {"operationId": name, "parameters": [parameter]}}
+
+    paths = {"/a": uses("S0"), "/b": uses("Loop"), "/c": uses("S30")}
+    api.operations(paths, components={"schemas": schemas})
+    async with serve() as tools:
+        assert tools.names() == ["S30"]
+
+
+@pytest.mark.process
+async def test_a_document_is_read_from_a_file_next_to_the_configuration(api: Any, serve: Any, tmp_path: Path) -> None:
+    (tmp_path / "api.json").write_text(json.dumps(api.operations({"/x": {"get": {"operationId": "look"}}})))
+    async with serve(document="./api.json", base_url=api.url) as tools:
+        assert (await tools.call("look")).status == "success"
