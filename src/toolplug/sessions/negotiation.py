@@ -54,7 +54,7 @@ class ToolChanges:
 
 
 class FailedToolAnswer(Answer):
-    """A rejected tool in an answer, as `FailedTool` describes it."""
+    """A rejected tool. `recoverable`: the same definition may be accepted another time."""
 
     toolName: str
     error: str
