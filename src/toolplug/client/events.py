@@ -206,7 +206,7 @@ class ToolRequest(_Event):
 
 
 class ToolCancelled(_Event):
-    """Nobody waits any more for the answer to this request."""
+    """The request was cancelled; its response is not needed."""
 
     id: str
     reason: str = ""
