@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.mcp.test_transport import MODERN, modern
 
-from toolplug.mcp.sdk.answering import SdkSpeaker
+from toolplug.mcp.sdk.answering import SdkServerEndpoint
 from toolplug.mcp.server_endpoint import Client, Message, Reply
 
 pytestmark = pytest.mark.requirement("C-5-mcp")
@@ -18,7 +18,7 @@ MESSAGE = Message(1, "tools/call", SAY["json"]["params"])
 def test_blanks_around_a_headers_value_are_no_part_of_it(value: str) -> None:
     headers = {**SAY["headers"], "Mcp-Name": value}
     raw = [(name.lower().encode(), text.encode()) for name, text in headers.items()]
-    client = SdkSpeaker().stateless_client(MESSAGE, raw)
+    client = SdkServerEndpoint().stateless_client(MESSAGE, raw)
     assert isinstance(client, Client)
     assert client.version == MODERN
 
@@ -26,4 +26,4 @@ def test_blanks_around_a_headers_value_are_no_part_of_it(value: str) -> None:
 def test_another_value_is_another_name() -> None:
     headers = {**SAY["headers"], "Mcp-Name": "s ay"}
     raw = [(name.lower().encode(), text.encode()) for name, text in headers.items()]
-    assert isinstance(SdkSpeaker().stateless_client(MESSAGE, raw), Reply)
+    assert isinstance(SdkServerEndpoint().stateless_client(MESSAGE, raw), Reply)

@@ -113,7 +113,7 @@ class Application:
 
     @property
     def code(self) -> str:
-        """The address of the session, for whoever may call its tools. Raises `RuntimeError` unless entered."""
+        """The address of the session, for those who may call its tools. Raises `RuntimeError` unless entered."""
         return self._open.address.code
 
     @property

@@ -206,7 +206,7 @@ class ToolRequest(_Event):
 
 
 class ToolCancelled(_Event):
-    """Nobody waits any more for the answer to this request."""
+    """The host no longer waits for the response to this request."""
 
     id: str
     reason: str = ""

@@ -82,7 +82,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class HostRequests:
-    """Raises `HostUnreachable` where nobody answers, and what `refusal` says where the answer is no success."""
+    """Raise `HostUnreachable` if the host does not answer, and the error of `refusal` if it answers without success."""
 
     def __init__(self, http: AsyncClient, url: str, credential: str | None, timeout_s: float) -> None:
         self._http = http
@@ -130,7 +130,7 @@ class HostRequests:
         return response
 
     async def opened(self, path: str, headers: Mapping[str, str], silence_s: float) -> Response:
-        """An event stream that breaks after so much silence; whoever takes it closes it."""
+        """Open an event stream that fails after so much silence; the caller closes it."""
         timeout = Timeout(self._timeout_s, read=silence_s)
         asking = {"Accept": "text/event-stream", "Cache-Control": "no-store", **headers}
         response = await self._sent(self._request("GET", path, asking, timeout), stream=True)

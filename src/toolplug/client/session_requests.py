@@ -29,7 +29,7 @@ class Difference(NamedTuple):
         return bool(self.added or self.removed or self.modified)
 
     def wire(self) -> dict[str, object]:
-        """As it stands in an update: what is empty is left out."""
+        """Return the body of an update, without empty fields."""
         return {key: list(part) for key, part in self._asdict().items() if part}
 
 

@@ -28,7 +28,7 @@ class _Sent(BaseModel):
     )
 
     def wire(self) -> dict[str, JsonValue]:
-        """As it stands in a registration."""
+        """Return the tool as it is sent in a registration."""
         return self.model_dump(mode="json", by_alias=True)
 
 

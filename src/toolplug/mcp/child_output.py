@@ -53,7 +53,7 @@ _CHUNK = 64 * 1024
 
 
 class LineTooLong(Exception):
-    """A line had no end within the bound; what stands behind its beginning is not read."""
+    """A line is longer than the limit; the rest of it is not read."""
 
 
 class BoundedLines:

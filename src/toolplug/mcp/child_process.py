@@ -37,7 +37,7 @@ class Descendant(NamedTuple):
 def descendants(pid: int) -> Collection[Descendant]:
     """Those that live now, in sessions and groups of their own as well; none where the system has no `/proc`.
 
-    One whose parent has ended is nobody's any more, and not among them.
+    A process whose parent has ended is not among them.
     """
     children: dict[int, list[Descendant]] = {}
     for process, parent in _every():
@@ -94,7 +94,7 @@ _LOG = logging.getLogger("toolplug.mcp.child_process")
 
 
 class _Pipes(SubprocessStreamProtocol):
-    """The pipes as streams. They end soon after the process does, whoever else still holds them."""
+    """The pipes as streams. They end soon after the process does, even if another process still holds them open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=64 * 1024, loop=loop)
@@ -172,7 +172,7 @@ class Child:
             self._stdin.write(line)
 
     async def writable(self) -> None:
-        """Wait until nobody waits to write."""
+        """Wait until no write is pending."""
         async with self._writing:
             pass
 
@@ -237,7 +237,7 @@ class Child:
         return self._signal(0)
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to whoever is in the group; False where nobody is."""
+        """Send a signal to the process group; return False if the group is empty."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.get_pid(), number)
             return True

@@ -26,14 +26,14 @@ from toolplug.mcp.server_config import Server
 
 
 class ServerDown(SourceAway):
-    """The server cannot be reached, or went away before it had answered; why, stands in the log."""
+    """The server cannot be reached, or its connection ended before it answered; the log has the reason."""
 
     def __init__(self, server: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(f"its server {server!r} is down", code="server_down", retry_after_s=retry_after_s)
 
 
 class ConnectionStrategy(Protocol):
-    """One way to a server: its connection for everybody, that of a session, or one for each call."""
+    """How calls reach a server: over a shared connection, one per session, or one per call."""
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
         """Run a tool by the server's own name for it. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
@@ -93,7 +93,7 @@ class BackgroundCloses:
 async def _logged(ending: Coroutine[None, None, None]) -> None:
     try:
         await ending
-    except Exception:  # noqa: BLE001  a named boundary: nobody waits who could hear it
+    except Exception:  # noqa: BLE001  a named boundary: the task has no caller to raise to
         _LOG.exception("what ends in the background has failed")
 
 
@@ -118,11 +118,11 @@ class Restarts:
         self._until = 0.0
 
     def pause_s(self) -> float:
-        """How long it still has to be left alone; 0 where it may be started."""
+        """Return the seconds until the next attempt is allowed; 0 if it is allowed now."""
         return max(self._until - self._clock(), 0.0)
 
     def failed(self) -> float:
-        """It could not be reached; the pause that follows."""
+        """Record a failed attempt and return the pause that follows, in seconds."""
         pause = min(FIRST_S * 2 ** min(self._failures, _DOUBLINGS), LONGEST_S) * (1 - self._jitter() / 4)
         self._failures += 1
         self._until = self._clock() + pause
@@ -150,7 +150,7 @@ class PersistentConnection:
     """Implements `toolplug.mcp.connection_strategies.ConnectionStrategy` over one connection at a time.
 
     A server that cannot be started, or whose connection does not last, is left alone for a while (`Restarts`): calls
-    are answered at once meanwhile. `on_change` hears that the server's list of tools has changed.
+    are answered at once. `on_change` hears that the server's list of tools has changed.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class PersistentConnection:
                 life.cancel()
 
     async def _opened(self) -> ServerConnection:
-        """A connection that is open; whoever comes while it opens waits for the same."""
+        """Return the open connection; concurrent callers wait for the same opening."""
         server = self._server.name.id
         if self._ended.is_set():
             raise ServerDown(server)
@@ -228,7 +228,7 @@ class PersistentConnection:
         return connection
 
     async def _guarded_life(self, opening: _Opening) -> None:
-        """Whatever happens, nobody waits for a connection that will not come."""
+        """Resolve the pending opening on every exit, so that no caller waits forever."""
         server, reason = self._server, ""
         try:
             await self._whole_life(opening)

@@ -35,7 +35,7 @@ class RisingProgress:
             self._reports.take(_Progress(progress, total, message if isinstance(message, str) else None))
 
     async def during(self, execute: Callable[[], Awaitable[R]]) -> R:
-        """Run the call and send its reports meanwhile; those that came before its end are sent before its result."""
+        """Run the call and send its progress reports; those from before its end are sent before the result."""
         return await self._reports.during(execute)
 
     async def _pass_on(self, report: _Progress) -> None:

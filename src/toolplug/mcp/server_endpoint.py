@@ -55,7 +55,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 """As they came, lower-case names."""
 
 Notify = Callable[[bytes], Awaitable[None]]
-"""Sends a notification (a whole message as JSON) beside the answer, and waits until it is on its way."""
+"""Sends a notification (a complete JSON message) on the response stream and waits until it is written."""
 
 
 class Message(NamedTuple):
@@ -92,7 +92,7 @@ class Questions:
             del self._waiting[question]
 
     def take(self, answer: ClientAnswer) -> None:
-        """Hand an answer to who waits for it; one that nobody waits for is dropped."""
+        """Pass a response to the request that waits for it; drop a response to no pending request."""
         waiting = self._waiting.get(answer.id)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer.result)
@@ -163,4 +163,4 @@ _ANSWERING = "toolplug.mcp.sdk.answering"
 def mcp_server_endpoint() -> McpServerEndpoint:
     """The endpoint that the SDK implements. Raises `ModuleNotFoundError` without the extra `mcp`."""
     # A module that is imported by name has no types.
-    return cast("McpServerEndpoint", import_with_sdk(_ANSWERING).SdkSpeaker())
+    return cast("McpServerEndpoint", import_with_sdk(_ANSWERING).SdkServerEndpoint())

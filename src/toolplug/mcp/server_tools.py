@@ -265,7 +265,7 @@ class ServerTools:
         self._publish(EMPTY_CATALOG)
 
     def per_session(self) -> SessionTools:
-        """An executor whose server is nobody else's; starts nothing before its first call. Whoever asks closes it."""
+        """Return an executor with a connection of its own, opened at the first call. The caller closes it."""
         session = SessionTools(self)
         self.sessions.add(session)
         return session

@@ -32,21 +32,21 @@ class LeastRecentlyUsed(Generic[K, V]):
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """The value, which counts as used now; None where there is none."""
+        """Return the value and mark it as used; None if there is none."""
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Keep the value, which counts as used now."""
+        """Store the value and mark it as used."""
         self._values[key] = value
         self._values.move_to_end(key)
         if len(self._values) > self._most:
             self._values.popitem(last=False)
 
     def drop(self, key: K) -> None:
-        """Drop the value, where there is one."""
+        """Remove the value, if there is one."""
         self._values.pop(key, None)
 
     def __contains__(self, key: K) -> bool:

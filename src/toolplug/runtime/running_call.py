@@ -1,4 +1,4 @@
-"""The outcome of work that may outlive whoever waits for it."""
+"""The outcome of a call that can outlive its caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_event_loop() -> None:
 
 
 class RunningCall:
-    """A tool that had not ended when its first step was over.
+    """A tool's call that did not end in its first step.
 
     It ends exactly once. Its caller may stop waiting earlier, at the deadline or when it is cancelled itself; then the
     tool is asked to stop, through `cancel`, and goes on until it does.
@@ -58,7 +58,7 @@ class RunningCall:
             self._cancel()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the end, at most so long: True when it came. Only the caller's own cancellation escapes.
+        """Wait at most `seconds` for the end; return whether it came. Raises only the caller's own cancellation.
 
         In both other cases the tool is asked to stop, after its caller has been answered.
         """

@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for at once, and long work that lets other tasks run."""
+"""Background tasks, and long work that lets other tasks run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """Tasks that go on by themselves; the event loop alone would hold them weakly."""
+    """Background tasks with strong references; the event loop alone holds them weakly."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

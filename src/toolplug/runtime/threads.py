@@ -114,7 +114,7 @@ class DaemonThreads:
         except BaseException as raised:  # noqa: BLE001  given to `done`
             error = raised
         with self._lock:
-            self._idle += 1  # before its caller hears of the end: whoever calls again at once needs no other thread
+            self._idle += 1  # before its caller hears of the end: a caller that continues at once reuses this thread
         try:
             loop.call_soon_threadsafe(done, value, error)
         except RuntimeError:  # the loop was closed while the function ran: nobody waits any more

@@ -140,7 +140,7 @@ class AgentTools:
         await asyncio.gather(*(part.open() for part in self._waiting(choice, session, name)))
 
     def end(self, session: Hashable) -> list[asyncio.Task[None]]:
-        """Begin to close what was opened for this session, each once; its executors list nothing any more."""
+        """Start to close what was opened for this session, each once; its executors then list no tools."""
         joints = self._live.pop(session, None)
         for joint in joints.values() if joints is not None else ():
             joint.join()

@@ -1,4 +1,4 @@
-"""The executor that a factory makes, from its beginning to its end."""
+"""The lifetime of an executor that a toolset's factory makes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Opened:
         self._task: asyncio.Task[None] | None = None
 
     async def executor(self) -> ToolExecutor:
-        """The executor; the first call starts the factory, and the others wait for it. Raises `NotOpened`."""
+        """Return the executor: the first call starts the factory, later ones wait for it. Raises `NotOpened`."""
         if self._task is None and not self._ended.is_set():
             self._task = asyncio.create_task(self._guarded_life(), name=f"toolplug-toolset-{self._name}")
         if self._executor is None and not self._ended.is_set():
@@ -95,7 +95,7 @@ class Opened:
 
 
 async def _made(factory: Factory, life: AsyncExitStack) -> ToolExecutor:
-    """What the factory gives, entered where it can be; it is left or closed with `life`."""
+    """Return the factory's executor, entered if it is a context manager; `life` exits or closes it."""
     made: object = factory()
     if inspect.isawaitable(made):
         made = await cast("Awaitable[object]", made)

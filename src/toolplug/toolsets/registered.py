@@ -34,7 +34,7 @@ class Allowlists:
     own: Mapping[tuple[str, str], Allowlist] = field(default_factory=_no_allowlists)
 
     def of(self, tenant: str, agent: str) -> Allowlist | None:
-        """The allowlist of a tenant's agent, None for one that nobody configured."""
+        """Return the allowlist of a tenant's agent; None if it is not configured."""
         return self.own.get((tenant, agent)) or self.configured.get(agent)
 
     def agents(self, tenant: str) -> frozenset[str]:
@@ -59,7 +59,7 @@ def _no_toolsets() -> Mapping[str, Mapping[str, Toolset]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolsets:
-    """All toolsets by id. On one id a tenant's own stands over the code's, and that over the configuration's.
+    """All toolsets by id. A tenant's own takes precedence over the code's, and that over the configuration's.
 
     `servers` are the MCP servers that have a prefix, by their ids: no toolsets to choose, but in every catalog without
     agent. A prefix is used once among those that a tenant can see; each change raises `ApiError` where it would
@@ -102,7 +102,7 @@ class Toolsets:
         return replace(self, own=MappingProxyType({**self.own, tenant: mine}))
 
     def every(self) -> Iterable[Toolset]:
-        """Every registration, also those that another of their id stands over."""
+        """Return every registration, including those that another of the same id overrides."""
         yield from self.configured.values()
         yield from self.coded.values()
         yield from self.servers.values()

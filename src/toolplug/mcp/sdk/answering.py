@@ -4,7 +4,7 @@ The SDK reads, validates and answers every method, in both eras. Ours is what it
 their calls. A page of tools passes it as the bytes that the catalog keeps, since encoding a thousand tools takes the
 SDK 25 ms.
 
-    transport → `SdkSpeaker.answer` → `ServerRunner` → `_pages` → `_list_tools`, `_call_tool`, `_listen`
+    transport → `SdkServerEndpoint.answer` → `ServerRunner` → `_pages` → `_list_tools`, `_call_tool`, `_listen`
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _Context = ServerRequestContext[Caller, Any]
 _block: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
 
 
-class SdkSpeaker:
+class SdkServerEndpoint:
     """The protocol for any number of clients; holds nothing of them."""
 
     def __init__(self) -> None:
@@ -255,7 +255,7 @@ class _Channel:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Ask the client beside the answer. Raises `NoBackChannelError`, and `MCPError` for no answer in time."""
+        """Send the client a request on the response stream. Raises `NoBackChannelError`; `MCPError` on timeout."""
         questions, notify = self._questions, self._notify
         if questions is None or notify is None:
             raise NoBackChannelError(method)
@@ -273,7 +273,7 @@ class _Channel:
         return dict(result)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Send one notification beside the answer."""
+        """Send one notification on the response stream."""
         if self._notify is not None:
             await self._notify(_encoded({"jsonrpc": "2.0", "method": method, "params": params or {}}))
 

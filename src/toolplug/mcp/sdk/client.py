@@ -269,7 +269,7 @@ Open = Callable[[Callable[[], None]], AbstractAsyncContextManager[Streams]]
 
 
 class ConnectionTask:
-    """A connection. `live` is its task; `opened` and `end` are for who wanted it.
+    """A connection to a server, opened and closed by a task of its own; call `end` in every case.
 
     `probes` are the attempts in order: whether a server is asked for the newer era first. A server may end on a request
     that it does not know, and is then started once more. `secrets` are in no text of a failure.
@@ -288,7 +288,7 @@ class ConnectionTask:
         self._task = asyncio.create_task(self._live(), name="toolplug-mcp-connection")
 
     async def opened(self) -> ServerConnection:
-        """The connection, once both sides agree. Raises `ConnectionFailed`."""
+        """Wait for the handshake and return the connection. Raises `ConnectionFailed`."""
         return await asyncio.shield(self._opened)
 
     async def end(self) -> None:
@@ -325,7 +325,7 @@ class ConnectionTask:
             self._fail(ConnectionFailed("the connection has ended"))
 
     async def _lived(self, *, probe: bool) -> bool:
-        """False where the server ended instead of answering the probe and may be tried without."""
+        """Return False if the server ended instead of answering the probe and can be retried without one."""
         async with self._opening(self._lost.set) as wire:
             listing = RawListing(JSONRPCDispatcher(wire.read, wire.write), self._dispatcher_ended)
             info = types.Implementation(name="toolplug", version=version("toolplug"))
@@ -370,7 +370,7 @@ class ConnectionTask:
             self._on_change()
 
     def _fail(self, error: BaseException) -> None:
-        """Tell who waits for the opening; afterwards the end of the connection says enough."""
+        """Raise the error from `opened`; once the connection is open, only end it."""
         self._lost.set()
         if self._opened.done():
             return
@@ -383,7 +383,7 @@ class ConnectionTask:
 
 
 def _words(error: BaseException) -> str:
-    """What an exception says; of a group, what its first one says."""
+    """Return the message of an exception; for a group, of its first exception."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]  # what a group holds is not narrowed
     if isinstance(error, TimeoutError):
@@ -396,12 +396,12 @@ def _words(error: BaseException) -> str:
 
 
 def connector(egress: Egress, folder: Path, resolve: Resolve = resolved) -> Connect:
-    """How servers are connected to: commands run in `folder` where they name none, URLs are checked by `egress`."""
+    """Return the function that connects to servers: `folder` is the default working directory, `egress` checks URLs."""
     return _Connector(egress, folder, resolve).connect
 
 
 class _Connector:
-    """Connects, and keeps in memory the tokens that it was given meanwhile."""
+    """Connects to servers and caches their OAuth tokens in memory."""
 
     def __init__(self, egress: Egress, folder: Path, resolve: Resolve) -> None:
         self._egress = egress

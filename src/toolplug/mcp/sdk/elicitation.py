@@ -68,7 +68,7 @@ async def call_with_approval(
 
 
 def question_of(ticket: Ticket) -> str | None:
-    """What a person is asked; None where it is too long. Characters that nobody can see are written as escapes."""
+    """Return the question for a person, with invisible characters escaped; None if it is too long."""
     arguments = json.dumps(ticket.arguments, ensure_ascii=False)
     if cleaned(arguments) != arguments:
         arguments = json.dumps(ticket.arguments)

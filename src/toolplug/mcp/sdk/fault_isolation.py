@@ -62,7 +62,7 @@ class CancelGrace:
                 self._waiting = None
 
     def end_soon(self) -> None:
-        """Nobody wants the answer any more."""
+        """Wait only a short time longer for the response: its request was cancelled."""
         self._until = asyncio.get_running_loop().time() + self._afterwards_s
         if self._waiting is not None:
             self._waiting.reschedule(self._until)

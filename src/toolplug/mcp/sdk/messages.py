@@ -20,7 +20,7 @@ _CLOSED = "Connection closed"
 
 
 def is_closed(error: MCPError) -> bool:
-    """Does the SDK say that nobody is there any more. Servers send its code as well, for whatever they refuse."""
+    """Return whether the SDK reports a closed connection. Servers use the same code for requests that they refuse."""
     return error.code == CONNECTION_CLOSED and error.message == _CLOSED
 
 
@@ -49,5 +49,5 @@ _WANTED = frozenset(
 
 
 def is_wanted(message: JSONRPCMessage) -> bool:
-    """False for a notification that nobody here listens to."""
+    """Return False for a notification that toolplug does not handle."""
     return not isinstance(message, JSONRPCNotification) or message.method in _WANTED

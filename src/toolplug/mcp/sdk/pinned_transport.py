@@ -1,4 +1,4 @@
-"""HTTP to servers that nobody vouches for: to checked addresses only, and answers of a bounded size, uncompressed."""
+"""HTTP to untrusted servers: to checked addresses only, with uncompressed responses of limited size."""
 
 from __future__ import annotations
 

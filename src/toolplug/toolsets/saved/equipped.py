@@ -12,7 +12,7 @@ from toolplug.execution.live import LiveCatalog, MergedExecutor, merged_executor
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 
 Stays = Callable[[Tool], bool]
-"""Is this tool listed whatever is equipped: without it nobody could choose again."""
+"""Returns whether a tool is listed whatever is equipped, such as the one that changes the choice."""
 
 
 def equipped(catalog: Catalog, toolset: SavedToolset, stays: Stays) -> Catalog:

@@ -71,7 +71,7 @@ class NotesRemoved(NamedTuple):
 
 
 def note_text(text: str) -> str:
-    """The text as it is kept: in one line, without what nobody can see."""
+    """Return the text as it is stored: in one line, without invisible characters."""
     return cleaned(in_one_line(text)).strip()
 
 

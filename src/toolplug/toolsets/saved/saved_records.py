@@ -23,7 +23,7 @@ _PAGE = 1000
 
 
 class Equipped(NamedTuple):
-    """What an owner has equipped; `name` may be of a toolset that is not there any more."""
+    """What an owner has equipped; `name` can be that of a deleted toolset."""
 
     owner: ToolsetOwner
     name: str

@@ -83,7 +83,7 @@ class SavedToolsets:
         return [ToolsetLine(toolset, toolset.name == chosen) for toolset in mine]
 
     async def show(self, caller: Caller, name: str) -> ShownToolset:
-        """One toolset beside the tools that there are. Raises `ApiError` (`toolset_not_found`)."""
+        """Return one toolset compared with the current tools. Raises `ApiError` (`toolset_not_found`)."""
         kept = await self._kept(caller.owner, name)
         return await self._shown(caller, kept.toolset)
 
@@ -113,12 +113,12 @@ class SavedToolsets:
             check_saved(name, names)
             return SavedToolset(name=name, tools=names, description=cleaned(description).strip())
 
-        return await self._saved_anew("toolset.create", caller, name, catalog, made)
+        return await self._save_new("toolset.create", caller, name, catalog, made)
 
     async def import_document(self, caller: Caller, document: Document) -> ShownToolset:
         """Save a new toolset from its document; tools that it names may be away. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
-        return await self._saved_anew(
+        return await self._save_new(
             "toolset.import", caller, document.name, catalog, lambda: imported(document, catalog)
         )
 
@@ -146,7 +146,7 @@ class SavedToolsets:
         return ShownToolset(await self._reachable(caller, kept.toolset), True, catalog)
 
     async def unequip(self, caller: Caller) -> str | None:
-        """Choose nothing any more, so that everything is listed again; the name of what was equipped."""
+        """Clear the choice, so that all tools are listed again; return the name of the toolset that was equipped."""
         async with self._changing:
             before = await self._records.equipped(caller.owner)
             if before is not None:
@@ -213,7 +213,7 @@ class SavedToolsets:
         except StoreError as error:
             _LOG.warning("saved toolsets of a session that is over stay in the store: %s", error)
 
-    async def _saved_anew(
+    async def _save_new(
         self, event: str, caller: Caller, name: str, catalog: Catalog, make: Callable[[], SavedToolset]
     ) -> ShownToolset:
         async with self._changing:

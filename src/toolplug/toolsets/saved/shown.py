@@ -1,4 +1,4 @@
-"""A saved toolset beside the tools that there are now: what is away, which notes are stale, which have no tool."""
+"""A saved toolset compared with the current tools: which are unavailable, which notes are stale or have no tool."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ShownNotes(Answer):
 
 
 class ToolsetAnswer(Answer):
-    """A saved toolset beside the tools that there are now."""
+    """A saved toolset compared with the current tools."""
 
     name: str
     description: NotRequired[Annotated[str, Field(json_schema_extra={"default": ""})]]
