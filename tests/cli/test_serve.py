@@ -271,6 +271,22 @@ def test_with_reload_a_changed_file_is_read_again(tmp_path: Path, write: Callabl
         assert service.call("hello").json()["output"] == "Hi, world!"
 
 
+def test_with_reload_a_changed_file_of_a_provider_is_taken_up_without_a_restart(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    code = "from toolplug import tool\n\n@tool\ndef answer() -> str:\n    return 'old'\n"
+    (tmp_path / "tools.py").write_text(code)
+    write("providers: {mine: {type: ./tools.py, enabled: true}}")
+    with serving("--reload", folder=tmp_path) as service:
+        service.wait_for("watching")
+        (tmp_path / "tools.py").write_text("syntax error")
+        service.wait_for("configuration not reloaded")
+        assert service.call("answer").json()["output"] == "old"
+        (tmp_path / "tools.py").write_text(code.replace("old", "brand new"))
+        service.wait_for("configuration reloaded: mine started")
+        assert service.call("answer").json()["output"] == "brand new"
+
+
 @pytest.mark.requirement("C-2-reload-watch")
 def test_with_reload_changed_code_is_taken_up_on_the_same_port(
     tmp_path: Path, write: Callable[..., Path], site: Path

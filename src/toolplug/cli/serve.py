@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,8 +19,23 @@ _SERVING = "toolplug.cli.serving.over_http"
 _STDIO = "toolplug.cli.serving.over_stdio"
 
 
+def served_file(code: Path, config: Path | None) -> Path:
+    """Return the file to serve. Raises `BadParameter` for one that is no Python file, and next to a configuration."""
+    if config is not None:
+        raise typer.BadParameter("give a Python file or --config; a configuration names files with `type: ./notes.py`")
+    if code.suffix != ".py":
+        raise typer.BadParameter(f"{code} is no Python file; a configuration is given with --config")
+    return code
+
+
 @app.command()
 def serve(
+    code: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE.py]", help="A Python file to serve in place of a configuration.", show_default=False
+        ),
+    ] = None,
     config: ConfigOption = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
@@ -43,12 +59,16 @@ def serve(
 ) -> None:
     """Serve the tools and routes of the configuration over HTTP, or to one client that starts this command.
 
+    A Python file is served by itself: its functions with @tool, or its FunctionProvider.
+
     SIGTERM and SIGINT drain and exit 0, a second one exits at once. SIGHUP reloads the configuration; an invalid one
     changes nothing. Logs go to stderr; --json makes them one JSON object a line also on a terminal. A terminal shows
     where everything is, and one line for each call; with --reload also the whole trace of a crash.
 
-    Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80 · toolplug serve --stdio
+    Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80 · toolplug serve notes.py --reload
     """
+    if code is not None:
+        config = served_file(code, config)
     if agent is not None and not stdio:
         raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
     file = config_file(config)

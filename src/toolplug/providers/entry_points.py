@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions, version
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -30,7 +31,8 @@ class InstalledProvider:
     """One entry point of one distribution.
 
     `excluded_by`: the package's requirement that does not admit this toolplug; empty where it is compatible.
-    `editable`: its code is its author's own working copy.
+    `editable`: its code is its author's own working copy. A file that the configuration names has neither distribution
+    nor version: `file` is its path and `code` what was read of it.
     """
 
     type: str
@@ -39,6 +41,8 @@ class InstalledProvider:
     version: str
     excluded_by: str = ""
     editable: bool = False
+    file: Path | None = None
+    code: bytes = b""
 
     @property
     def module(self) -> str:
@@ -48,7 +52,7 @@ class InstalledProvider:
     @property
     def package(self) -> str:
         """Whose it is, for people: `toolplug-notes 1.2.0`."""
-        return f"{self.distribution} {self.version}"
+        return f"{self.distribution} {self.version}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

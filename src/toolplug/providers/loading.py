@@ -1,22 +1,34 @@
-"""From an installed entry point to what makes providers of its type; whatever goes wrong becomes a `ProviderError`."""
+"""From an entry point or a file to what makes providers of its type; whatever goes wrong becomes a `ProviderError`.
+
+A file is what the configuration names: `type: ./notes.py` or `type: ./notes.py:Notes`. Each content of it is a module
+of its own, compiled from the text that was read: the import system would give the old code for a change within the
+same second.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoint
 from itertools import compress
+from pathlib import Path
+from types import FunctionType, ModuleType
 
 from pydantic import BaseModel
 
 from toolplug.crashes import blamed, outlined
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.providers.authoring import check_declared, declared_routes
+from toolplug.providers.authoring import check_declared, declared_routes, is_tool
 from toolplug.providers.entry import ProviderState
-from toolplug.providers.entry_points import InstalledProvider
+from toolplug.providers.entry_points import GROUP, InstalledProvider
 from toolplug.providers.hooks import hook_problems
-from toolplug.providers.provider import FunctionProvider, built, config_model
+from toolplug.providers.provider import FunctionProvider, built, config_model, provider_class
 from toolplug.runtime.threads import begun_in_own_thread
 from toolplug.signatures.annotations import unread_signature
 
@@ -88,17 +100,21 @@ def _imported(found: InstalledProvider, within_s: float) -> object:
 def _named(found: InstalledProvider) -> object:
     point = found.entry_point
     try:
-        module = import_module(point.module)
+        module = import_module(point.module) if found.file is None else file_module(found)
     except BaseException as error:
-        raised = f"importing {point.module} raised"
+        raised = f"importing {point.module} raised" if found.file is None else "it raised"
         raise _failed(
             found, f"{raised} {_said(error, found.module)}", f"{raised} {outlined(error, found.module)}"
         ) from error
+    if found.file is not None and not point.attr:
+        return file_provider(found, module)
     try:
         return reduce(getattr, (part for part in point.attr.split(".") if part), module)
     except BaseException as error:
         known = [name for name, value in vars(module).items() if _is_own_provider(value, module.__name__)]
         there = f"; its providers are {', '.join(known)}" if known else ""
+        if found.file is not None:
+            raise _failed(found, f"{found.file.name} has no {point.attr!r}{there}") from error
         lacks = f"{point.module} has no {point.attr!r}"
         raise _failed(found, f"{lacks} ({_said(error, found.module)}){there}", f"{lacks}{there}") from error
 
@@ -151,9 +167,10 @@ def _said(error: BaseException, package: str) -> str:
 
 def _failed(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
     action = "fix the line" if found.editable else f"reinstall or update {found.distribution}"
+    owner = f"{found.package} ({found.type})" if found.file is None else found.type
     return ProviderError(
-        f"{found.package} ({found.type}): {what}",
-        summary=f"{found.package} ({found.type}): {summary or what}",
+        f"{owner}: {what}",
+        summary=f"{owner}: {summary or what}",
         state=ProviderState.IMPORT_FAILED,
         fix=f"{action}, or remove its entry",
     )
@@ -161,3 +178,92 @@ def _failed(found: InstalledProvider, what: str, summary: str = "") -> ProviderE
 
 def _incompatible(found: InstalledProvider, what: str, fix: str) -> ProviderError:
     return ProviderError(f"{found.package} ({found.type}): {what}", state=ProviderState.INCOMPATIBLE, fix=fix)
+
+
+MAX_BYTES = 4 * 1024 * 1024
+
+_MODULES = "toolplug_file_"
+_TYPE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>[A-Za-z_]\w*))?")
+
+
+def names_file(type_name: str) -> bool:
+    """Return whether a provider type is a file: `./notes.py`, `/srv/notes.py:Notes`."""
+    return _TYPE.fullmatch(type_name) is not None
+
+
+def provider_file(type_name: str, folder: Path) -> InstalledProvider:
+    """Return the provider type of a file, with the file's content; relative paths are below `folder`.
+
+    Raises `ProviderError` (`import-failed`) for a file that cannot be read.
+    """
+    named = _TYPE.fullmatch(type_name)
+    if named is None:
+        raise ValueError(f"{type_name!r} is no file")
+    path = folder / named["path"]
+    try:
+        with path.open("rb") as stream:
+            code = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise _file_failed(type_name, f"cannot be read: {reason}", f"correct the path; it is below {folder}") from None
+    if len(code) > MAX_BYTES:
+        raise _file_failed(type_name, f"is over {MAX_BYTES} bytes", "split it into a package")
+    stem = re.sub(r"\W", "_", path.stem)
+    module = f"{_MODULES}{stem}_{hashlib.sha256(code).hexdigest()[:12]}"
+    return InstalledProvider(
+        type=type_name,
+        entry_point=EntryPoint(name=type_name, value=f"{module}:{named['name'] or ''}".rstrip(":"), group=GROUP),
+        distribution=type_name,
+        version="",
+        editable=True,
+        file=path,
+        code=code,
+    )
+
+
+def file_module(found: InstalledProvider) -> ModuleType:
+    """Return the module of a file's content, executed. Raises what the file's code raises."""
+    name = found.entry_point.module
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
+    module = ModuleType(name)
+    module.__file__ = str(found.file)
+    module.__spec__ = ModuleSpec(name, None, origin=str(found.file))
+    compiled = compile(found.code, str(found.file), "exec", dont_inherit=True)
+    sys.modules[name] = module
+    try:
+        exec(compiled, vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def file_of_module(name: str) -> Path | None:
+    """Return the path of the file whose content the module of this name is, None for any other module."""
+    module = sys.modules.get(name) if name.startswith(_MODULES) else None
+    return None if module is None or module.__file__ is None else Path(module.__file__).resolve()
+
+
+def file_provider(found: InstalledProvider, module: ModuleType) -> type[FunctionProvider]:
+    """Return the provider of a file that names none: one of all its `@tool` functions, else its only class.
+
+    Raises `ProviderError` (`import-failed`) where there is nothing to serve, or more than one class.
+    """
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+    functions = {value.__name__: value for value in own if isinstance(value, FunctionType) and is_tool(value)}
+    if functions:
+        return provider_class(Path(str(module.__file__)).stem, module.__name__, functions)
+    classes = [value for value in own if isinstance(value, type) and issubclass(value, FunctionProvider)]
+    if len(classes) == 1:
+        return classes[0]
+    if classes:
+        names = ", ".join(kind.__name__ for kind in classes)
+        fix = f"name one: {found.type}:{classes[0].__name__}"
+        raise _file_failed(found.type, f"has several providers: {names}", fix)
+    raise _file_failed(found.type, "has no function with @tool and no FunctionProvider", "add one")
+
+
+def _file_failed(type_name: str, what: str, fix: str) -> ProviderError:
+    return ProviderError(f"{type_name}: {what}", state=ProviderState.IMPORT_FAILED, fix=fix)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial, wraps
 from itertools import chain, count
+from types import FunctionType
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
@@ -213,6 +214,12 @@ def keyed(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike
         yield key, given
 
 
+def provider_class(name: str, module: str, functions: Mapping[str, FunctionType]) -> type[FunctionProvider]:
+    """Return a provider class whose tools are these functions with `@tool`, by name. Raises `InvalidDefinition`."""
+    methods = {attribute: staticmethod(function) for attribute, function in functions.items()}
+    return type(name, (FunctionProvider,), {**methods, "__module__": module})
+
+
 def provider_of(key: str, given: object) -> tuple[type[FunctionProvider], Callable[[], FunctionProvider]]:
     """The class of a provider of a host's code, and what makes its instance. Raises `InvalidDefinition`."""
     if isinstance(given, FunctionProvider):
@@ -222,8 +229,7 @@ def provider_of(key: str, given: object) -> tuple[type[FunctionProvider], Callab
         return given, partial(built, given, key, None)
     function = cast("object", given)
     if inspect.isfunction(function) and is_tool(function):
-        name, module = function.__name__, function.__module__
-        kind = type(name, (FunctionProvider,), {name: staticmethod(function), "__module__": module})
+        kind = provider_class(function.__name__, function.__module__, {function.__name__: function})
         return kind, partial(built, kind, key, None)
     raise InvalidDefinition(
         f"{key!r}: {given!r} is no provider; give a FunctionProvider, its class, or a function with @tool"

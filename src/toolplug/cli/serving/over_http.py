@@ -25,7 +25,7 @@ from toolplug.cli.serving.reload import (
     can_restart,
     changes,
     file_time_ns,
-    provider_packages,
+    provider_code,
     replace_process,
 )
 from toolplug.cli.serving.stop_signals import signals
@@ -154,8 +154,8 @@ class Service:
 
     async def _watch(self) -> None:
         """Reload after a change of the file, and restart the process after a change of code."""
-        packages = partial(provider_packages, self._host.registry)
-        async for changed in changes(self._file, packages, since_ns=self._begun_ns):
+        running = partial(provider_code, self._host.registry)
+        async for changed in changes(self._file, running, since_ns=self._begun_ns):
             if changed is Watched.FILE:
                 self._reloading.want()
             elif await can_restart(self._file):

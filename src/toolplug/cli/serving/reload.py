@@ -12,7 +12,7 @@ from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, STDOUT
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # trio, where it is not installed
 
@@ -21,6 +21,7 @@ from toolplug.cli.output import problems_in
 from toolplug.errors import ToolplugError
 from toolplug.host.host import Host
 from toolplug.host.reload import Reloaded
+from toolplug.providers.loading import file_of_module
 from toolplug.providers.registry import FunctionRegistry
 
 _LOG = logging.getLogger("toolplug.cli.serve")
@@ -66,31 +67,35 @@ class Watched(Enum):
     CODE = "code"
 
 
-async def changes(file: Path, packages: Callable[[], Iterable[str]], *, since_ns: int) -> AsyncGenerator[Watched]:
-    """Yield once for every burst of changes of the file (an absolute path) and of the code in the packages.
+async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: int) -> AsyncGenerator[Watched]:
+    """Yield once for every burst of changes of the file (an absolute path) and of the providers' code.
 
-    `packages` is called again after each burst, since a reload changes them. Watches the folder of the file, because
-    editors replace the file. Files saved after `since_ns`, a time before anything was read, are changes too.
+    `running` is called again after each burst, since a reload changes it. Watches the folders of files, because editors
+    replace files. Files saved after `since_ns`, a time before anything was read, are changes too. Files of providers
+    count as the configuration: a reload is enough for them.
     """
     seen: Marks = {}
     while True:
-        folders = {folder for name in packages() for folder in _folders(name)}
-        seen = _marks(file, folders) | seen
+        code = running()
+        files = {file, *code.files}
+        folders = {folder for name in code.packages for folder in _folders(name)}
+        seen = _marks(files, folders) | seen
         if since_ns:
             late = _saved_since(since_ns, seen)
             since_ns = 0
             if late:
-                yield Watched.FILE if late <= {file} else Watched.CODE
+                yield Watched.FILE if late <= files else Watched.CODE
                 continue
-        _LOG.info("watching %s", ", ".join(map(str, (file, *sorted(folders)))))
+        _LOG.info("watching %s", ", ".join(map(str, (file, *sorted({*code.files, *folders} - {file})))))
         changed = set[Path]()
-        async for _ in awatch(file.parent, *folders, rust_timeout=LOOK_EVERY_MS, yield_on_timeout=True):
-            now = _marks(file, folders)
+        parents = {path.parent for path in files}
+        async for _ in awatch(*parents, *folders, rust_timeout=LOOK_EVERY_MS, yield_on_timeout=True):
+            now = _marks(files, folders)
             changed = {path for path in seen | now if seen.get(path) != now.get(path)}
             seen = now
             if changed:
                 break
-        yield Watched.FILE if changed <= {file} else Watched.CODE
+        yield Watched.FILE if changed <= files else Watched.CODE
 
 
 def file_time_ns() -> int:
@@ -104,9 +109,18 @@ def _saved_since(since_ns: int, marks: Marks) -> set[Path]:
     return {path for path, (changed_ns, _) in marks.items() if since_ns - CLOCK_STEP_NS <= changed_ns <= now_ns}
 
 
-def provider_packages(registry: FunctionRegistry) -> set[str]:
-    """Return the top-level packages of the running providers."""
-    return {type(generation.provider).__module__.partition(".")[0] for generation in registry.running().values()}
+class ProviderCode(NamedTuple):
+    """The code of the running providers: top-level packages, and files that the configuration names."""
+
+    packages: frozenset[str]
+    files: frozenset[Path]
+
+
+def provider_code(registry: FunctionRegistry) -> ProviderCode:
+    """Return the code of the running providers."""
+    modules = {type(generation.provider).__module__.partition(".")[0] for generation in registry.running().values()}
+    files = {name: file for name in modules if (file := file_of_module(name)) is not None}
+    return ProviderCode(frozenset(modules - files.keys()), frozenset(files.values()))
 
 
 def _folders(package: str) -> list[Path]:
@@ -114,9 +128,9 @@ def _folders(package: str) -> list[Path]:
     return [Path(folder).resolve() for folder in spec.submodule_search_locations or ()] if spec is not None else []
 
 
-def _marks(file: Path, folders: Collection[Path]) -> Marks:
+def _marks(files: Iterable[Path], folders: Collection[Path]) -> Marks:
     found: Marks = {}
-    for path in (file, *(code for folder in folders for code in folder.rglob("*.py"))):
+    for path in (*files, *(code for folder in folders for code in folder.rglob("*.py"))):
         try:
             stat = path.stat()
         except OSError:

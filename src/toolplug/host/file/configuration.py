@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import yaml
 from pydantic import ValidationError
@@ -93,7 +95,7 @@ def read_configuration(
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
     if problems:
-        raise _refusal([*problems, *configuration.servers.problems])
+        raise _refusal([*problems, *configuration.servers.problems], alone=_is_code(source))
     return configuration
 
 
@@ -108,15 +110,21 @@ def read_beside_host(source: Source, environ: Mapping[str, str], installed: Inst
     settings = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems)
     if problems:
-        raise _refusal(problems)
+        raise _refusal(problems, alone=_is_code(source))
     servers = ServerEntries.read(document, None, environ)
     toolsets = ToolsetEntries.read(document, settings, (), (), {}, [])
     return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
 
 
-def _refusal(problems: Sequence[Problem]) -> ConfigError:
-    """Return the error with at most `MAX_PROBLEMS` problems, in file order."""
+def _refusal(problems: Sequence[Problem], *, alone: bool) -> ConfigError:
+    """Return the error with at most `MAX_PROBLEMS` problems, in file order; for a Python file `alone` without lines."""
+    if alone:
+        problems = [replace(problem, line=0, column=0, path="") for problem in problems]
     return ConfigError(sorted(problems, key=lambda item: (item.line, item.column))[:MAX_PROBLEMS])
+
+
+def _is_code(source: Source) -> TypeGuard[str | os.PathLike[str]]:
+    return not isinstance(source, Mapping) and os.fspath(source).endswith(".py")
 
 
 def read_parts(
@@ -141,6 +149,8 @@ def read_parts(
 
 def document_of(source: Source, problems: list[Problem] | None = None) -> Document:
     """Return the document of a source; `problems` as in `parse_document`. Raises `ConfigError` if it is unreadable."""
+    if _is_code(source):
+        return _document_of_code(os.fspath(source))
     if not isinstance(source, Mapping):
         return read_document(source, problems)
     try:
@@ -149,6 +159,14 @@ def document_of(source: Source, problems: list[Problem] | None = None) -> Docume
         reason = str(error).split("\n", 1)[0]
         raise ConfigError([Problem(code="not_plain", message=f"the settings are not plain data: {reason}")]) from None
     return parse_document(text.encode(), file=MAPPING_FILE)
+
+
+def _document_of_code(path: str) -> Document:
+    """Return the configuration that a Python file alone stands for: one provider, with the name of the file."""
+    name = Path(path).name
+    key = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_") or "file"
+    text = f"providers: {{{key}: {{type: {json.dumps(f'./{name}')}, enabled: true}}}}"
+    return parse_document(text.encode(), file=path)
 
 
 def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> HostSettings:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from itertools import islice
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from toolplug.providers.entry import (
     recorded,
 )
 from toolplug.providers.entry_points import Installed, InstalledProvider, installed
-from toolplug.providers.loading import ProviderType, load
+from toolplug.providers.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.planning import unknown_tools
 from toolplug.providers.routes import DeclaredRoutes, route_problems
 
@@ -204,8 +205,10 @@ class ProviderEntries:
             hint = f"write {key}: {{enabled: true}}"
             raise ConfigError([document.problem(path, code="wrong_value", message=message, hint=hint)])
         type_name, enabled = self._head(key, node)
-        found = list(self.installed.types.get(type_name, ()))
         at = (*path, "type") if "type" in node.entries else path
+        if names_file(type_name):
+            return self._file(key, type_name, at), enabled
+        found = list(self.installed.types.get(type_name, ()))
         if not found:
             message = f"unknown provider type {type_name!r}"
             hint = _where_to_get(type_name, self.installed.types)
@@ -218,6 +221,14 @@ class ProviderEntries:
                 [document.problem(path, code="two_distributions", message=message, hint="uninstall one of them")]
             )
         return found[0], enabled
+
+    def _file(self, key: str, type_name: str, at: KeyPath) -> InstalledProvider:
+        """Return the provider type of a file below the folder of the configuration. Raises `ConfigError`."""
+        try:
+            return provider_file(type_name, Path(self.document.file).absolute().parent)
+        except ProviderError as error:
+            wrong = self.document.problem(at, code="unknown_provider", message=str(error), hint=error.fix)
+            raise ConfigError([wrong, *self._wrong_rules(key)]) from None
 
     def _head(self, key: str, node: MappingNode) -> tuple[str, bool]:
         """Return `type` and `enabled`, the only keys that are read of a disabled entry. Raises `ConfigError`."""
