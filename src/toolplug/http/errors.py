@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NotRequired, cast
 
 import orjson
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -58,7 +57,7 @@ class Error(TypedDict):
     request_id: str
 
 
-class ProblemAnswer(BaseModel):
+class ProblemAnswer(TypedDict):
     """One thing that is wrong with the configuration, and how to fix it."""
 
     file: str
@@ -70,11 +69,11 @@ class ProblemAnswer(BaseModel):
     hint: str
 
 
-class ErrorAnswer(BaseModel):
-    """The answer to a request that failed; `problems` beside a configuration that is wrong."""
+class ErrorAnswer(TypedDict):
+    """The answer to a request that failed; `problems` are those of an invalid configuration."""
 
     error: Error
-    problems: list[ProblemAnswer] = []
+    problems: NotRequired[list[ProblemAnswer]]
 
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -107,14 +106,14 @@ class HttpProblem(Exception):
 
     def response(self, request_id: str) -> Response:
         """The response that reports this error."""
-        response = Response(self.body(request_id), self.status, self.headers, "application/json")
+        response = Response(orjson.dumps(self.answer(request_id)), self.status, self.headers, "application/json")
         response.raw_headers.append(NOSNIFF)
         if self.status in _OF_THE_CALLER and "cache-control" not in response.headers:
             response.raw_headers.append(_NO_STORE)
         return response
 
-    def body(self, request_id: str) -> bytes:
-        """The JSON of the response."""
+    def answer(self, request_id: str) -> ErrorAnswer:
+        """Return the body of the response."""
         error: Error = {
             "type": error_type(self.status),
             "code": self.code,
@@ -122,7 +121,7 @@ class HttpProblem(Exception):
             "param": self.param,
             "request_id": request_id,
         }
-        return orjson.dumps({"error": error, **self.extra})
+        return cast("ErrorAnswer", {"error": error, **self.extra})
 
 
 def error_type(status: int) -> ErrorType:

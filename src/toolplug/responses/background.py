@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import NamedTuple, cast
 
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
-from toolplug.responses.builder import FINAL, Event, ResponseBuilder
+from toolplug.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.responses.hosted import event_name
 from toolplug.responses.input_items import Item, is_hosted_call
 from toolplug.responses.stored import StoredResponse, StoredResponses, with_ids
@@ -67,10 +67,10 @@ class EventBuffer:
         self.events.append(event)
         self._tell()
 
-    def break_off(self, response: Mapping[str, object]) -> None:
+    def break_off(self, response: ResponseAnswer) -> None:
         """Tell what became of each item, and of the response, where it was stopped: the loop tells nobody."""
         done = {event["output_index"] for event in self.events if event["type"] == "response.output_item.done"}
-        for index, item in enumerate(cast("list[Item]", response["output"])):
+        for index, item in enumerate(response["output"]):
             if index not in done:
                 kind = str(item["type"])
                 if is_hosted_call(kind):
@@ -150,7 +150,7 @@ class Background:
         self._stored = stored
         self._running: dict[tuple[str, str], _Running] = {}
 
-    async def begin(self, tenant: str, events: AsyncGenerator[Event], *, streamed: bool) -> Mapping[str, object]:
+    async def begin(self, tenant: str, events: AsyncGenerator[Event], *, streamed: bool) -> ResponseAnswer:
         """Have a response made, and give what there is of it; `streamed`: its events are kept for listeners.
 
         Raises what the events do before the first of them, and `StoreError`.
@@ -158,8 +158,8 @@ class Background:
         async with AsyncExitStack() as broken_off:
             broken_off.push_async_callback(events.aclose)
             first = await anext(events)
-            response = as_object(first["response"])
-            key = (tenant, str(response["id"]))
+            response = cast("ResponseAnswer", first["response"])
+            key = (tenant, response["id"])
             await take(self._store, _lease(key[1]))
             tape = EventBuffer([first]) if streamed else None
             if tape is not None:

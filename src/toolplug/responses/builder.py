@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from toolplug.catalog.definition import HostedItem
 from toolplug.responses.backend import Usage
@@ -20,6 +23,28 @@ FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
 _OF_FUNCTION = ("description", "parameters", "strict")
 _DEFAULT_TEXT: Mapping[str, object] = {"type": "text"}
+
+
+Json = Mapping[str, object]
+
+
+@with_config(extra="allow")
+class ResponseAnswer(TypedDict, extra_items=object):
+    """A response; the fields that are not named here say what was asked for."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Status
+    incomplete_details: Json | None
+    error: Json | None
+    model: str
+    previous_response_id: str | None
+    output: list[Item]
+    tools: Annotated[list[Json], Field(description="as the client sent them")]
+    usage: Json | None
+    metadata: dict[str, str]
 
 
 class ResponseBuilder:
@@ -107,11 +132,11 @@ class ResponseBuilder:
         self.status = "cancelled"
         self._interrupt()
 
-    def object(self) -> dict[str, object]:
+    def object(self) -> ResponseAnswer:
         """The response as clients read it, with everything in it."""
         asked = self._request
         text, reasoning = asked.text, asked.reasoning
-        return {
+        answer: ResponseAnswer = {
             "id": self.id,
             "object": "response",
             "created_at": self._created_at,
@@ -146,8 +171,10 @@ class ResponseBuilder:
             "background": bool(asked.background),
             "metadata": asked.metadata or {},
             "usage": None if self.usage is None else _counted(self.usage),
-            **({"toolplug": {"warnings": list(self.warnings)}} if self.warnings else {}),
         }
+        if self.warnings:
+            answer["toolplug"] = {"warnings": list(self.warnings)}
+        return answer
 
     def _interrupt(self) -> None:
         """No item goes on when the response has ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from copy import copy
 from secrets import token_hex
@@ -14,7 +14,7 @@ from toolplug.catalog.call import Principal
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.responses.backend import Backend, ModelAnswer
 from toolplug.responses.background import Background, ResponseWriter
-from toolplug.responses.builder import FINAL, Event, ResponseBuilder
+from toolplug.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.input_items import Item, checked_items, is_hosted_call
 from toolplug.responses.loop import MAX_TURNS, Loop
@@ -87,7 +87,7 @@ class Responses:
         """The models of the model's server. Raises `BackendFailed`."""
         return await (await self._load()).models()
 
-    async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> Mapping[str, object]:
+    async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> ResponseAnswer:
         """Begin a response that is made in the background, and give what there is of it. Raises as `events` does."""
         events = self.events(request, tenant, asker_for)
         return await self._background.begin(tenant, events, streamed=bool(request.stream))
@@ -108,7 +108,7 @@ class Responses:
         error = {"code": "server_error", "message": "the process that made the response has ended"}
         return await self.stored.end(tenant, response, {"status": "failed", "error": error})
 
-    async def cancel(self, tenant: str, response: str) -> Mapping[str, object]:
+    async def cancel(self, tenant: str, response: str) -> ResponseAnswer:
         """Stop a response that is made in the background; what has ended stays as it is.
 
         Raises `ResponseRefused` and `StoreError`.

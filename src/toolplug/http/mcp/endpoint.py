@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import nullcontext
-from typing import Literal
 
-from pydantic import BaseModel, RootModel
+from pydantic import RootModel
 from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext
@@ -40,6 +39,7 @@ from toolplug.mcp.server_endpoint import (
     Message,
     Notify,
     Reply,
+    RpcRefusal,
     refusal,
 )
 from toolplug.toolsets.first_use import LazyExecutor
@@ -290,22 +290,6 @@ def _not_acceptable(kinds: str) -> HttpProblem:
     return HttpProblem(
         406, "not_acceptable", f"the answer is {kinds}; send an Accept header that names it", param="Accept"
     )
-
-
-class RpcError(BaseModel):
-    """What is wrong with a message."""
-
-    code: int
-    message: str
-    data: object = None
-
-
-class RpcRefusal(BaseModel):
-    """The answer to a message that cannot be served."""
-
-    jsonrpc: Literal["2.0"]
-    id: int | str | None
-    error: RpcError
 
 
 class Refused(RootModel[ErrorAnswer | RpcRefusal]):

@@ -8,9 +8,8 @@ from contextlib import aclosing, suppress
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -24,33 +23,13 @@ from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResp
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
-from toolplug.responses.builder import Event, Status
+from toolplug.responses.builder import Event, ResponseAnswer
 from toolplug.responses.input_items import Item
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 from toolplug.sessions.events import frame
 from toolplug.toolsets.first_use import LazyExecutor
-
-Json = dict[str, object]
-
-
-class ResponseAnswer(BaseModel, extra="allow"):
-    """A response; the fields that are not named here say what was asked for."""
-
-    id: str
-    object: Literal["response"]
-    created_at: int
-    completed_at: int | None
-    status: Status
-    incomplete_details: Json | None
-    error: Json | None
-    model: str
-    previous_response_id: str | None
-    output: list[Json]
-    tools: Annotated[list[Json], Field(description="as the client sent them")]
-    usage: Json | None
-    metadata: dict[str, str]
 
 
 class DeletedAnswer(TypedDict):

@@ -11,8 +11,9 @@ from starlette.responses import Response
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
-from toolplug.http.responses.create import DeletedAnswer, ItemList, ResponseAnswer, response_events, service_of
+from toolplug.http.responses.create import DeletedAnswer, ItemList, response_events, service_of
 from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, route
+from toolplug.responses.builder import ResponseAnswer
 from toolplug.responses.input_items import Item
 from toolplug.responses.stored import as_listed
 
@@ -60,7 +61,7 @@ async def delete_response(request: HostRequest) -> OrjsonResponse[DeletedAnswer]
 
 @route("POST", f"{_ONE}/cancel", CALL, "Stop a response in the background")
 @answers(ResponseAnswer, errors=(404, 409, 503))
-async def cancel_response(request: HostRequest) -> Response:
+async def cancel_response(request: HostRequest) -> OrjsonResponse[ResponseAnswer]:
     """Stop a response that is made in the background. Raises `ResponseRefused` and `StoreError`."""
     ended = await service_of(request).cancel(request.state["principal"].tenant, request.path_params["id"])
     return OrjsonResponse(ended)
