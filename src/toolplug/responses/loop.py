@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from time import time
@@ -27,7 +27,6 @@ from toolplug.responses.hosted_calls import Decided, HostedCalls, decided_calls
 from toolplug.responses.input_items import Item, checked_items
 from toolplug.responses.offer import Offer, ToolCaller, check_choice, offered
 from toolplug.responses.request import ResponseRequest
-from toolplug.responses.request_tools import ClientTool
 from toolplug.responses.transcript import messages, question
 from toolplug.responses.turn import CUT_SHORT, Citations, Turn
 from toolplug.signatures.values import as_object
@@ -114,7 +113,8 @@ class Loop:
             for event in self._server_lists(offer):
                 yield event
             draft.turn += 1
-            turn = Turn(draft, _callable(offer), self._taken, self._citations)
+            own = {name: tool for name, tool in offer.own.items() if offer.allowed is None or name in offer.allowed}
+            turn = Turn(draft, own, self._taken, self._citations)
             async with aclosing(self._answer(turn, items, offer)) as events:
                 async for event in events:
                     yield event
@@ -182,11 +182,6 @@ class Loop:
             if self._servers.get(server) != names:
                 self._servers[server] = names
                 yield from server_list(self.draft, server, tools)
-
-
-def _callable(offer: Offer) -> Mapping[str, ClientTool]:
-    """The client's tools that may be called."""
-    return {name: tool for name, tool in offer.own.items() if offer.allowed is None or name in offer.allowed}
 
 
 def _names_in(item: Item) -> tuple[str, ...]:

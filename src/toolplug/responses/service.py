@@ -72,7 +72,8 @@ class Responses:
         try:
             async with aclosing(loop.events([item for kept in chain for item in kept.items])) as events:
                 async for event in events:
-                    if request.is_stored and (draft.status in FINAL or _is_news(request, event)):
+                    news = request.background and event["type"] in _NEWS  # clients that poll should see it
+                    if request.is_stored and (draft.status in FINAL or news):
                         yield await _kept(keeping, draft, event)
                     else:
                         yield event
@@ -80,7 +81,10 @@ class Responses:
             return
         except (asyncio.CancelledError, GeneratorExit):
             if request.is_stored and draft.status == "cancelled":
-                await _keep_cancelled(keeping)
+                try:
+                    await keeping.write_cancelled()
+                except StoreError as error:
+                    _LOG.error("a cancelled response is not kept: %s", error)
             raise
 
     async def models(self) -> list[ModelAnswer]:
@@ -175,16 +179,3 @@ async def _kept(keeping: ResponseWriter, draft: ResponseBuilder, event: Event) -
             failed = draft.fail("store_unavailable", "the store cannot keep the response now")
             return {**failed, "sequence_number": event["sequence_number"]}
     return event
-
-
-async def _keep_cancelled(keeping: ResponseWriter) -> None:
-    """Keep what there is of a response that nobody waits for any more."""
-    try:
-        await keeping.write_cancelled()
-    except StoreError as error:
-        _LOG.error("a cancelled response is not kept: %s", error)
-
-
-def _is_news(request: ResponseRequest, event: Event) -> bool:
-    """Is it something that those who only look now and then should see."""
-    return bool(request.background) and event["type"] in _NEWS
