@@ -63,7 +63,7 @@ class EventBuffer:
         self._news = asyncio.Event()
 
     def add(self, event: Event) -> None:
-        """Take the next event."""
+        """Append an event and wake the listeners."""
         self.events.append(event)
         self._tell()
 
@@ -79,7 +79,7 @@ class EventBuffer:
         self._say("response.incomplete", response=response)
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """End the buffer: listeners stop after its last event."""
         self._is_over = True
         self._tell()
 
@@ -111,7 +111,7 @@ _LOG = logging.getLogger("toolplug.responses")
 
 @asynccontextmanager
 async def leased(store: Store, key: str) -> AsyncGenerator[None]:
-    """Give the sign inside this scope; one that is not renewed, as its process has died, ends by itself."""
+    """Renew the lease inside this scope; that of a process that has died expires."""
     beating = asyncio.create_task(_beat(store, key), name="toolplug-response-lease")
     try:
         yield
@@ -124,7 +124,7 @@ async def leased(store: Store, key: str) -> AsyncGenerator[None]:
 
 
 async def take(store: Store, key: str) -> None:
-    """Give the sign now. Raises `StoreError`."""
+    """Write the lease, which expires after `LEASE_S`. Raises `StoreError`."""
     await store.commit(key, b"", ttl_s=LEASE_S)
 
 
@@ -171,7 +171,7 @@ class Background:
         return response
 
     async def lives(self, response: str) -> bool:
-        """Is the response being made, here or elsewhere. Raises `StoreError`."""
+        """Return whether a process is making the response. Raises `StoreError`."""
         return await self._store.read(_lease(response)) is not None
 
     async def listen(self, tenant: str, response: str, after: int) -> AsyncGenerator[Event]:
@@ -203,7 +203,7 @@ class Background:
         return True
 
     async def aclose(self) -> None:
-        """Stop all."""
+        """Stop all responses of this process and wait for their ends."""
         tasks = [running.task for running in self._running.values()]
         for task in tasks:
             task.cancel()

@@ -46,12 +46,12 @@ def checked_items(given: object) -> list[Item]:
 
 
 def is_hosted_call(kind: object) -> bool:
-    """Is it the type of an item that shows a call which was not left to the client."""
+    """Return whether this is the type of an item that shows a hosted call."""
     return isinstance(kind, str) and kind not in CLIENT_CALLS and _CALL_TYPE.fullmatch(kind) is not None
 
 
 def call_key(item: Item) -> str:
-    """What a call and its answer have in common."""
+    """Return the key that a call and its answer share."""
     return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
 
 
@@ -68,7 +68,7 @@ def turn_of(item: Item) -> str | None:
 
 
 def is_cut(item: Item) -> bool:
-    """Did its response end before it."""
+    """Return whether the item's response ended before the item did."""
     return item.get("status") in {"in_progress", "incomplete"}
 
 
@@ -86,7 +86,7 @@ def called_with(item: Item) -> str:
 
 
 def is_image(part: Mapping[str, object]) -> bool:
-    """Is it the image of a result, as an MCP content block."""
+    """Return whether this is an image as an MCP content block."""
     return part.get("type") == "image" and isinstance(part.get("data"), str) and isinstance(part.get("mimeType"), str)
 
 
@@ -123,7 +123,7 @@ def _checked(given: object, at: str) -> Item:
 
 
 def _untyped(item: Item) -> str | None:
-    """What an item is that does not say it."""
+    """Return the type of an item without one; None if it is not known."""
     if "role" in item:
         return "message"
     return "item_reference" if "id" in item else None

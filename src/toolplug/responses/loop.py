@@ -131,7 +131,7 @@ class Loop:
         yield draft.complete(time()) if calls.asked else draft.cut_short("max_turns")
 
     async def _answer(self, turn: Turn, items: Sequence[Item], offer: Offer) -> AsyncGenerator[Event]:
-        """Ask the model once."""
+        """Yield the events of one answer of the model."""
         said = messages(self._request.instructions, [*items, *self._calls.items])
         asked = question(self._request, self.draft, said, offer, self._choice(offer))
         try:
@@ -150,7 +150,7 @@ class Loop:
             yield event
 
     async def _offered(self, *, strict: bool = False) -> Offer:
-        """The tools as they are now; reckoned anew where they have changed."""
+        """Return the tools to offer, computed again if the catalog has changed."""
         catalog = await self._asker.catalog()
         if self._offer is None or catalog is not self._catalog:
             self._catalog = catalog

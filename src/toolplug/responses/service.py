@@ -43,7 +43,7 @@ class Responses:
         self._style: ItemStyle = "mcp_call"
 
     def configure(self, *, max_turns: int, style: ItemStyle, ttl_s: float) -> None:
-        """Hold to these from the next response on; `ttl_s`: how long each is kept."""
+        """Apply these settings from the next response on; `ttl_s`: how long each is stored."""
         self._max_turns = max_turns
         self._style: ItemStyle = style
         self.stored.ttl_s = ttl_s

@@ -42,7 +42,7 @@ class StoredResponse(NamedTuple):
     subject: str = ""
 
     def included(self, include: Collection[str]) -> ResponseAnswer:
-        """The response with what is asked for."""
+        """Return the response with the hidden fields that `include` names."""
         if not self.hidden or not include:
             return self.response
         return {**self.response, "output": [self._shown(item, include) for item in self.response["output"]]}
@@ -57,12 +57,12 @@ class StoredResponse(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Has it ended."""
+        """Whether the response has ended."""
         return self.response["status"] in FINAL
 
     @property
     def items(self) -> list[Item]:
-        """What was said, by both sides, each item whole."""
+        """The items of both sides, each whole."""
         return [*self.sent, *whole_items(self.response["output"], self.hidden)]
 
 

@@ -51,13 +51,13 @@ class ItemList(TypedDict):
 
 
 STUCK_S = 300.0
-"""The longest time that a connection may take nothing."""
+"""Seconds after which a connection that accepts no data is closed."""
 
 _END = b"data: [DONE]\n\n"
 
 
 class ResponseSender:
-    """Sends chunks inside this scope, and hangs up where the connection takes one for too long.
+    """Sends chunks inside this scope, and closes a connection that accepts no data for `stuck_s`.
 
     It looks for one that is stuck now and then, which is cheaper than a timer for each chunk.
     """
@@ -117,7 +117,7 @@ class ResponseCaller:
         self._strict = strict
 
     async def asker(self, conversation: str) -> ToolCaller:
-        """The caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
+        """Return the caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
         host, principal = self._host, self._state["principal"]
         if self._session is not None:
             await host.sessions.find(self._session, principal.tenant)
@@ -136,7 +136,7 @@ class ResponseCaller:
         )
 
     async def _decide(self, ticket: str, approve: bool) -> None:
-        """Decide where the caller may; what was decided before stays."""
+        """Decide a ticket if the caller has the scope; an earlier decision stays."""
         principal = self._state["principal"]
         if principal.has_scope(APPROVALS):
             with suppress(ApiError):
@@ -148,7 +148,7 @@ class ResponseCaller:
 
 
 def response_caller(request: HostRequest, body: ResponseRequest) -> ResponseCaller:
-    """The caller that header and metadata name. Raises `HttpProblem` where the two do not agree."""
+    """Return the caller that headers and metadata name. Raises `HttpProblem` if the two differ."""
     strict = _named(request, body, "strict") or "false"
     if strict not in {"true", "false"}:
         raise invalid_request("toolplug_strict should be true or false", "metadata.toolplug_strict")
@@ -187,7 +187,7 @@ _STRICT = Parameter(
 )
 @answers(ResponseAnswer, errors=(404, 410, 429, 502, 503), content_types=JSON_OR_EVENTS)
 async def create_response(request: HostRequest) -> Response:
-    """The model's response; its work is cancelled when the client hangs up, except in the background.
+    """Answer the model's response; its work is cancelled when the client hangs up, except in the background.
 
     Raises `HttpProblem`, `AccessError`, `ResponseRefused`, `BackendFailed`, `StoreError` and `ClientDisconnect`.
     """
@@ -210,7 +210,7 @@ async def create_response(request: HostRequest) -> Response:
 
 
 def service_of(request: HostRequest) -> Responses:
-    """The service that makes the caller's responses. Raises `HttpProblem` where no model's server is configured."""
+    """Return the service for the caller's responses. Raises `HttpProblem` if no model's server is configured."""
     service = request.state["host"].responses.service
     if service is None:
         message = "this host asks no model; its configuration has no section responses"
@@ -234,7 +234,7 @@ async def _in_background(service: Responses, tenant: str, body: ResponseRequest,
 
 
 def response_events(service: Responses, tenant: str, response: str, after: int) -> EventStreamResponse:
-    """The events of a response in the background after the one of that number.
+    """Return a stream of a background response's events, those with a number over `after`.
 
     A client that hangs up ends only this stream. Sending it raises `ResponseRefused` and `StoreError`.
     """
