@@ -106,14 +106,18 @@ class HttpProblem(Exception):
 
     def response(self, request_id: str) -> Response:
         """Return the response that reports this error."""
-        response = Response(orjson.dumps(self.answer(request_id)), self.status, self.headers, "application/json")
+        response = Response(self.body(request_id), self.status, self.headers, "application/json")
         response.raw_headers.append(NOSNIFF)
         if self.status in _OF_THE_CALLER and "cache-control" not in response.headers:
             response.raw_headers.append(_NO_STORE)
         return response
 
+    def body(self, request_id: str) -> bytes:
+        """Return the response's body as JSON."""
+        return orjson.dumps(self.answer(request_id))
+
     def answer(self, request_id: str) -> ErrorAnswer:
-        """Return the body of the response."""
+        """Return the response's body."""
         error: Error = {
             "type": error_type(self.status),
             "code": self.code,
