@@ -93,7 +93,7 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
 
 def _refusal(response: Response) -> HostRefused | HostUnreachable:
     try:
-        error = ErrorAnswer.model_validate_json(response.content).error
+        error = TypeAdapter(ErrorAnswer).validate_json(response.content)["error"]
     except ValidationError:
         return HostUnreachable(f"what answers at {response.url} is no toolplug host: status {response.status_code}")
     return HostRefused(error["code"], error["message"], param=error["param"])

@@ -57,7 +57,7 @@ POLICY_VIOLATION = 1008
 
 
 def create_app(host: Host, *, insecure_no_auth: bool = False, authenticators: Sequence[Authentication] = ()) -> ASGIApp:
-    """The host as an ASGI application, to be served as it is or mounted under a prefix of another one.
+    """Return the host as an ASGI application, to be served as it is or mounted under a prefix of another one.
 
     It never enters the host: until `host.lifespan` or `async with host` does, every route but `/healthz` answers 503.
     `authenticators` come after the API keys and tokens of the configuration. Without either, only loopback is served,
@@ -203,14 +203,14 @@ class _HostApp:
             raise
 
     def _refused(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
-        """The problem as the client is told, audited and counted."""
+        """Audit and count the problem; return the one to send to the client."""
         if self._host.entered:
             problem = self._refusals.braked(scope, challenged(problem, Request(scope)))
             self._note(scope, state, problem)
         return problem
 
     def _reached(self, principal: Principal) -> Collection[str]:
-        """The keys of the providers that the agents of the principal can reach."""
+        """Return the keys of the providers that the agents of the principal can reach."""
         reach = self._host.reach(principal)
         return () if reach is None else reach.providers
 
@@ -220,7 +220,7 @@ class _HostApp:
             self._refusals.note(accounting, scope, state, problem, f"{scope['method']} {state['template']}")
 
     def _current_checks(self) -> RequestChecks:
-        """The checks for the configuration as it is now."""
+        """Return the checks for the current configuration, built again when it has changed."""
         checks, settings = self._checks, self._host.settings
         if checks is None or checks.settings is not settings:
             was_open = checks is not None and checks.open
@@ -241,7 +241,7 @@ class _HostApp:
 def provider_routes(
     registry: FunctionRegistry, *, auth: Authentication | Sequence[Authentication], max_body: int = DEFAULT_MAX_BODY
 ) -> ASGIApp:
-    """An ASGI application with every route of the registry's active providers, as they are at each request.
+    """Return an ASGI application with every route of the registry's active providers, as they are at each request.
 
     `auth` authenticates every request and has no default: an `async (connection) -> Principal | None`, a Starlette
     `AuthenticationBackend`, or several of them, called in order. Hosts, origins and `/metrics` are the surrounding

@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NotRequired, cast
 
 import orjson
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -32,7 +31,7 @@ NO_HEADERS: Headers = MappingProxyType({})
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
 _OF_THE_CALLER = frozenset({401, 403, 404})
-"""Statuses that depend on who asks: no cache may give them to somebody else."""
+"""Statuses that depend on the caller: no cache may serve them to another one."""
 
 ErrorType = Literal[
     "invalid_request", "forbidden", "not_found", "conflict", "too_many_requests", "server_error", "model_error"
@@ -58,7 +57,7 @@ class Error(TypedDict):
     request_id: str
 
 
-class ProblemAnswer(BaseModel):
+class ProblemAnswer(TypedDict):
     """One thing that is wrong with the configuration, and how to fix it."""
 
     file: str
@@ -70,11 +69,11 @@ class ProblemAnswer(BaseModel):
     hint: str
 
 
-class ErrorAnswer(BaseModel):
-    """The answer to a request that failed; `problems` beside a configuration that is wrong."""
+class ErrorAnswer(TypedDict):
+    """The answer to a request that failed; `problems` are those of an invalid configuration."""
 
     error: Error
-    problems: list[ProblemAnswer] = []
+    problems: NotRequired[list[ProblemAnswer]]
 
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -106,7 +105,7 @@ class HttpProblem(Exception):
         super().__init__(message)
 
     def response(self, request_id: str) -> Response:
-        """The response that reports this error."""
+        """Return the response that reports this error."""
         response = Response(self.body(request_id), self.status, self.headers, "application/json")
         response.raw_headers.append(NOSNIFF)
         if self.status in _OF_THE_CALLER and "cache-control" not in response.headers:
@@ -114,7 +113,11 @@ class HttpProblem(Exception):
         return response
 
     def body(self, request_id: str) -> bytes:
-        """The JSON of the response."""
+        """Return the response's body as JSON."""
+        return orjson.dumps(self.answer(request_id))
+
+    def answer(self, request_id: str) -> ErrorAnswer:
+        """Return the response's body."""
         error: Error = {
             "type": error_type(self.status),
             "code": self.code,
@@ -122,38 +125,38 @@ class HttpProblem(Exception):
             "param": self.param,
             "request_id": request_id,
         }
-        return orjson.dumps({"error": error, **self.extra})
+        return cast("ErrorAnswer", {"error": error, **self.extra})
 
 
 def error_type(status: int) -> ErrorType:
-    """The `type` of an error with this status."""
+    """Return the `type` of an error with this status."""
     return _TYPES.get(status) or ("invalid_request" if status < 500 else "server_error")
 
 
 def invalid_request(message: str, param: str | None = None) -> HttpProblem:
-    """The request itself cannot be read."""
+    """Return the 400 for a request that is malformed; `param` names the field or header at fault."""
     return HttpProblem(400, "invalid_request", message, param=param)
 
 
 def route_not_found() -> HttpProblem:
-    """No route has this path; the same with and without credentials."""
+    """Return the 404 for a path without a route, which does not depend on credentials."""
     return HttpProblem(404, "route_not_found", "nothing is served at this path; GET /openapi.json lists every route")
 
 
 def method_not_allowed(allowed: Sequence[str]) -> HttpProblem:
-    """The path is there, for other methods."""
+    """Return the 405 for a path that has the `allowed` methods only."""
     named = ", ".join(allowed)
     message = f"this path takes {named} only"
     return HttpProblem(405, "method_not_allowed", message, headers={"Allow": named})
 
 
 def store_unavailable() -> HttpProblem:
-    """The store cannot answer now."""
+    """Return the 503 for a store that cannot answer now."""
     return HttpProblem(503, "store_unavailable", "the store cannot answer now; try again, GET /readyz says when")
 
 
 def internal() -> HttpProblem:
-    """The host, or a route's handler, failed; nothing of the exception is shown."""
+    """Return the 500 for a failed handler, which shows nothing of the exception."""
     return HttpProblem(500, "internal", "the server failed at this request; its log says where, by request_id")
 
 
@@ -161,7 +164,7 @@ RETRY_AFTER_S = "1"
 
 
 def as_problem(error: HTTPException) -> HttpProblem:
-    """The same answer; its code is the status's name. A 429 says when to come again."""
+    """Convert Starlette's exception: the code is the status's name, and a 429 has a `Retry-After`."""
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         headers.setdefault("retry-after", RETRY_AFTER_S)
@@ -202,7 +205,7 @@ _SHORTEST_WAIT_S = 1
 
 
 def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
-    """The error of the request; None for a fault. `session_at` is where the request names its session."""
+    """Return the error to send, None for a fault. `session_at`: the parameter that names the session."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, QuotaExceeded):
@@ -219,12 +222,12 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
 
 
 def quota_problem(error: QuotaExceeded) -> HttpProblem:
-    """The error of a tenant or a key that has as much as it may."""
+    """Return the 429 for a tenant or a key that has used up its quota."""
     return HttpProblem(429, "quota_exceeded", str(error), param=error.quota, headers=_retry_after(error.retry_after_s))
 
 
 def api_problem(error: ApiError) -> HttpProblem:
-    """The error of a request that cannot be done as asked."""
+    """Return the error with the status of its code (`STATUS`)."""
     status = STATUS[error.code]
     headers = _retry_after(error.retry_after_s) if status == 429 else NO_HEADERS
     return HttpProblem(status, error.code, str(error), param=error.param, headers=headers, extra=error.details)

@@ -72,7 +72,7 @@ class ClientWatch:
 
 
 class EventStream:
-    """The open stream of one response. It starts with its first chunk, or with `start`."""
+    """One response's open stream, which starts with its first chunk, or with `start`."""
 
     __slots__ = ("_response", "_send", "hang_up", "started")
 
@@ -83,7 +83,7 @@ class EventStream:
         self.started: bool = False
 
     async def start(self) -> None:
-        """Send the status and the headers, unless that is done."""
+        """Send the status and the headers, once."""
         if not self.started:
             self.started = True
             response = self._response

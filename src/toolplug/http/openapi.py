@@ -32,7 +32,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 
 
 def provider_paths(mounted: Iterable[MountedRoute], security: Sequence[JsonObject]) -> dict[str, dict[str, object]]:
-    """Operations by path and method.
+    """Return the OpenAPI operations of the providers' routes, by path and lower-case method.
 
     Two templates that differ in the names of their parameters only are one path to OpenAPI: the first one's.
     """
@@ -101,7 +101,7 @@ _SCHEMES: JsonObject = {
 
 
 class Description:
-    """The document, which is written again when the providers' routes have changed."""
+    """The route of the document, which is built again when the providers' routes have changed."""
 
     def __init__(self, routes: Iterable[HostRoute]) -> None:
         self.route: HostRoute = route("GET", "/openapi.json", None, "This description")(answers()(self.answer))
@@ -109,7 +109,7 @@ class Description:
         self._written: tuple[tuple[MountedRoute, ...], str, bytes] | None = None
 
     async def answer(self, request: HostRequest) -> Response:
-        """The document as a response; its paths begin where the application is mounted."""
+        """Return the document as a response; its paths begin where the application is mounted."""
         mounted, root = request.state["host"].registry.routes, str(request.scope.get("root_path", ""))
         written = self._written
         if written is None or written[0] is not mounted or written[1] != root:
@@ -119,7 +119,7 @@ class Description:
 
 
 def document(routes: Sequence[HostRoute], mounted: Iterable[MountedRoute], root: str) -> JsonObject:
-    """The whole description; `root` is the prefix under which the application is mounted."""
+    """Return the whole description; `root` is the prefix under which the application is mounted."""
     paths: dict[str, dict[str, object]] = {}
     for item in routes:
         paths.setdefault(item.path, {})[item.method.lower()] = _operation(item)
@@ -166,7 +166,7 @@ _PATTERNS: Mapping[tuple[str, str], str] = {
 
 
 def _path_parameters(path: str) -> list[JsonObject]:
-    """The parameters in a path of the host."""
+    """Return the parameters in a path of the host."""
     first = "/".join(path.split("/")[:3])
     parameters: list[JsonObject] = []
     for name in re.findall(r"{([^}]*)}", path):
@@ -189,7 +189,7 @@ def _responses(route: HostRoute) -> JsonObject:
 
 
 def _errors(route: HostRoute) -> set[int]:
-    """The route's own errors, and those that its credentials, its body and its session bring about."""
+    """Return the statuses of the route's own errors, and of those of its credentials, body and session."""
     errors = {*route.answered.errors, *(() if route.is_open else (401, 403)), *((400, 413, 415) if route.body else ())}
     if "{code}" in route.path:
         errors |= {400, 404, 410}
@@ -205,7 +205,7 @@ def _response(status: int, model: type | None, content_types: Sequence[str]) -> 
 
 
 def _content(kind: str, model: type | None) -> JsonObject:
-    """A body of this type: the model in whatever form; of an event stream nothing, since it is no one text."""
+    """Describe a body of this media type; an event stream has no schema."""
     if kind in EVENTS:
         return {}
     return {"schema": _ref(model) if model is not None and kind in _FORMS else {"type": "string"}}

@@ -53,12 +53,12 @@ class OrjsonResponse(Response, Generic[A]):
         super().__init__(content, status_code, headers)
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        """Set the headers, and that browsers take the content for nothing else."""
+        """Set the headers, `X-Content-Type-Options: nosniff` included."""
         super().init_headers(headers)
         self.raw_headers.append(NOSNIFF)
 
     def render(self, content: Any) -> bytes:
-        """Encode the content, unless that is done."""
+        """Return the content as JSON; `bytes` as they are."""
         return content if isinstance(content, bytes) else dump_json(content)
 
 
@@ -78,7 +78,7 @@ def check_declared(headers: Mapping[bytes, bytes], limit: int) -> None:
 
 
 def bounded(receive: Receive, limit: int) -> Receive:
-    """The same channel for a provider's endpoint; it raises `HttpProblem` at the first byte over the limit.
+    """Wrap the channel so that it raises `HttpProblem` at the first byte over the limit.
 
     Starlette's `RequestBodyLimitMiddleware` has one limit for each route, not one of the configuration as it is now.
     """
@@ -96,7 +96,7 @@ def bounded(receive: Receive, limit: int) -> Receive:
 
 
 def too_large(limit: int) -> HttpProblem:
-    """The body is over its limit."""
+    """Return the 413 for a body over the limit in bytes."""
     message = f"the body is over {limit} bytes; send less, or raise http.max_body"
     return HttpProblem(413, "body_too_large", message)
 
@@ -108,7 +108,7 @@ _LARGE_BODY = 64 * 1024
 
 
 async def read_body(request: HostRequest) -> bytes:
-    """The whole body. Raises `HttpProblem` at the first byte over the limit, `ClientDisconnect` where it breaks off.
+    """Return the whole body. Raises `HttpProblem` at the first byte too many, `ClientDisconnect` if it ends early.
 
     Starlette's `request.body()` has no limit, and its generator costs 2.5 µs instead of 0.4 for a body in one message.
     """
@@ -129,7 +129,7 @@ async def read_body(request: HostRequest) -> bytes:
 
 
 async def read_json(request: HostRequest, model: type[M], *, empty: bytes = b"") -> M:
-    """The request's body as the model; `empty` replaces an empty one. Raises `HttpProblem` and `ClientDisconnect`."""
+    """Return the request's body as the model, `empty` for none. Raises `HttpProblem` and `ClientDisconnect`."""
     check_is_json(request)
     body = await read_body(request) or empty
     read = read_model(body, model)
@@ -148,7 +148,7 @@ def check_is_json(request: HostRequest) -> None:
 
 
 def read_model(body: bytes, model: type[M]) -> M:
-    """The object as the client wrote it. Raises `HttpProblem` with the first field at fault."""
+    """Validate the JSON text as the model. Raises `HttpProblem` with the first field at fault."""
     try:
         value = load_json(body)
     except InvalidJson as error:
@@ -189,12 +189,12 @@ def _problem(error: ValidationError, model: type[BaseModel]) -> HttpProblem:
 
 
 def _path(where: Iterable[int | str]) -> str:
-    """`toolUpdates.added[3]`."""
+    """Return the location as text, such as `toolUpdates.added[3]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
 
 
 def _known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:
-    """The fields of the part at this place."""
+    """Return the names of the fields that the model has at this location."""
     shapes = shapes_of(model)
     for part in where:
         shapes = shapes_at(shapes, part)

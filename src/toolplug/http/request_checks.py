@@ -52,7 +52,7 @@ def check_host(scope: Scope, headers: Mapping[bytes, bytes], allowed: Collection
 
 
 def host_name(header: str) -> str | None:
-    """The host in lower case, without port and brackets; None where it is invalid."""
+    """Return the host in lower case, without port and brackets; None if it is invalid."""
     match = _HOST.fullmatch(header)
     return match[1].strip("[]").lower() if match else None
 
@@ -127,7 +127,7 @@ def check_loopback(scope: Scope, forwarded_for: bytes | None) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether it is an IP address of the loopback."""
+    """Return whether this is an IP address of the loopback."""
     if address in _USUAL:
         return True
     try:
@@ -139,7 +139,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _is_foreign(address: str) -> bool:
-    """Whether it is an IP address, but not of the loopback."""
+    """Return whether this is an IP address, but not of the loopback."""
     try:
         ip_address(address)
     except ValueError:
@@ -180,13 +180,13 @@ _PREFLIGHT = {
 
 
 def sharing_headers(headers: Mapping[bytes, bytes]) -> RawHeaders:
-    """The CORS headers of every response at a shared path; without an origin it only varies by it."""
+    """Return the CORS headers of a response at a shared path; without an `Origin` only `Vary`."""
     origin = headers.get(b"origin")
     return (_VARY,) if origin is None else (_VARY, (b"access-control-allow-origin", origin), _EXPOSED)
 
 
 def is_preflight(scope: Scope, path: str) -> bool:
-    """Whether a browser asks what its page may send to a shared path."""
+    """Return whether this is a CORS preflight request to a shared path."""
     if scope["method"] != "OPTIONS" or not path.startswith(SHARED):
         return False
     headers = scope["state"]["headers"]
@@ -194,7 +194,7 @@ def is_preflight(scope: Scope, path: str) -> bool:
 
 
 def preflight_response(scope: Scope, methods: Iterable[str]) -> Response:
-    """The methods and headers that a page may send to this path. No credentials are needed for it."""
+    """Return the 204 with the methods and headers that a page may send; it needs no credentials."""
     headers = {"Access-Control-Allow-Methods": ", ".join(sorted(methods)), **_PREFLIGHT}
     if (b"access-control-request-private-network", b"true") in scope["headers"]:
         headers["Access-Control-Allow-Private-Network"] = "true"

@@ -72,12 +72,12 @@ class Actor(TypedDict):
 
 
 def acting(request: HostRequest) -> Actor:
-    """The caller, as arguments of the host's methods that change something: `**acting(request)`."""
+    """Return the caller as keyword arguments of the host's methods that change something."""
     return {"by": request.state["principal"], "request_id": request.state["request_id"]}
 
 
 def initial_state(scope: Scope) -> HostState:
-    """The state of a request that has just arrived, but for `host` and `readmit`; it becomes `scope["state"]`.
+    """Set `scope["state"]` to the state of a new request and return it; `host` and `readmit` are set later.
 
     It is a new mapping, with everything that was there before: a server may give many requests the same one.
     """
@@ -131,7 +131,7 @@ def _request_id(given: bytes | None) -> str:
 
 
 def path_below_mount(scope: Scope) -> str:
-    """The request's path without the prefix under which the application is mounted."""
+    """Return the request's path without the prefix under which the application is mounted."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     if root and path.startswith(root) and (len(path) == len(root) or path[len(root)] == "/"):
@@ -140,7 +140,7 @@ def path_below_mount(scope: Scope) -> str:
 
 
 def base_url(request: Request[HostState]) -> str:
-    """The URL that clients know this application by: `http.public_url`, else as the request has reached it."""
+    """Return the application's public URL: `http.public_url`, else that of the request."""
     public = request.state["host"].settings.http.public_url
     if public is not None:
         return public
@@ -149,7 +149,7 @@ def base_url(request: Request[HostState]) -> str:
 
 
 def query_fields(request: Request[Any]) -> dict[str, str]:
-    """The query's fields. Raises `HttpProblem` for a duplicate one, of which Starlette's `query_params` take the last.
+    """Return the query's fields. Raises `HttpProblem` for duplicates, of which Starlette takes the last.
 
     The number of fields is bounded before they are read.
     """
@@ -169,7 +169,7 @@ def query_fields(request: Request[Any]) -> dict[str, str]:
 
 
 def has_version(request: HostRequest, etag: str) -> bool:
-    """Whether `If-None-Match` names this version, weakly compared."""
+    """Return whether `If-None-Match` names this version, weakly compared."""
     condition = request.headers.get("if-none-match")
     if condition is None:
         return False
@@ -191,7 +191,7 @@ def leave_tenant(token: Token[Frame]) -> None:
 
 
 async def requested_session(request: HostRequest) -> str | None:
-    """The code of the session that the query names, once found; None without. Raises `AccessError`, `StoreError`."""
+    """Return the code of the query's session, which exists; None without. Raises `AccessError`, `StoreError`."""
     session = query_fields(request).get("session") or None
     if session is not None:
         state = request.state
@@ -218,7 +218,7 @@ async def executor_of(
     toolsets: Collection[str] | None = None,
     within: Hashable = None,
 ) -> ToolExecutor:
-    """The caller's tools; the arguments are those of `Host.executor_for`.
+    """Return the caller's tools; the arguments are those of `Host.executor_for`.
 
     Raises `AccessError` for what the caller cannot have, and for a session `StoreError`.
     """
@@ -235,5 +235,5 @@ async def catalog_of(
     toolsets: Collection[str] | None = None,
     within: Hashable = None,
 ) -> Catalog:
-    """What the caller's executor lists, once every toolset that it needs is open. Raises like `executor_of`."""
+    """Return the caller's catalog, once every toolset that it needs is open. Raises like `executor_of`."""
     return await listed(await executor_of(host, principal, agent, session, toolsets, within))

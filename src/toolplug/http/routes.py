@@ -36,5 +36,5 @@ ROUTES = (
 
 
 def all_routes() -> tuple[HostRoute, ...]:
-    """Every route of the host, with the one that describes them."""
+    """Return every route of the host, `/openapi.json` included."""
     return (*ROUTES, Description(ROUTES).route)

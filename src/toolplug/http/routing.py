@@ -135,7 +135,7 @@ def route(
 
 
 def routes_in(module: ModuleType) -> tuple[HostRoute, ...]:
-    """The routes that a module defines, in their order; one that it only imports is another module's."""
+    """Return the routes that a module defines, in their order; one that it only imports is another module's."""
     defined = (value for value in vars(module).values() if isinstance(value, HostRoute))
     return tuple(route for route in defined if getattr(route.endpoint, "__module__", None) == module.__name__)
 
@@ -157,7 +157,7 @@ class PathRoute(Route):
         await self._serve(self, scope, receive, send)
 
     def route_for(self, method: str) -> HostRoute:
-        """The route of this method; HEAD is served by GET's. Raises `HttpProblem`."""
+        """Return the route of this method, GET's for HEAD. Raises `HttpProblem` with status 405."""
         route = self.by_method.get("GET" if method == "HEAD" else method)
         if route is None:
             raise method_not_allowed(sorted(self.by_method))
@@ -186,7 +186,7 @@ class HostRouter:
         }
 
     def router_for(self, path: str) -> Router | None:
-        """The router of this path, given without the mount prefix; None where no route of the host begins like it."""
+        """Return the router of a path without the mount prefix; None if no route of the host begins like it."""
         return self._routers.get(_first_segments(path))
 
 

@@ -82,14 +82,14 @@ PRIVATE = {"cache-control": "private, no-cache"}
 
 
 async def asking(request: HostRequest) -> Caller:
-    """Who asks, through the agent and the session of the query. Raises `AccessError` and `StoreError`."""
+    """Return the caller with the agent and the session of the query. Raises `AccessError` and `StoreError`."""
     state = request.state
     session = await requested_session(request)
     return Caller(state["principal"], query_fields(request).get("agent") or None, session, state["request_id"])
 
 
 def toolset_response(shown: ShownToolset, *, status: int = 200) -> OrjsonResponse[ToolsetAnswer]:
-    """One toolset as this API shows it."""
+    """Return the response with one toolset."""
     return OrjsonResponse(shown.fields(), status, PRIVATE)
 
 
@@ -98,7 +98,7 @@ _YAML_TYPES = frozenset({_YAML, "application/x-yaml", "text/yaml", "text/x-yaml"
 
 
 async def _document(request: HostRequest) -> Document:
-    """The body, in JSON or YAML as its Content-Type says."""
+    """Return the body, read as JSON or YAML by its Content-Type. Raises `HttpProblem`."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _YAML_TYPES:
         return await read_json(request, Document)

@@ -165,7 +165,7 @@ _WORDS = {"true": LONGEST_WAIT_S, "": LONGEST_WAIT_S, "false": 0.0}
 
 
 def wanted_wait_s(request: HostRequest) -> float:
-    """The seconds that the client wants to wait; 0 where it does not. Raises `HttpProblem`."""
+    """Return the seconds that the client wants to wait; 0 by default. Raises `HttpProblem`."""
     given = query_fields(request).get("wait", "false")
     if given in _WORDS:
         return _WORDS[given]
@@ -183,7 +183,7 @@ PRIVATE = {"cache-control": "private, no-cache"}
 
 
 def _server_response(request: HostRequest, view: ServerView, *, status: int = 200) -> OrjsonResponse[ServerAnswer]:
-    """One server as this caller may see it."""
+    """Return one server as this caller may see it."""
     shown = server_fields(view, transport=request.state["principal"].has_scope(ADMIN))
     return OrjsonResponse(shown, status, PRIVATE)
 
@@ -197,7 +197,7 @@ class _Output(TypedDict, total=False):
 
 
 def server_fields(view: ServerView, *, transport: bool) -> ServerAnswer:
-    """Server and record as docs/reference/discovery.md has them; how it is reached, for operators alone."""
+    """Return a server as docs/reference/discovery.md has it; with `transport` also how it is reached."""
     record = view.record
     reached: _Reached = {"transport": cast("TransportAnswer", view.transport)} if transport else {}
     return {
@@ -240,7 +240,7 @@ _OF_COMMANDS = ("command", "args", "env", "cwd")
 
 
 async def read_server(request: HostRequest, model: type[M]) -> M:
-    """The body. Raises `HttpProblem`, and first of all for one that names a command."""
+    """Return the body as the model. Raises `HttpProblem`, first of all for one that names a command."""
     check_is_json(request)
     body = await read_body(request)
     try:

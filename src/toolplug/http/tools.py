@@ -119,7 +119,7 @@ async def list_tools(request: HostRequest) -> Response:
 
 
 def checked_options(executor: ToolExecutor, name: str, options: Mapping[str, object]) -> Mapping[str, object]:
-    """The options, which the tool accepts. Raises `HttpProblem` otherwise, unless the tool is not listed."""
+    """Return the options. Raises `HttpProblem` if the tool is listed and does not accept them."""
     tool = executor.catalog.find(name)
     if tool is None:
         return options
@@ -134,7 +134,7 @@ def checked_options(executor: ToolExecutor, name: str, options: Mapping[str, obj
 
 
 def progress_frame(call_id: str, progress: float, total: float | None, message: str | None) -> bytes | None:
-    """One `progress` event, or None where the report is not JSON; absent fields are left out."""
+    """Return one `progress` event without absent fields; None if the report is not JSON."""
     fields: dict[str, object] = {"call_id": call_id, "progress": progress}
     if total is not None:
         fields["total"] = total
@@ -154,7 +154,7 @@ TOO_MANY_WAITING = "too_many_waiting_calls"
 
 
 def call_answer(result: ToolResult) -> bytes:
-    """The answer's body; what is not there (`structured`, `parts`, `retry_after_s`) is left out."""
+    """Return the body of the answer; what is absent (`structured`, `parts`, `retry_after_s`) is left out."""
     head = orjson.dumps(
         {
             "call_id": result.call_id,
@@ -175,7 +175,7 @@ def call_answer(result: ToolResult) -> bytes:
 
 
 def _metadata(result: ToolResult) -> bytes:
-    """The metadata without the mark of a replay, which is a header: a replay's body is the first one's."""
+    """Return the metadata as JSON, without the mark of a replay, which is a header."""
     metadata = result.metadata
     if not metadata:
         return b"{}"
@@ -183,7 +183,7 @@ def _metadata(result: ToolResult) -> bytes:
 
 
 def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | None:
-    """The error of a request whose idempotency key cannot be honoured; only for a request that has one."""
+    """Return the error of a request whose idempotency key cannot be honoured; None for any other."""
     code = result.metadata.get("code")
     if context.idempotency_key is None or code is None:
         return None
@@ -199,7 +199,7 @@ def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | No
 
 
 def too_many_waiting(result: ToolResult, context: CallContext) -> HttpProblem | None:
-    """The error of a request to a session of which as many calls wait as may."""
+    """Return the error of a call to a session with too many waiting calls, else that of `replay_problem`."""
     if result.status is ToolStatus.LIMITED and result.metadata.get("code") == TOO_MANY_WAITING:
         return api_problem(ApiError(TOO_MANY_WAITING, result.output, retry_after_s=result.retry_after_s))
     return replay_problem(result, context)
@@ -210,7 +210,7 @@ _REPLAYED = {"idempotent-replayed": "true"}
 _EVENTS = b"text/event-stream"
 
 Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
-"""Why the request itself cannot be honoured, where a result says so."""
+"""Returns the error of the request that a result stands for; None if the result is the answer."""
 
 
 @route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=(IDEMPOTENCY_KEY,))
@@ -244,7 +244,7 @@ async def call_response(
     context: CallContext,
     problem: Problem = replay_problem,
 ) -> Response:
-    """The call's result, or a stream of its progress that ends with the result.
+    """Return the call's result, or a stream of its progress that ends with the result.
 
     Raises `HttpProblem` for a result that `problem` treats as an error of the request, and `ClientDisconnect`.
     """
@@ -278,7 +278,7 @@ async def _stream_call(
 
 
 def call_id(given: str | None, context: CallContext) -> str:
-    """The client's own id of a call, or a new one.
+    """Return the client's own id of a call, or a new one.
 
     A caller's calls under one idempotency key have the same: a repetition gets the first answer to the letter.
     """
@@ -289,12 +289,12 @@ def call_id(given: str | None, context: CallContext) -> str:
 
 
 def deadline(timeout_ms: int | None) -> float | None:
-    """When a call must have ended, as loop time."""
+    """Return the loop time in seconds at which a call must have ended; None without a timeout."""
     return None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000
 
 
 def idempotency_key(request: HostRequest) -> str | None:
-    """The key under which the call runs once. Raises `HttpProblem` for a header that is none."""
+    """Return the request's `Idempotency-Key`, None without one. Raises `HttpProblem` if it is invalid."""
     state: HostState = request.scope["state"]
     given = state["headers"].get(b"idempotency-key")
     if given is None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import Literal, NamedTuple, NotRequired, Protocol, cast
 
 import orjson
+from typing_extensions import TypedDict
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
@@ -113,6 +114,22 @@ class Reply(NamedTuple):
     body: bytes
 
 
+class RpcError(TypedDict):
+    """What is wrong with a message."""
+
+    code: int
+    message: str
+    data: NotRequired[object]
+
+
+class RpcRefusal(TypedDict):
+    """The answer to a message that cannot be served."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | str | None
+    error: RpcError
+
+
 class McpServerEndpoint(Protocol):
     """The protocol in both its eras: with a handshake (2025-11-25 and before), and without state (2026-07-28)."""
 
@@ -154,7 +171,8 @@ class McpServerEndpoint(Protocol):
 
 def refusal(status: int, code: int, message: str, to: RequestId | None = None) -> Reply:
     """An error as an answer."""
-    return Reply(status, orjson.dumps({"jsonrpc": "2.0", "id": to, "error": {"code": code, "message": message}}))
+    answer: RpcRefusal = {"jsonrpc": "2.0", "id": to, "error": {"code": code, "message": message}}
+    return Reply(status, orjson.dumps(answer))
 
 
 _ANSWERING = "toolplug.mcp.sdk.answering"

@@ -29,7 +29,7 @@ class Usage(NamedTuple):
     reasoning: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        """Both together."""
+        """Return the sum of both."""
         return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import NamedTuple, cast
 
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
-from toolplug.responses.builder import FINAL, Event, ResponseBuilder
+from toolplug.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.responses.hosted import event_name
 from toolplug.responses.input_items import Item, is_hosted_call
 from toolplug.responses.stored import StoredResponse, StoredResponses, with_ids
@@ -63,14 +63,14 @@ class EventBuffer:
         self._news = asyncio.Event()
 
     def add(self, event: Event) -> None:
-        """Take the next event."""
+        """Append an event and wake the listeners."""
         self.events.append(event)
         self._tell()
 
-    def break_off(self, response: Mapping[str, object]) -> None:
+    def break_off(self, response: ResponseAnswer) -> None:
         """Tell what became of each item, and of the response, where it was stopped: the loop tells nobody."""
         done = {event["output_index"] for event in self.events if event["type"] == "response.output_item.done"}
-        for index, item in enumerate(cast("list[Item]", response["output"])):
+        for index, item in enumerate(response["output"]):
             if index not in done:
                 kind = str(item["type"])
                 if is_hosted_call(kind):
@@ -79,7 +79,7 @@ class EventBuffer:
         self._say("response.incomplete", response=response)
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """End the buffer: listeners stop after its last event."""
         self._is_over = True
         self._tell()
 
@@ -111,7 +111,7 @@ _LOG = logging.getLogger("toolplug.responses")
 
 @asynccontextmanager
 async def leased(store: Store, key: str) -> AsyncGenerator[None]:
-    """Give the sign inside this scope; one that is not renewed, as its process has died, ends by itself."""
+    """Renew the lease inside this scope; that of a process that has died expires."""
     beating = asyncio.create_task(_beat(store, key), name="toolplug-response-lease")
     try:
         yield
@@ -124,7 +124,7 @@ async def leased(store: Store, key: str) -> AsyncGenerator[None]:
 
 
 async def take(store: Store, key: str) -> None:
-    """Give the sign now. Raises `StoreError`."""
+    """Write the lease, which expires after `LEASE_S`. Raises `StoreError`."""
     await store.commit(key, b"", ttl_s=LEASE_S)
 
 
@@ -150,7 +150,7 @@ class Background:
         self._stored = stored
         self._running: dict[tuple[str, str], _Running] = {}
 
-    async def begin(self, tenant: str, events: AsyncGenerator[Event], *, streamed: bool) -> Mapping[str, object]:
+    async def begin(self, tenant: str, events: AsyncGenerator[Event], *, streamed: bool) -> ResponseAnswer:
         """Have a response made, and give what there is of it; `streamed`: its events are kept for listeners.
 
         Raises what the events do before the first of them, and `StoreError`.
@@ -158,8 +158,8 @@ class Background:
         async with AsyncExitStack() as broken_off:
             broken_off.push_async_callback(events.aclose)
             first = await anext(events)
-            response = as_object(first["response"])
-            key = (tenant, str(response["id"]))
+            response = cast("ResponseAnswer", first["response"])
+            key = (tenant, response["id"])
             await take(self._store, _lease(key[1]))
             tape = EventBuffer([first]) if streamed else None
             if tape is not None:
@@ -171,7 +171,7 @@ class Background:
         return response
 
     async def lives(self, response: str) -> bool:
-        """Is the response being made, here or elsewhere. Raises `StoreError`."""
+        """Return whether a process is making the response. Raises `StoreError`."""
         return await self._store.read(_lease(response)) is not None
 
     async def listen(self, tenant: str, response: str, after: int) -> AsyncGenerator[Event]:
@@ -203,7 +203,7 @@ class Background:
         return True
 
     async def aclose(self) -> None:
-        """Stop all."""
+        """Stop all responses of this process and wait for their ends."""
         tasks = [running.task for running in self._running.values()]
         for task in tasks:
             task.cancel()

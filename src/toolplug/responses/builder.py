@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from toolplug.catalog.definition import HostedItem
 from toolplug.responses.backend import Usage
@@ -20,6 +23,28 @@ FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
 _OF_FUNCTION = ("description", "parameters", "strict")
 _DEFAULT_TEXT: Mapping[str, object] = {"type": "text"}
+
+
+Json = Mapping[str, object]
+
+
+@with_config(extra="allow")
+class ResponseAnswer(TypedDict, extra_items=object):
+    """A response; the fields that are not named here say what was asked for."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Status
+    incomplete_details: Json | None
+    error: Json | None
+    model: str
+    previous_response_id: str | None
+    output: list[Item]
+    tools: Annotated[list[Json], Field(description="as the client sent them")]
+    usage: Json | None
+    metadata: dict[str, str]
 
 
 class ResponseBuilder:
@@ -59,21 +84,21 @@ class ResponseBuilder:
         return f"{prefix}_{self.key}{len(self.output):03x}t{self.turn:x}"
 
     def event(self, kind: str, **fields: object) -> Event:
-        """The next event."""
+        """Return the next event of this type."""
         number, self._next_event = self._next_event, self._next_event + 1
         return {"type": kind, "sequence_number": number, **fields}
 
     def told(self, kind: str) -> Event:
-        """The next event, with the response as it is."""
+        """Return the next event, with the response as it is."""
         return self.event(kind, response=self.object())
 
     def added(self, item: Item) -> Event:
-        """Put an item at the end, and tell it."""
+        """Append an item to the output and return its event."""
         self.output.append(item)
         return self.event("response.output_item.added", output_index=len(self.output) - 1, item=item)
 
     def done(self, index: int, item: Item) -> Event:
-        """Tell that an item is as it stays."""
+        """Replace an item by its final form and return its event."""
         self.output[index] = item
         return self.event("response.output_item.done", output_index=index, item=item)
 
@@ -82,36 +107,36 @@ class ResponseBuilder:
         self.hidden[str(whole["id"])] = {"item": whole, "fields": dict(shape.fields), "on_include": shape.on_include}
 
     def use(self, usage: Usage | None) -> None:
-        """Add what a turn has cost."""
+        """Add a turn's tokens."""
         if usage is not None:
             self.usage = usage if self.usage is None else self.usage.plus(usage)
 
     def complete(self, now: float) -> Event:
-        """The model has ended."""
+        """End the response as `completed` at this time (Unix seconds)."""
         self.status, self._completed_at = "completed", int(now)
         return self.told("response.completed")
 
     def cut_short(self, reason: str) -> Event:
-        """The response ends before the model does."""
+        """End the response as `incomplete`."""
         self.status, self._reason = "incomplete", reason
         return self.told("response.incomplete")
 
     def fail(self, code: str, message: str) -> Event:
-        """The response ends with an error."""
+        """End the response as `failed`."""
         self.status, self._error = "failed", {"code": code, "message": message}
         self._interrupt()
         return self.told("response.failed")
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """End the response as `cancelled`; items in progress become `incomplete`."""
         self.status = "cancelled"
         self._interrupt()
 
-    def object(self) -> dict[str, object]:
+    def object(self) -> ResponseAnswer:
         """The response as clients read it, with everything in it."""
         asked = self._request
         text, reasoning = asked.text, asked.reasoning
-        return {
+        answer: ResponseAnswer = {
             "id": self.id,
             "object": "response",
             "created_at": self._created_at,
@@ -146,11 +171,13 @@ class ResponseBuilder:
             "background": bool(asked.background),
             "metadata": asked.metadata or {},
             "usage": None if self.usage is None else _counted(self.usage),
-            **({"toolplug": {"warnings": list(self.warnings)}} if self.warnings else {}),
         }
+        if self.warnings:
+            answer["toolplug"] = {"warnings": list(self.warnings)}
+        return answer
 
     def _interrupt(self) -> None:
-        """No item goes on when the response has ended."""
+        """Mark items in progress as `incomplete`."""
         self.output = [
             {**item, "status": "incomplete"} if item.get("status") == "in_progress" else item for item in self.output
         ]
@@ -162,7 +189,7 @@ def whole_items(items: Sequence[Item], hidden: Mapping[str, object]) -> list[Ite
 
 
 def response_id(key: str) -> str:
-    """The id of the response of this key."""
+    """Return the id of the response with this key."""
     return f"resp_{key}"
 
 

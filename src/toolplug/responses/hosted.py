@@ -66,7 +66,7 @@ class HostedCall:
         }
 
     def begin(self) -> Iterator[Event]:
-        """The call is about to be made."""
+        """Yield the events of a call that begins."""
         is_mcp_call = self._shape.type == _MCP_CALL
         yield self._draft.added({**self._item, "arguments": ""} if is_mcp_call else self._item)
         yield self._event("in_progress")
@@ -78,7 +78,7 @@ class HostedCall:
             yield self._event(name)
 
     def end(self, result: ToolResult, include: Collection[str]) -> Iterator[Event]:
-        """The call has ended so."""
+        """Yield the events of a call that has ended with this result."""
         shape = self._shape._replace(on_include=(*self._shape.on_include, PARTS)) if result.parts else self._shape
         whole = self._item = _ended(self._item, shape, result)
         if shape.on_include:
@@ -93,7 +93,7 @@ class HostedCall:
 
 
 def event_name(kind: str, name: str) -> str:
-    """What an event in the life of such an item is called."""
+    """Return the type of an event of an item of this type."""
     if ":" in kind:
         return f"{kind}.{name}"
     return f"response.{kind}_{name}" if name.startswith("arguments") else f"response.{kind}.{name}"

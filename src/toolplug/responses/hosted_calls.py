@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -75,14 +75,10 @@ def _decided(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
             message = f"no mcp_approval_request has the id {wanted!r}"
             raise ResponseRefused("unknown_call_id", message, param=f"input[{index}].approval_request_id")
         done.add(ticket_of(wanted))
+        call = ToolCall(call_key(request), called_name(request), str(request["arguments"]))
         reason = item.get("reason")
-        said = reason if isinstance(reason, str) else ""
-        decided.append(Decided(_call_of(request), wanted, item["approve"] is True, said))
+        decided.append(Decided(call, wanted, item["approve"] is True, reason if isinstance(reason, str) else ""))
     return decided
-
-
-def _call_of(request: Mapping[str, object]) -> ToolCall:
-    return ToolCall(call_key(request), called_name(request), str(request["arguments"]))
 
 
 async def results(
@@ -142,9 +138,8 @@ class HostedCalls:
     async def make_decided(self, decided: Sequence[Decided], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
         """Make the calls that have been approved, each once, and show those that have not."""
         for each in decided:
-            async with aclosing(self._decided(each, offer, catalog)) as events:
-                async for event in events:
-                    yield event
+            for event in await self._decided(each, offer, catalog):
+                yield event
 
     async def make(self, calls: Sequence[ToolCall], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
         """Make the calls of a turn side by side; those that may not be made are given back."""
@@ -171,9 +166,9 @@ class HostedCalls:
             self.made += 1
             tool = catalog.find(call.name)
             if isinstance(context, str):
-                for event in self._given_back(call, context):
+                for event in self._refuse(call, context):
                     yield event
-            elif _must_ask(tool):
+            elif tool is not None and tool.plan.approval is not None:
                 for event in await self._asked_first(call, context, tool):
                     yield event
             else:
@@ -199,19 +194,14 @@ class HostedCalls:
         shown = HostedCall(self._draft, call, definition, self._style, request)
         return [*shown.begin(), *self._ended(shown, result)]
 
-    async def _decided(self, decided: Decided, offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
+    async def _decided(self, decided: Decided, offer: Offer, catalog: Catalog) -> list[Event]:
         call, tool = decided.call, catalog.find(decided.call.name)
         await self._asker.decide(decided.ticket, decided.approve)
         if decided.approve:
             context = self._context(call, offer, catalog, key=decided.request)._replace(approval=decided.ticket)
-            events = await self._asked_first(call, context, tool, decided.request)
-        else:
-            reason = f": {decided.reason}" if decided.reason else ""
-            result = _refusal(call, f"the call was not approved{reason}")
-            shown = HostedCall(self._draft, call, tool and tool.definition, self._style, decided.request)
-            events = [*shown.begin(), *self._ended(shown, result)]
-        for event in events:
-            yield event
+            return await self._asked_first(call, context, tool, decided.request)
+        reason = f": {decided.reason}" if decided.reason else ""
+        return self._refuse(call, f"the call was not approved{reason}", tool, decided.request)
 
     def _leave_out(self, calls: Sequence[ToolCall]) -> None:
         told = f"max_tool_calls of {self._most} is reached"
@@ -221,10 +211,10 @@ class HostedCalls:
             answer = {"type": "function_call_output", "call_id": call.id, "output": told}
             self._left_out += [(place, {**made, "id": self._draft.new_id("fc")}), (place, answer)]
 
-    def _given_back(self, call: ToolCall, reason: str) -> Iterator[Event]:
-        shown = HostedCall(self._draft, call, None, self._style)
-        yield from shown.begin()
-        yield from self._ended(shown, _refusal(call, reason))
+    def _refuse(self, call: ToolCall, reason: str, tool: Tool | None = None, request: str | None = None) -> list[Event]:
+        """Show the call as one that was denied, without making it."""
+        shown = HostedCall(self._draft, call, tool and tool.definition, self._style, request)
+        return [*shown.begin(), *self._ended(shown, ToolResult(call.id, call.name, reason, ToolStatus.DENIED))]
 
     def _ended(self, shown: HostedCall, result: ToolResult) -> Iterator[Event]:
         self._citations.add(result.metadata)
@@ -245,11 +235,3 @@ def _refused(name: str, offer: Offer, catalog: Catalog) -> str | None:
     if tool is not None and all(tool.definition is not hosted for hosted in offer.hosted):
         return catalog.unknown(name)
     return None
-
-
-def _must_ask(tool: Tool | None) -> bool:
-    return tool is not None and tool.plan.approval is not None
-
-
-def _refusal(call: ToolCall, output: str) -> ToolResult:
-    return ToolResult(call.id, call.name, output, ToolStatus.DENIED)

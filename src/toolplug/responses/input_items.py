@@ -14,7 +14,7 @@ mcp_approval_request, mcp_approval_response, mcp_list_tools
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from toolplug.errors import ResponseRefused
@@ -46,12 +46,12 @@ def checked_items(given: object) -> list[Item]:
 
 
 def is_hosted_call(kind: object) -> bool:
-    """Is it the type of an item that shows a call which was not left to the client."""
+    """Return whether this is the type of an item that shows a hosted call."""
     return isinstance(kind, str) and kind not in CLIENT_CALLS and _CALL_TYPE.fullmatch(kind) is not None
 
 
 def call_key(item: Item) -> str:
-    """What a call and its answer have in common."""
+    """Return the key that a call and its answer share."""
     return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
 
 
@@ -68,7 +68,7 @@ def turn_of(item: Item) -> str | None:
 
 
 def is_cut(item: Item) -> bool:
-    """Did its response end before it."""
+    """Return whether the item's response ended before the item did."""
     return item.get("status") in {"in_progress", "incomplete"}
 
 
@@ -108,83 +108,56 @@ def _checked(given: object, at: str) -> Item:
         raise _refused(at, "an item should be an object")
     item = as_object(cast("object", given))
     kind = _untyped(item) if item.get("type") is None else item["type"]
-    check = _CHECKS.get(kind) if isinstance(kind, str) else None
-    if check is not None:
-        check(item, at)
+    if isinstance(kind, str) and kind in _TEXTS:
+        _check_texts(item, at, _TEXTS[kind])
+        _check_members(kind, item, at)
     elif not is_hosted_call(kind):
-        known = ", ".join(sorted(_CHECKS))
+        known = ", ".join(sorted(_TEXTS))
         raise _refused(f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls")
     return {**item, "type": kind}
 
 
 def _untyped(item: Item) -> str | None:
-    """What an item is that does not say it."""
+    """Return the type of an item without one; None if it is not known."""
     if "role" in item:
         return "message"
     return "item_reference" if "id" in item else None
 
 
-def _message(item: Item, at: str) -> None:
-    role = item.get("role")
-    if role not in _ROLES:
-        raise _refused(f"{at}.role", f"{role!r} is no role; known are {', '.join(sorted(_ROLES))}")
-    _content(item.get("content"), f"{at}.content", own=role == "assistant")
-
-
-def _call(item: Item, at: str) -> None:
-    _texts(item, at, ("call_id", "name", "arguments"))
-
-
-def _custom_call(item: Item, at: str) -> None:
-    _texts(item, at, ("call_id", "name", "input"))
-
-
-def _output(item: Item, at: str) -> None:
-    _texts(item, at, ("call_id",))
-    _content(item.get("output"), f"{at}.output", own=False)
-
-
-def _reasoning(item: Item, at: str) -> None:
-    if not isinstance(item.get("summary", []), list):
-        raise _refused(f"{at}.summary", "summary should be a list of parts")
-
-
-def _reference(item: Item, at: str) -> None:
-    _texts(item, at, ("id",))
-
-
-def _request(item: Item, at: str) -> None:
-    _texts(item, at, ("id", "name", "arguments"))
-
-
-def _decision(item: Item, at: str) -> None:
-    _texts(item, at, ("approval_request_id",))
-    if not isinstance(item.get("approve"), bool):
-        raise _refused(f"{at}.approve", "approve should be true or false")
-
-
-def _listed(item: Item, at: str) -> None:
-    _texts(item, at, ("server_label",))
-
-
-_CHECKS: Mapping[str, Callable[[Item, str], None]] = {
-    "message": _message,
-    "function_call": _call,
-    "function_call_output": _output,
-    "custom_tool_call": _custom_call,
-    "custom_tool_call_output": _output,
-    "reasoning": _reasoning,
-    "item_reference": _reference,
-    "mcp_approval_request": _request,
-    "mcp_approval_response": _decision,
-    "mcp_list_tools": _listed,
+_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "message": (),
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id",),
+    "custom_tool_call": ("call_id", "name", "input"),
+    "custom_tool_call_output": ("call_id",),
+    "reasoning": (),
+    "item_reference": ("id",),
+    "mcp_approval_request": ("id", "name", "arguments"),
+    "mcp_approval_response": ("approval_request_id",),
+    "mcp_list_tools": ("server_label",),
 }
+"""The types of items that are no hosted calls, and the members that each must have as text."""
+
+
+def _check_members(kind: str, item: Item, at: str) -> None:
+    """Raise `ResponseRefused` for a member that is no text but should have another form."""
+    if kind == "message":
+        role = item.get("role")
+        if role not in _ROLES:
+            raise _refused(f"{at}.role", f"{role!r} is no role; known are {', '.join(sorted(_ROLES))}")
+        _content(item.get("content"), f"{at}.content", own=role == "assistant")
+    elif kind in CLIENT_ANSWERS:
+        _content(item.get("output"), f"{at}.output", own=False)
+    elif kind == "reasoning" and not isinstance(item.get("summary", []), list):
+        raise _refused(f"{at}.summary", "summary should be a list of parts")
+    elif kind == "mcp_approval_response" and not isinstance(item.get("approve"), bool):
+        raise _refused(f"{at}.approve", "approve should be true or false")
 
 
 _MAY_BE_EMPTY = frozenset({"arguments", "input"})
 
 
-def _texts(item: Item, at: str, names: Iterable[str]) -> None:
+def _check_texts(item: Item, at: str, names: Iterable[str]) -> None:
     for name in names:
         value = item.get(name)
         if not isinstance(value, str) or not (value or name in _MAY_BE_EMPTY):

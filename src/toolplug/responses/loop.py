@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from time import time
@@ -27,7 +27,6 @@ from toolplug.responses.hosted_calls import Decided, HostedCalls, decided_calls
 from toolplug.responses.input_items import Item, checked_items
 from toolplug.responses.offer import Offer, ToolCaller, check_choice, offered
 from toolplug.responses.request import ResponseRequest
-from toolplug.responses.request_tools import ClientTool
 from toolplug.responses.transcript import messages, question
 from toolplug.responses.turn import CUT_SHORT, Citations, Turn
 from toolplug.signatures.values import as_object
@@ -114,7 +113,8 @@ class Loop:
             for event in self._server_lists(offer):
                 yield event
             draft.turn += 1
-            turn = Turn(draft, _callable(offer), self._taken, self._citations)
+            own = {name: tool for name, tool in offer.own.items() if offer.allowed is None or name in offer.allowed}
+            turn = Turn(draft, own, self._taken, self._citations)
             async with aclosing(self._answer(turn, items, offer)) as events:
                 async for event in events:
                     yield event
@@ -131,7 +131,7 @@ class Loop:
         yield draft.complete(time()) if calls.asked else draft.cut_short("max_turns")
 
     async def _answer(self, turn: Turn, items: Sequence[Item], offer: Offer) -> AsyncGenerator[Event]:
-        """Ask the model once."""
+        """Yield the events of one answer of the model."""
         said = messages(self._request.instructions, [*items, *self._calls.items])
         asked = question(self._request, self.draft, said, offer, self._choice(offer))
         try:
@@ -150,7 +150,7 @@ class Loop:
             yield event
 
     async def _offered(self, *, strict: bool = False) -> Offer:
-        """The tools as they are now; reckoned anew where they have changed."""
+        """Return the tools to offer, computed again if the catalog has changed."""
         catalog = await self._asker.catalog()
         if self._offer is None or catalog is not self._catalog:
             self._catalog = catalog
@@ -182,11 +182,6 @@ class Loop:
             if self._servers.get(server) != names:
                 self._servers[server] = names
                 yield from server_list(self.draft, server, tools)
-
-
-def _callable(offer: Offer) -> Mapping[str, ClientTool]:
-    """The client's tools that may be called."""
-    return {name: tool for name, tool in offer.own.items() if offer.allowed is None or name in offer.allowed}
 
 
 def _names_in(item: Item) -> tuple[str, ...]:

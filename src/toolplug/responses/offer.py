@@ -190,12 +190,12 @@ Decide = Callable[[str, bool], Awaitable[None]]
 
 
 def nothing_on_request(tool: ToolDefinition) -> bool:
-    """Every tool is offered."""
+    """Return False: every tool is offered."""
     return False
 
 
 async def decided_elsewhere(ticket: str, approve: bool) -> None:
-    """The asker decides nothing."""
+    """Do nothing: this caller may not decide."""
 
 
 class ToolCaller(NamedTuple):
@@ -213,5 +213,5 @@ class ToolCaller(NamedTuple):
     strict: bool = False
 
     async def catalog(self) -> Catalog:
-        """The tools as they are now."""
+        """Return the tools as they are now."""
         return self.executor.catalog if self.listing is None else await self.listing()

@@ -309,14 +309,10 @@ def _retry_after(error: APIStatusError) -> float | None:
     if given is None:
         return None
     try:
-        return _waiting(float(given))
+        seconds = float(given)
     except ValueError:
-        pass
-    try:
-        return _waiting(parsedate_to_datetime(given).timestamp() - time())
-    except (ValueError, OverflowError):
-        return None
-
-
-def _waiting(seconds: float) -> float | None:
+        try:
+            seconds = parsedate_to_datetime(given).timestamp() - time()
+        except (ValueError, OverflowError):
+            return None
     return max(seconds, 0.0) if math.isfinite(seconds) else None

@@ -138,10 +138,10 @@ class ResponseRequest(_Part):
 
     @property
     def is_stored(self) -> bool:
-        """Can it be read again."""
+        """Whether the response is stored (the default)."""
         return self.store is not False
 
     @property
     def is_plain(self) -> bool:
-        """Does the client wait for the whole answer."""
+        """Whether the client waits for the whole answer."""
         return not self.stream and not self.background

@@ -177,7 +177,7 @@ def input_of(arguments: str) -> str:
 
 
 def arguments_of(text: str) -> str:
-    """The function's arguments for a text."""
+    """Return the function's arguments, as JSON, for a text."""
     return orjson.dumps({_INPUT: text}).decode()
 
 
@@ -226,7 +226,7 @@ def _tools_of(label: object, catalog: Catalog) -> list[ToolDefinition]:
 
 
 def _passes(tool: ToolDefinition, allowed: object) -> bool:
-    """Does an entry's own filter leave the tool in; an empty one filters nothing."""
+    """Return whether an entry's own filter includes the tool; an empty one includes all."""
     given = as_object(allowed)
     if given.get("read_only") is True and not tool.hints.read_only:
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from copy import copy
 from secrets import token_hex
@@ -14,7 +14,7 @@ from toolplug.catalog.call import Principal
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.responses.backend import Backend, ModelAnswer
 from toolplug.responses.background import Background, ResponseWriter
-from toolplug.responses.builder import FINAL, Event, ResponseBuilder
+from toolplug.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.input_items import Item, checked_items, is_hosted_call
 from toolplug.responses.loop import MAX_TURNS, Loop
@@ -43,7 +43,7 @@ class Responses:
         self._style: ItemStyle = "mcp_call"
 
     def configure(self, *, max_turns: int, style: ItemStyle, ttl_s: float) -> None:
-        """Hold to these from the next response on; `ttl_s`: how long each is kept."""
+        """Apply these settings from the next response on; `ttl_s`: how long each is stored."""
         self._max_turns = max_turns
         self._style: ItemStyle = style
         self.stored.ttl_s = ttl_s
@@ -72,7 +72,8 @@ class Responses:
         try:
             async with aclosing(loop.events([item for kept in chain for item in kept.items])) as events:
                 async for event in events:
-                    if request.is_stored and (draft.status in FINAL or _is_news(request, event)):
+                    news = request.background and event["type"] in _NEWS  # clients that poll should see it
+                    if request.is_stored and (draft.status in FINAL or news):
                         yield await _kept(keeping, draft, event)
                     else:
                         yield event
@@ -80,14 +81,17 @@ class Responses:
             return
         except (asyncio.CancelledError, GeneratorExit):
             if request.is_stored and draft.status == "cancelled":
-                await _keep_cancelled(keeping)
+                try:
+                    await keeping.write_cancelled()
+                except StoreError as error:
+                    _LOG.error("a cancelled response is not kept: %s", error)
             raise
 
     async def models(self) -> list[ModelAnswer]:
         """The models of the model's server. Raises `BackendFailed`."""
         return await (await self._load()).models()
 
-    async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> Mapping[str, object]:
+    async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> ResponseAnswer:
         """Begin a response that is made in the background, and give what there is of it. Raises as `events` does."""
         events = self.events(request, tenant, asker_for)
         return await self._background.begin(tenant, events, streamed=bool(request.stream))
@@ -108,7 +112,7 @@ class Responses:
         error = {"code": "server_error", "message": "the process that made the response has ended"}
         return await self.stored.end(tenant, response, {"status": "failed", "error": error})
 
-    async def cancel(self, tenant: str, response: str) -> Mapping[str, object]:
+    async def cancel(self, tenant: str, response: str) -> ResponseAnswer:
         """Stop a response that is made in the background; what has ended stays as it is.
 
         Raises `ResponseRefused` and `StoreError`.
@@ -175,16 +179,3 @@ async def _kept(keeping: ResponseWriter, draft: ResponseBuilder, event: Event) -
             failed = draft.fail("store_unavailable", "the store cannot keep the response now")
             return {**failed, "sequence_number": event["sequence_number"]}
     return event
-
-
-async def _keep_cancelled(keeping: ResponseWriter) -> None:
-    """Keep what there is of a response that nobody waits for any more."""
-    try:
-        await keeping.write_cancelled()
-    except StoreError as error:
-        _LOG.error("a cancelled response is not kept: %s", error)
-
-
-def _is_news(request: ResponseRequest, event: Event) -> bool:
-    """Is it something that those who only look now and then should see."""
-    return bool(request.background) and event["type"] in _NEWS

@@ -13,7 +13,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import HostedItem
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import ResponseRefused, StoreConflict
-from toolplug.responses.builder import FINAL, response_id, whole_items
+from toolplug.responses.builder import FINAL, ResponseAnswer, response_id, whole_items
 from toolplug.responses.hosted import shown
 from toolplug.responses.input_items import Item, parts_of, response_key_of
 from toolplug.signatures.values import as_object
@@ -35,18 +35,17 @@ class StoredResponse(NamedTuple):
     """One response as it is kept. `conversation` is the same for all that continue one another; `hidden` are whole
     items by id, with how they are shown to those who do not ask for everything; `subject` made it."""
 
-    response: Mapping[str, object]
+    response: ResponseAnswer
     sent: Sequence[Item]
     conversation: str
     hidden: Mapping[str, object]
     subject: str = ""
 
-    def included(self, include: Collection[str]) -> Mapping[str, object]:
-        """The response with what is asked for."""
+    def included(self, include: Collection[str]) -> ResponseAnswer:
+        """Return the response with the hidden fields that `include` names."""
         if not self.hidden or not include:
             return self.response
-        output = cast("list[Item]", self.response["output"])
-        return {**self.response, "output": [self._shown(item, include) for item in output]}
+        return {**self.response, "output": [self._shown(item, include) for item in self.response["output"]]}
 
     def _shown(self, item: Item, include: Collection[str]) -> Item:
         kept = as_object(self.hidden.get(str(item.get("id"))))
@@ -58,13 +57,13 @@ class StoredResponse(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Has it ended."""
+        """Whether the response has ended."""
         return self.response["status"] in FINAL
 
     @property
     def items(self) -> list[Item]:
-        """What was said, by both sides, each item whole."""
-        return [*self.sent, *whole_items(cast("list[Item]", self.response["output"]), self.hidden)]
+        """The items of both sides, each whole."""
+        return [*self.sent, *whole_items(self.response["output"], self.hidden)]
 
 
 class _Found(NamedTuple):
@@ -116,7 +115,7 @@ class StoredResponses:
             found = await self._there(tenant, response)
             if found.kept.is_over:
                 return found.kept
-            ended = found.kept._replace(response={**found.kept.response, **how})
+            ended = found.kept._replace(response=cast("ResponseAnswer", {**found.kept.response, **how}))
             with suppress(StoreConflict):
                 await self.keep(tenant, ended, expected=found.revision)
                 return ended

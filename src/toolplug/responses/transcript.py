@@ -47,7 +47,7 @@ _AS_THEY_ARE = (
 def question(
     request: ResponseRequest, draft: ResponseBuilder, messages: Sequence[object], offer: Offer, choice: object
 ) -> Question:
-    """One turn's request."""
+    """Return one turn's Chat Completions request."""
     asked: dict[str, object] = {"model": draft.model, "messages": messages}
     if offer.tools:
         asked["tools"] = offer.tools

@@ -138,7 +138,7 @@ class Turn:
 
     @property
     def calls_client(self) -> bool:
-        """Is one of the calls the client's."""
+        """Whether one of the calls is the client's."""
         return any(call.item is not None for call in self._calls)
 
     @property
@@ -147,7 +147,7 @@ class Turn:
         return [ToolCall(call.id, call.name, "".join(call.arguments)) for call in self._calls if call.item is None]
 
     def read(self, delta: Delta) -> Iterator[Event]:
-        """Take one piece."""
+        """Yield the events of one piece of the answer."""
         if delta.reasoning:
             yield from self._write("reasoning_text", delta.reasoning)
         if delta.text:
@@ -160,7 +160,7 @@ class Turn:
         self._draft.use(delta.usage)
 
     def end(self, *, cut: bool = False) -> Iterator[Event]:
-        """Nothing more comes; `cut`: though the answer is not whole."""
+        """Yield the events that close open items; `cut`: the answer is not whole."""
         cut = cut or self.finish in CUT_SHORT
         yield from self._close_item("incomplete" if cut else "completed")
         for call in self._calls:

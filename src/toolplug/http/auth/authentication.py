@@ -29,7 +29,7 @@ Headers = Mapping[bytes, bytes]
 
 
 def bearer(headers: Headers) -> bytes | None:
-    """The bearer token, or None."""
+    """Return the token of `Authorization: Bearer`; None without one."""
     value = headers.get(b"authorization")
     if value is None or value[:7].lower() != _SCHEME:
         return None
@@ -37,7 +37,7 @@ def bearer(headers: Headers) -> bytes | None:
 
 
 def credential(headers: Headers) -> bytes | None:
-    """The bearer token, else the API key, or None."""
+    """Return the bearer token, else the value of `X-API-Key`; None without either."""
     return bearer(headers) or headers.get(b"x-api-key")
 
 
@@ -57,7 +57,7 @@ Authentication = AuthFunction | AuthenticationBackend
 
 
 def as_auth_function(given: Authentication) -> AuthFunction:
-    """The function itself, or one that calls the backend.
+    """Return the function itself, or one that calls the backend.
 
     Of a backend's user, `identity` is the subject; `tenant` and `agents` count where the user has them.
     """
@@ -89,11 +89,11 @@ class ApiKeys:
         self._holders = tuple((key.digest, _principal(key.subject, key.tenant, key.scopes, key.agents)) for key in keys)
 
     def holder(self, headers: Headers) -> Principal | None:
-        """The holder of the key that the request carries; None for no key and for an unknown one."""
+        """Return the holder of the request's key; None for no key and for an unknown one."""
         return self._find(bearer(headers)) or self._find(headers.get(b"x-api-key"))
 
     def _find(self, key: bytes | None) -> Principal | None:
-        """Compares with every key, also after a match."""
+        """Return the key's holder; every key is compared, so that the time does not depend on the match."""
         if key is None:
             return None
         digest = sha256(key).digest()
@@ -114,7 +114,7 @@ class Authenticator(Protocol):
     """Authenticates requests."""
 
     async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
-        """The caller. Raises `HttpProblem`."""
+        """Return the caller. Raises `HttpProblem` without valid credentials."""
         ...
 
 
@@ -122,7 +122,7 @@ class AllowAll:
     """Authenticates everyone: only loopback is served, or the operator allowed more."""
 
     async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
-        """The anonymous caller, with every scope."""
+        """Return the anonymous caller, with every scope."""
         return ANYBODY
 
 
@@ -130,19 +130,19 @@ class DenyAll:
     """Authenticates nobody: the configured authentication could not be set up."""
 
     async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
-        """Raise `HttpProblem`."""
+        """Raise `HttpProblem` with status 503."""
         raise auth_unavailable()
 
 
 class Chain:
-    """API keys first, then the other functions in their order."""
+    """Authenticates by API key, then by the other functions in their order."""
 
     def __init__(self, keys: ApiKeys, others: Iterable[AuthFunction]) -> None:
         self._keys = keys
         self._others = tuple(others)
 
     async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
-        """The caller. Raises `HttpProblem`: 401 without valid credentials, 503 where they cannot be checked."""
+        """Return the caller. Raises `HttpProblem`: 401 without valid credentials, 503 where they cannot be checked."""
         found = self._keys.holder(_headers(connection))
         if found is None and self._others:
             found = await self._asked(HTTPConnection(connection.scope))
@@ -165,18 +165,18 @@ class Chain:
 
 
 def authentication_required() -> HttpProblem:
-    """One answer for missing and for wrong credentials."""
+    """Return the 401 for missing and for wrong credentials alike."""
     message = "no valid credentials; send Authorization: Bearer KEY, or X-API-Key: KEY"
     return HttpProblem(401, "authentication_required", message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def auth_unavailable() -> HttpProblem:
-    """Credentials cannot be checked now."""
+    """Return the 503 for credentials that cannot be checked now."""
     return HttpProblem(503, "auth_unavailable", "credentials cannot be checked now; try again in a moment")
 
 
 def insufficient_scope(scope: str) -> HttpProblem:
-    """The caller is known, and may not do this."""
+    """Return the 403 for a known caller without this scope."""
     message = f"the credential lacks the scope {scope!r}; use one that has it, or have it added"
     return HttpProblem(403, "insufficient_scope", message, param=scope)
 
@@ -185,7 +185,7 @@ _TOKENS = "toolplug.http.auth.jwt"
 
 
 def configured_authenticator(auth: Auth | None, given: Sequence[AuthFunction]) -> Authenticator:
-    """API keys, then tokens, then the functions given to `create_app`; without any of them, everyone is allowed.
+    """Return the chain of API keys, tokens and the functions given to `create_app`; without any, allow everyone.
 
     PyJWT is imported only where the section configures tokens. Where their key cannot be read, everyone is denied.
     """
@@ -202,18 +202,18 @@ def configured_authenticator(auth: Auth | None, given: Sequence[AuthFunction]) -
 
 
 PLUGIN = "plugin"
-"""Who acts where a plugin does."""
+"""The subject of the principal that stands for a session's application."""
 
 
 def plugin_token(headers: Headers) -> str | None:
-    """The plugin token that the request carries, valid or not."""
+    """Return the request's plugin token, valid or not; None without one."""
     token = credential(headers)
     text = None if token is None else token.decode("latin-1")
     return text if text is not None and is_plugin_token(text) else None
 
 
 async def session_of_token(sessions: Sessions, token: str, code: str) -> Session:
-    """The session of this code, which the token opens.
+    """Return the session of this code, which the token opens.
 
     Raises 401 for every token but its own, whether there is such a session or not, `InvalidSessionCode` for a text
     that no session could have, `SessionGone` for one that is over, and `StoreError`.
@@ -235,14 +235,14 @@ async def session_of_token(sessions: Sessions, token: str, code: str) -> Session
 
 
 class CallersOnly:
-    """Refuses plugin tokens on routes that are for callers; everybody else is authenticated as configured."""
+    """Refuses plugin tokens on routes for callers; other requests are authenticated as configured."""
 
     def __init__(self, authenticator: Authenticator, sessions: Callable[[], Sessions]) -> None:
         self._authenticator = authenticator
         self._sessions = sessions
 
     async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
-        """The caller. Raises `HttpProblem`: 403 for the token of a live session, 401 for any other."""
+        """Return the caller. Raises `HttpProblem`: 403 for the token of a live session, 401 for any other."""
         token = plugin_token(_headers(connection))
         if token is None:
             return await self._authenticator.authenticate(connection)
@@ -252,7 +252,7 @@ class CallersOnly:
         )
 
     async def refused_as_plugin(self, connection: HTTPConnection[Any]) -> HttpProblem:
-        """Why a request without a plugin's token may not do what only a plugin may."""
+        """Return the error of a request without a plugin token to a route for plugins only."""
         principal = await self._authenticator.authenticate(connection)
         if principal is ANYBODY and credential(_headers(connection)) is None:
             return authentication_required()

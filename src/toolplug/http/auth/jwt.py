@@ -24,20 +24,20 @@ from toolplug.host.file.settings import DEFAULT_SCOPES, Jwt
 from toolplug.http.auth.authentication import bearer
 
 FETCH_S = 5.0
-"""For the whole of a fetch, however the server spreads it."""
+"""The timeout of a whole fetch in seconds, however slowly the server sends."""
 MAX_KEY_SET = 1024 * 1024
 KEPT_S = 300.0
 PAUSE_S = 5.0
-"""After a fetch that failed, nobody waits for another one so long."""
+"""Seconds after a failed fetch in which no other one is tried."""
 EARLY_EVERY_S = 60.0
-"""So often a key id that is not in the set fetches it before its time is over: anybody can send such an id."""
+"""Seconds between two fetches for unknown key ids while the set is fresh: anyone can send such an id."""
 
 _DOTS = 2
 _OPTIONS: Options = {"require": ["exp", "iss", "aud"]}
 
 
 class KeySetDown(Exception):
-    """The key set cannot be fetched, or holds no key: no token can be verified."""
+    """No token can be verified: the key set cannot be fetched, or holds no key."""
 
 
 class KeySet:
@@ -54,7 +54,7 @@ class KeySet:
         self._kept_until = self._down_until = self._early_from = 0.0
 
     async def key(self, key_id: object) -> jwt.PyJWK:
-        """The key of this id. Raises `AuthenticationError` where there is none, `KeySetDown` where none is known."""
+        """Return the key of this id. Raises `AuthenticationError` if there is none, `KeySetDown` without a set."""
         if not isinstance(key_id, str):
             raise AuthenticationError("the token names no key")
         return self._kept(key_id) or await self._fetched(key_id)
@@ -63,7 +63,7 @@ class KeySet:
         return self._keys.get(key_id) if monotonic() < self._kept_until else None
 
     async def _fetched(self, key_id: str) -> jwt.PyJWK:
-        """Fetch once for all that wait, and an id that is not there once more, at most so often."""
+        """Fetch the set once for all that wait; for an unknown id again, at most every `EARLY_EVERY_S` seconds."""
         async with self._fetching:
             found = self._kept(key_id)
             if found is not None:
@@ -88,7 +88,7 @@ class KeySet:
         return found
 
     async def _read(self) -> Mapping[str, jwt.PyJWK]:
-        """Fetch the set. Raises `TimeoutError` (an `OSError`), and `ValueError` for an answer that is none."""
+        """Fetch the set. Raises `TimeoutError` (an `OSError`), and `ValueError` for an invalid answer."""
         plain = {"Accept": "application/json", "Accept-Encoding": "identity"}
         async with (
             asyncio.timeout(FETCH_S),
@@ -106,7 +106,7 @@ class KeySet:
 
 
 def _key_set(body: bytes) -> Mapping[str, jwt.PyJWK]:
-    """The keys for signatures, by id. Raises `ValueError` and `PyJWTError`, also where there is none."""
+    """Return the keys for signatures, by id. Raises `ValueError` and `PyJWTError`, also where there is none."""
     found = orjson.loads(body)
     listed: object = cast("dict[str, object]", found).get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in cast("list[object]", listed)):
@@ -131,7 +131,10 @@ class Tokens:
         self._public_key = None if pem is None else _read_key(pem.get_secret_value(), settings.algorithms)
 
     async def __call__(self, connection: HTTPConnection) -> Principal | None:
-        """The token's principal. Raises `AuthenticationError` for a bad token, `KeySetDown` without keys."""
+        """Return the token's principal; None for other credentials.
+
+        Raises `AuthenticationError` for an invalid token, `KeySetDown` without keys.
+        """
         token = bearer(dict(connection.scope["headers"]))
         if token is None or token.count(b".") != _DOTS:
             return None
@@ -169,7 +172,7 @@ class Tokens:
 
 
 def _read_key(text: str, algorithms: Iterable[str]) -> Any:
-    """The configured public key, read once; its type is the business of `cryptography`."""
+    """Return the public key as an object of `cryptography`. Raises `ValueError`."""
     for name in algorithms:
         with suppress(jwt.PyJWTError, ValueError, TypeError):
             return jwt.get_algorithm_by_name(name).prepare_key(text)
@@ -177,14 +180,17 @@ def _read_key(text: str, algorithms: Iterable[str]) -> Any:
 
 
 def _text(claim: object) -> str | None:
-    """A claim that is a text; raises `AuthenticationError` where it is something else."""
+    """Return the claim; None if it is absent. Raises `AuthenticationError` if it is not text."""
     if claim is None or isinstance(claim, str):
         return claim
     raise AuthenticationError("a claim that should be a text is none")
 
 
 def _names(claim: object) -> frozenset[str] | None:
-    """A claim that is a list of names, or a text of names with spaces in between; None where there is none."""
+    """Return the names of a claim (a list, or text separated by spaces); None if it is absent.
+
+    Raises `AuthenticationError` for any other value.
+    """
     if claim is None:
         return None
     names = claim.split() if isinstance(claim, str) else claim

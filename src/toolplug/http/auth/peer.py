@@ -21,17 +21,17 @@ class TrustedProxies:
         self._networks: tuple[IPv4Network | IPv6Network, ...] = tuple(ip_network(text) for text in networks)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return whether any network is configured."""
         return bool(self._networks)
 
     def __contains__(self, address: str) -> bool:
-        """Whether this is the address of a trusted proxy."""
+        """Return whether this is the address of a trusted proxy."""
         ip = _parse(address)
         return ip is not None and any(ip in network for network in self._networks)
 
 
 def peer_of(scope: Scope, trusted: TrustedProxies) -> str:
-    """The address of the connection's other end, or the last untrusted one of `X-Forwarded-For` behind trusted proxies.
+    """Return the connection's peer, or the last untrusted one of `X-Forwarded-For` behind trusted proxies.
 
     Each proxy appends the address that it was connected from, so the list is read from its end. An entry that is no
     address ends it: the proxy that passed it on is the peer. A list of trusted addresses alone gives its first.
@@ -52,7 +52,7 @@ def peer_of(scope: Scope, trusted: TrustedProxies) -> str:
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
-    """The IP address, without port and brackets; an IPv4 address that IPv6 maps is that address."""
+    """Return the IP address without port and brackets, an IPv4-mapped IPv6 one as IPv4; None if it is invalid."""
     match = _WITH_PORT.fullmatch(text)
     try:
         ip = ip_address((match["ipv6"] or match["ipv4"]) if match else text)

@@ -57,7 +57,7 @@ def _metadata(request: HostRequest, path: str) -> OrjsonResponse[ResourceMetadat
 
 
 def challenged(problem: HttpProblem, request: Request[HostState]) -> HttpProblem:
-    """The refusal of a request of MCP with the challenge that leads its client to the metadata; any other as it is.
+    """Add the challenge that leads a client of MCP to the metadata; return any other error as it is.
 
     The metadata of a session's endpoint are the host's, whose resource it is part of.
     """

@@ -49,7 +49,7 @@ class RequestOrigin:
 
     @property
     def peer(self) -> str:
-        """The address of the peer."""
+        """The address of the peer, behind trusted proxies that of the client."""
         return peer_of(self._scope, self._proxies)
 
     @property
@@ -68,7 +68,7 @@ class CredentialBrake:
         self._blocked: OrderedDict[str, float] = OrderedDict()
 
     def failed(self, peer: str) -> float | None:
-        """Note a wrong credential; the seconds that its peer must wait, None where it need not."""
+        """Count a wrong credential. Return the seconds that its peer must wait; None if it need not."""
         now = self._clock()
         until = self._blocked.get(peer, 0.0)
         if now < until:
@@ -101,12 +101,12 @@ class Refusals:
         self._brake = CredentialBrake()
 
     def origin(self, scope: Scope) -> RequestOrigin:
-        """Where the request came from."""
+        """Return where the request came from, for audit lines."""
         return RequestOrigin(scope, self.proxies)
 
     @contextmanager
     def within(self, scope: Scope) -> Generator[None]:
-        """What is audited and stored inside is that of this request."""
+        """Within this scope, attribute audit lines and stored bytes to this request."""
         token = audit_origin.set(self.origin(scope))
         try:
             yield
@@ -114,7 +114,7 @@ class Refusals:
             audit_origin.reset(token)
 
     def braked(self, scope: Scope, problem: HttpProblem) -> HttpProblem:
-        """The problem as the client is told: 429 in place of 401 for a peer that sent too many wrong credentials.
+        """Return the problem to send: 429 instead of 401 for a peer that sent too many wrong credentials.
 
         A missing credential is none: it is answered with 401 always, which says what to send.
         """

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import nullcontext
-from typing import Literal
 
-from pydantic import BaseModel, RootModel
+from pydantic import RootModel
 from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext
@@ -40,22 +39,23 @@ from toolplug.mcp.server_endpoint import (
     Message,
     Notify,
     Reply,
+    RpcRefusal,
     refusal,
 )
 from toolplug.toolsets.first_use import LazyExecutor
 
 
 def _ignore(catalog: Catalog) -> None:
-    """Without a session, nobody needs to know what was listed."""
+    """Ignore what was listed: without a session nothing depends on it."""
 
 
 def agent_of(request: HostRequest) -> str | None:
-    """The agent that the request acts as. Raises `HttpProblem`."""
+    """Return the agent that the request acts as, None without one. Raises `HttpProblem`."""
     return query_fields(request).get("agent") or request.headers.get("x-toolplug-agent")
 
 
 async def caller_of(request: HostRequest, known: Handshake | None = None) -> Caller:
-    """The caller of a request; `known`: the client that has introduced itself, for which toolsets may be open.
+    """Return the caller of a request. `known`: the client that has sent `initialize`, whose toolsets may be open.
 
     Raises `HttpProblem`, `AccessError`, and for a session `StoreError`.
     """
@@ -81,7 +81,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
 
 
 async def is_still_admitted(request: HostRequest) -> bool:
-    """Whether the caller would be admitted now, as the same one, to a session that exists; true where unknown."""
+    """Return whether the same caller would still be admitted, to a live session; true if the store cannot say."""
     state = request.state
     before = state["principal"]
     try:
@@ -167,7 +167,7 @@ async def mcp_end(request: HostRequest) -> Response:
 
 
 async def speaker_of(request: HostRequest) -> McpServerEndpoint:
-    """The protocol's implementation. Raises `HttpProblem` where its package is not installed."""
+    """Return the protocol's implementation. Raises `HttpProblem` where its package is not installed."""
     try:
         return await request.state["host"].mcp.speaker()
     except ModuleNotFoundError as error:
@@ -176,7 +176,7 @@ async def speaker_of(request: HostRequest) -> McpServerEndpoint:
 
 
 def accepts(request: HostRequest, kinds: tuple[str, ...]) -> bool:
-    """Whether the client accepts an answer of one of these kinds; without an Accept header it accepts everything."""
+    """Return whether `Accept` names one of these media types; without the header everything is accepted."""
     given = request.headers.get("accept")
     return given is None or any(kind.partition(";")[0].strip().lower() in kinds for kind in given.split(","))
 
@@ -253,7 +253,7 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
 
 
 def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
-    """Take what a client answers to a request that it was sent on the stream of its own."""
+    """Pass on the client's answer to a request that was sent on its stream."""
     known = _known(request)
     if isinstance(known, Reply):
         return _response(known)
@@ -262,7 +262,7 @@ def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
 
 
 def _known(request: HostRequest, message: Message | None = None) -> Handshake | Reply:
-    """The client that the header names, or the error to send it."""
+    """Return the client that `Mcp-Session-Id` names, or the error to send."""
     to = None if message is None else message.id
     given = request.headers.get(SESSION_HEADER)
     if given is None:
@@ -272,7 +272,7 @@ def _known(request: HostRequest, message: Message | None = None) -> Handshake | 
 
 
 def _owner(request: HostRequest) -> Hashable:
-    """The caller and its selection of tools: only the same may continue what a client has begun."""
+    """Return the caller and its selection of tools, which must be the same for all requests of one session."""
     principal = request.state["principal"]
     return principal.tenant, principal.subject, agent_of(request), request.path_params.get("code")
 
@@ -288,7 +288,7 @@ def _response(reply: Reply) -> Response:
 
 
 def _accepted() -> Response:
-    """The response to a notification."""
+    """Return the empty 202 that answers a notification."""
     return OrjsonResponse(b"", 202)
 
 
@@ -296,22 +296,6 @@ def _not_acceptable(kinds: str) -> HttpProblem:
     return HttpProblem(
         406, "not_acceptable", f"the answer is {kinds}; send an Accept header that names it", param="Accept"
     )
-
-
-class RpcError(BaseModel):
-    """What is wrong with a message."""
-
-    code: int
-    message: str
-    data: object = None
-
-
-class RpcRefusal(BaseModel):
-    """The answer to a message that cannot be served."""
-
-    jsonrpc: Literal["2.0"]
-    id: int | str | None
-    error: RpcError
 
 
 class Refused(RootModel[ErrorAnswer | RpcRefusal]):

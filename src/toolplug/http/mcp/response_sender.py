@@ -15,16 +15,16 @@ from toolplug.mcp.server_endpoint import Reply
 from toolplug.sessions.events import frame
 
 SILENT_S = 15.0
-"""After so long without an event a stream carries a comment, so that no proxy takes it for dead."""
+"""Seconds without an event after which a comment is sent, so that proxies keep the connection."""
 RECHECK_S = 60.0
-"""How often the credential of a stream without end is looked at again."""
+"""Seconds between two checks of the credential of a stream without end."""
 STUCK_S = 300.0
-"""A connection that takes nothing for so long is given up."""
+"""Seconds after which a connection that accepts no data is closed."""
 
 _COMMENT = b": \n\n"
 
 Still = Callable[[], Awaitable[bool]]
-"""Whether the client that opened the stream would be admitted now."""
+"""Returns whether the client that opened the stream would still be admitted."""
 
 
 class ResponseSender:
@@ -54,7 +54,7 @@ class ResponseSender:
             await sent
 
     def cancel(self) -> None:
-        """Cancel what would have been answered."""
+        """Cancel the request's work; it gets no reply."""
         self._cancelled = True
         if self._work is not None:
             self._work.cancel()

@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Where a request goes: `route` is None where the path lacks the method, which `allowed` names then."""
+    """Where a request goes. `route` is None if the path lacks the method; `allowed` then names those it has."""
 
     place: Place
     route: MountedRoute | None
@@ -83,7 +83,7 @@ class RouteIndex:
             place.methods.setdefault(item.route.method, item)
 
     def find(self, path: str, method: str) -> Found | None:
-        """What serves this request; None where no template fits the path."""
+        """Return the route of this request; None if no template matches the path."""
         method = "GET" if method == "HEAD" else method
         exact = self._exact.get(path)
         if exact is not None:
@@ -118,7 +118,7 @@ _FILES = "/files"
 
 
 Reached = Callable[[Principal], Collection[str]]
-"""The keys of the providers that the agents of a principal can reach; asked only for one that has agents."""
+"""Returns the keys of the providers that a principal's agents can reach; called only for one with agents."""
 
 
 class ProviderRoutes:
@@ -181,7 +181,7 @@ class ProviderRoutes:
     async def _admit(
         self, route: MountedRoute, request: Request[Any], state: HostState, authenticator: Authenticator
     ) -> None:
-        """Set the state's principal, who may use this route. Raises `HttpProblem`."""
+        """Authenticate and authorize: set the state's principal. Raises `HttpProblem`."""
         principal = state["principal"] = await authenticator.authenticate(request)
         needed = route.route.scope or CALL
         if not principal.has_scope(needed):
@@ -196,7 +196,7 @@ def _out_of_reach(key: str) -> HttpProblem:
 
 
 def _limit(method: str, template: str, max_body: int) -> int:
-    """The body's limit in bytes: files that are uploaded (`POST …/files`) have a limit of their own."""
+    """Return the body's limit in bytes: files that are uploaded (`POST …/files`) have a limit of their own."""
     return max(max_body, MAX_FILE_BODY) if method == "POST" and template.endswith(_FILES) else max_body
 
 
@@ -250,7 +250,7 @@ async def _handled(route: MountedRoute, state: HostState, request: Request, sent
 
 
 def _is_cancelled() -> bool:
-    """Whether the request itself is cancelled: an endpoint may raise the same on its own."""
+    """Return whether the request itself is cancelled: an endpoint may raise `CancelledError` on its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -8,9 +8,8 @@ from contextlib import aclosing, suppress
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -24,33 +23,13 @@ from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResp
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, passed_credentials
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
-from toolplug.responses.builder import Event, Status
+from toolplug.responses.builder import Event, ResponseAnswer
 from toolplug.responses.input_items import Item
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 from toolplug.sessions.events import frame
 from toolplug.toolsets.first_use import LazyExecutor
-
-Json = dict[str, object]
-
-
-class ResponseAnswer(BaseModel, extra="allow"):
-    """A response; the fields that are not named here say what was asked for."""
-
-    id: str
-    object: Literal["response"]
-    created_at: int
-    completed_at: int | None
-    status: Status
-    incomplete_details: Json | None
-    error: Json | None
-    model: str
-    previous_response_id: str | None
-    output: list[Json]
-    tools: Annotated[list[Json], Field(description="as the client sent them")]
-    usage: Json | None
-    metadata: dict[str, str]
 
 
 class DeletedAnswer(TypedDict):
@@ -72,13 +51,13 @@ class ItemList(TypedDict):
 
 
 STUCK_S = 300.0
-"""The longest time that a connection may take nothing."""
+"""Seconds after which a connection that accepts no data is closed."""
 
 _END = b"data: [DONE]\n\n"
 
 
 class ResponseSender:
-    """Sends chunks inside this scope, and hangs up where the connection takes one for too long.
+    """Sends chunks inside this scope, and closes a connection that accepts no data for `stuck_s`.
 
     It looks for one that is stuck now and then, which is cheaper than a timer for each chunk.
     """
@@ -138,7 +117,7 @@ class ResponseCaller:
         self._strict = strict
 
     async def asker(self, conversation: str) -> ToolCaller:
-        """The caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
+        """Return the caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
         host, principal = self._host, self._state["principal"]
         if self._session is not None:
             await host.sessions.find(self._session, principal.tenant)
@@ -161,7 +140,7 @@ class ResponseCaller:
         )
 
     async def _decide(self, ticket: str, approve: bool) -> None:
-        """Decide where the caller may; what was decided before stays."""
+        """Decide a ticket if the caller has the scope; an earlier decision stays."""
         principal = self._state["principal"]
         if principal.has_scope(APPROVALS):
             with suppress(ApiError):
@@ -173,7 +152,7 @@ class ResponseCaller:
 
 
 def response_caller(request: HostRequest, body: ResponseRequest) -> ResponseCaller:
-    """The caller that header and metadata name. Raises `HttpProblem` where the two do not agree."""
+    """Return the caller that headers and metadata name. Raises `HttpProblem` if the two differ."""
     strict = _named(request, body, "strict") or "false"
     if strict not in {"true", "false"}:
         raise invalid_request("toolplug_strict should be true or false", "metadata.toolplug_strict")
@@ -212,7 +191,7 @@ _STRICT = Parameter(
 )
 @answers(ResponseAnswer, errors=(404, 410, 429, 502, 503), content_types=JSON_OR_EVENTS)
 async def create_response(request: HostRequest) -> Response:
-    """The model's response; its work is cancelled when the client hangs up, except in the background.
+    """Answer the model's response; its work is cancelled when the client hangs up, except in the background.
 
     Raises `HttpProblem`, `AccessError`, `ResponseRefused`, `BackendFailed`, `StoreError` and `ClientDisconnect`.
     """
@@ -235,7 +214,7 @@ async def create_response(request: HostRequest) -> Response:
 
 
 def service_of(request: HostRequest) -> Responses:
-    """The service that makes the caller's responses. Raises `HttpProblem` where no model's server is configured."""
+    """Return the service for the caller's responses. Raises `HttpProblem` if no model's server is configured."""
     service = request.state["host"].responses.service
     if service is None:
         message = "this host asks no model; its configuration has no section responses"
@@ -259,7 +238,7 @@ async def _in_background(service: Responses, tenant: str, body: ResponseRequest,
 
 
 def response_events(service: Responses, tenant: str, response: str, after: int) -> EventStreamResponse:
-    """The events of a response in the background after the one of that number.
+    """Return a stream of a background response's events, those with a number over `after`.
 
     A client that hangs up ends only this stream. Sending it raises `ResponseRefused` and `StoreError`.
     """

@@ -11,8 +11,9 @@ from starlette.responses import Response
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
-from toolplug.http.responses.create import DeletedAnswer, ItemList, ResponseAnswer, response_events, service_of
+from toolplug.http.responses.create import DeletedAnswer, ItemList, response_events, service_of
 from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, route
+from toolplug.responses.builder import ResponseAnswer
 from toolplug.responses.input_items import Item
 from toolplug.responses.stored import as_listed
 
@@ -35,7 +36,7 @@ _AFTER = Parameter("after", "the id of the last item of the page before")
 @route("GET", _ONE, CALL, "A stored response", parameters=(_INCLUDE, _STREAM, _STARTING_AFTER))
 @answers(ResponseAnswer, errors=(400, 404, 503), content_types=JSON_OR_EVENTS)
 async def read_response(request: HostRequest) -> Response:
-    """The response as it is now, or its events.
+    """Answer the response as it is now, or a stream of its events.
 
     Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
     """
@@ -60,7 +61,7 @@ async def delete_response(request: HostRequest) -> OrjsonResponse[DeletedAnswer]
 
 @route("POST", f"{_ONE}/cancel", CALL, "Stop a response in the background")
 @answers(ResponseAnswer, errors=(404, 409, 503))
-async def cancel_response(request: HostRequest) -> Response:
+async def cancel_response(request: HostRequest) -> OrjsonResponse[ResponseAnswer]:
     """Stop a response that is made in the background. Raises `ResponseRefused` and `StoreError`."""
     ended = await service_of(request).cancel(request.state["principal"].tenant, request.path_params["id"])
     return OrjsonResponse(ended)
@@ -69,7 +70,7 @@ async def cancel_response(request: HostRequest) -> Response:
 @route("GET", f"{_ONE}/input_items", CALL, "What a response was made from", parameters=(_ORDER, _LIMIT, _AFTER))
 @answers(ItemList, errors=(400, 404, 503))
 async def list_input_items(request: HostRequest) -> OrjsonResponse[ItemList]:
-    """Answer what the client had sent, the newest first unless asked otherwise.
+    """Answer a page of the items that the client sent, the newest first by default.
 
     Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
     """
@@ -93,7 +94,7 @@ async def list_input_items(request: HostRequest) -> OrjsonResponse[ItemList]:
 
 
 def _asked(request: HostRequest) -> dict[str, list[str]]:
-    """The query; `include` is the only field that may be repeated."""
+    """Return the query's values by name; `include` is the only field that may be repeated."""
     return parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 

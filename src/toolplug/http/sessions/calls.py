@@ -30,7 +30,7 @@ from toolplug.sessions.plans import DEADLINE_S
 
 
 def _value(body: models.ResultBody) -> object:
-    """The result itself, which may be null, or a result that says what went wrong."""
+    """Return the result, which may be null, or a `ToolResult` for an error."""
     if body.error is None:
         return body.result
     text = body.error if isinstance(body.error, str) else body.error.message
@@ -80,7 +80,7 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
 @route("GET", f"{ONE}/tool-calls/{{id}}", READ, "The state of a queued call")
 @answers(models.CallState)
 async def session_call(request: HostRequest) -> OrjsonResponse[models.CallState]:
-    """Answer how far a call is that nobody waited for, and its result when it is done. Raises `ApiError`."""
+    """Answer the state of a queued call, and its result once it is done. Raises `ApiError`."""
     session, state = await session_of(request), request.state
     found = await state["host"].queued.look(session, request.path_params["id"], state["principal"])
     answer: models.CallState = {"id": found.id, "call_id": found.call_id, "status": found.status}
@@ -113,6 +113,6 @@ async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAn
 @route("POST", f"{ONE}/heartbeat", None, "Keep the session alive", audience="plugin")
 @answers(models.HeartbeatAnswer)
 async def heartbeat(request: HostRequest) -> OrjsonResponse[models.HeartbeatAnswer]:
-    """A sign of the plugin's life, which a restart remembers."""
+    """Extend the session's lifetime; the new expiry is stored."""
     session = await session_of(request)
     return OrjsonResponse({"success": True, "expiresAt": timestamp(await session.heartbeat())})

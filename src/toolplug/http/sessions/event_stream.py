@@ -22,16 +22,16 @@ from toolplug.sessions.shared import HEARTBEAT_S
 from toolplug.sessions.stream import Reader
 
 RECHECK_S = 60.0
-"""How often a stream's credential is looked at again."""
+"""Seconds between two checks of a stream's credential."""
 STUCK_S = 300.0
-"""A connection that takes nothing for so long is given up."""
+"""Seconds after which a connection that accepts no data is closed."""
 
 _RECHECK_BEATS = int(RECHECK_S / HEARTBEAT_S)
 _STUCK_BEATS = int(STUCK_S / HEARTBEAT_S)
 
 
 class SessionStream:
-    """Sends what a reader of the session is given.
+    """Sends the events of one reader of the session.
 
     Between two events it holds one future and the watch for a client that hangs up; its reader's beat is its clock.
     """
@@ -76,7 +76,7 @@ class SessionStream:
             self._check = asyncio.get_running_loop().create_task(self._checked(), name="toolplug-stream-check")
 
     async def _checked(self) -> None:
-        """End the stream where its caller would not be admitted now."""
+        """End the stream if its caller would no longer be admitted."""
         request = self._request
         try:
             await request.state["readmit"](request)
@@ -114,7 +114,7 @@ async def session_stream(request: HostRequest) -> Response:
 
 
 async def _write_nothing(stream: EventStream) -> None:
-    """Only the headers are wanted."""
+    """Send nothing but the headers."""
 
 
 @route("GET", f"{ONE}/events", READ, "The session's log", parameters=(_AFTER,))

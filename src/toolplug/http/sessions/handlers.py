@@ -1,4 +1,4 @@
-"""What a plugin lends: the whole set at once, or a change of it."""
+"""The routes of sessions: creating and ending them, registering and updating tools, and metadata."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VERSION = Parameter("Accept-Version", "the version of the answer; 2.0.0", place
 
 
 async def session_of(request: HostRequest) -> Session:
-    """The session in the path, for its plugin or for a caller of its tenant. Raises `AccessError`, `StoreError`."""
+    """Return the session in the path, for its plugin or a caller of its tenant. Raises `AccessError`, `StoreError`."""
     state = request.state
     if state["session"] is not None:
         return state["session"]
@@ -75,7 +75,7 @@ NO_STORE = {"cache-control": "no-store"}
 
 
 def seconds(given: float) -> float:
-    """A number of seconds without a needless fraction."""
+    """Return the seconds as an integer if they have no fraction."""
     whole = int(given)
     return whole if whole == given else given
 
@@ -106,7 +106,7 @@ def _cleaned(tools: Sequence[CleanedTool]) -> list[models.CleanedToolAnswer]:
 
 
 def _expected(condition: str | None) -> int | None:
-    """The revision in `If-Match`; None where any will do. Raises `HttpProblem`."""
+    """Return the revision in `If-Match`; None if any is accepted. Raises `HttpProblem`."""
     if condition is None or condition.strip() == "*":
         return None
     found = _REVISION.fullmatch(condition.strip())

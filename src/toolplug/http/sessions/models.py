@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NotRequired, Self
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
 
 from toolplug.catalog.exact_json import Answer
 from toolplug.http.errors import Error
@@ -279,8 +280,8 @@ class EventsAnswer(Answer):
     resync: bool
 
 
-class RefusedRegistration(BaseModel):
+class RefusedRegistration(TypedDict):
     """A registration that failed."""
 
     error: Error
-    failedTools: list[FailedToolAnswer] = []
+    failedTools: NotRequired[list[FailedToolAnswer]]
