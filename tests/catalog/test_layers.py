@@ -13,11 +13,10 @@ from tests.plain_tools import plain_tool
 from toolplug.catalog.access import PolicyGate, TenantsGate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, merged
-from toolplug.catalog.definition import Note
+from toolplug.catalog.definition import Note, wire_name
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import Gate, Tool
 from toolplug.catalog.render import Dialect
-from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import InvalidDefinition
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic", "mcp")

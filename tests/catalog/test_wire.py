@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.plain_tools import plain_tool
 
 from toolplug.catalog.catalog import Catalog, Conflict, merged
-from toolplug.catalog.wire_names import wire_name
+from toolplug.catalog.definition import wire_name
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 HASHED = re.compile(r".*_-[a-z2-7]{8}", re.DOTALL)
@@ -70,7 +70,7 @@ def test_another_order_of_tools_and_prefixes_renames_none(names: list[str], orde
 @pytest.mark.requirement("C-1-wire-alone", "I4-wire-stable")
 def test_another_process_gives_the_same_wire_names() -> None:
     names = ["read", "fs.read", "fs.a/b", "fs__read", "é" * 90, "read_-abcdefgh", "x" * 70]
-    code = f"from toolplug.catalog.wire_names import wire_name; print([wire_name(name) for name in {names!a}])"
+    code = f"from toolplug.catalog.definition import wire_name; print([wire_name(name) for name in {names!a}])"
     environ = {**os.environ, "PYTHONHASHSEED": "4711"}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str([wire_name(name) for name in names])

@@ -20,7 +20,7 @@ from tests.sessions.fixtures import (
 )
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.wire_names import wire_name
+from toolplug.catalog.definition import wire_name
 from toolplug.errors import ApiError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog

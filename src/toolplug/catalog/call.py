@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 Frame = tuple[str, int]
 """The tenant that is served, and how many tool calls are nested around this code."""
@@ -149,3 +149,31 @@ _quick_context: Callable[[type[CallContext], _Fields], CallContext] = tuple.__ne
 
 ANONYMOUS_CONTEXT = CallContext()
 """The context of a call without one, where no principal is implied."""
+
+
+Part = Mapping[str, object]
+
+
+def is_image(part: Part) -> bool:
+    """Return whether a model can be given the part as an image."""
+    return part.get("type") == "image" and isinstance(part.get("data"), str) and isinstance(part.get("mimeType"), str)
+
+
+def data_url(image: Part) -> str:
+    """Return an image as a `data:` URL."""
+    return f"data:{image['mimeType']};base64,{image['data']}"
+
+
+def text_of_result(result: ToolResult) -> str:
+    """Return the text of a result, with a line for each part; a model is given images in addition, no other part."""
+    return "\n".join([*([result.output] if result.output else []), *map(_line, result.parts)])
+
+
+def _line(part: Part) -> str:
+    inner = part.get("resource")
+    resource = cast("Part", inner) if isinstance(inner, Mapping) else EMPTY
+    where = part.get("uri") or resource.get("uri")
+    media = part.get("mimeType") or resource.get("mimeType")
+    details = " ".join(str(each) for each in (part.get("name"), where and f"<{where}>", media) if each)
+    left_out = "" if is_image(part) else "left out: "
+    return " ".join(f"[{left_out}{part.get('type')} {details}".split()) + "]"

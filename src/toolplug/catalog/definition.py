@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ import orjson
 
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import cleaned_description
-from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import InvalidDefinition
 
 MAX_DESCRIPTION_BYTES = 8 * 1024
@@ -177,3 +177,39 @@ def check_foreign_tool_name(name: str) -> None:
             f"{name[:200]!r} is no name for a tool; 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed",
             at="name",
         )
+
+
+MAX_WIRE_NAME = 64
+
+_LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ILLEGAL_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+_HASHED = re.compile(r".*_-[a-z2-7]{8}", re.DOTALL)
+_HEAD = 54
+
+
+def wire_name(name: str) -> str:
+    """Return what a model API gets for a canonical name: always the same, of `[A-Za-z0-9_-]{1,64}`.
+
+    It depends on the canonical name alone, so that adding or removing a tool never renames another
+    (docs/reference/names.md).
+    """
+    if not _HASHED.fullmatch(name):
+        if _LEGAL.fullmatch(name) and "__" not in name:
+            return name
+        prefix, dot, tool = name.partition(".")
+        joined = f"{prefix}__{tool}"
+        if dot and _joins(prefix, tool) and len(joined) <= MAX_WIRE_NAME and not _HASHED.fullmatch(joined):
+            return joined
+    digest = base64.b32encode(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()).decode("ascii").lower()
+    return f"{_ILLEGAL_CHARACTER.sub('_', name)[:_HEAD]}_-{digest[:8]}"
+
+
+def _joins(prefix: str, tool: str) -> bool:
+    """Return whether the double underscore between the two parts is the only one."""
+    return (
+        bool(_LEGAL.fullmatch(prefix) and _LEGAL.fullmatch(tool))
+        and "__" not in prefix
+        and "__" not in tool
+        and not prefix.endswith("_")
+        and not tool.startswith("_")
+    )

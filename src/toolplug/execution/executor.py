@@ -8,11 +8,10 @@ from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import orjson
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, data_url, is_image, text_of_result
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.strict import strict_schema, without_nulls
 from toolplug.errors import InvalidArguments
-from toolplug.signatures.result_parts import data_url, is_image, text_of_result
 from toolplug.signatures.values import as_object, decoded
 
 Listener = Callable[[CatalogDiff], None]

@@ -7,7 +7,7 @@ from toolplug.http.auth import protected_resource
 from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin
-from toolplug.http.responses import create, models, stored
+from toolplug.http.responses import create, stored
 from toolplug.http.routing import HostRoute, routes_in
 from toolplug.http.sessions import calls, event_stream
 from toolplug.http.sessions import handlers as sessions
@@ -19,7 +19,6 @@ _BEFORE_MCP = (
     admin,
     create,
     stored,
-    models,
     approvals,
     sessions,
     event_stream,

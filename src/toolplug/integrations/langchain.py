@@ -6,10 +6,9 @@ from typing import Any, NoReturn
 
 from langchain_core.tools import BaseTool, ToolException
 
-from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, text_of_result
 from toolplug.catalog.render import described
 from toolplug.execution.executor import ToolExecutor, without_absent
-from toolplug.signatures.result_parts import data_url, is_image, text_of_result
 
 Content = str | list[str | dict[str, Any]]
 

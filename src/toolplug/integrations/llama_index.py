@@ -8,10 +8,9 @@ from typing import Any
 from llama_index.core.base.llms.types import ImageBlock, TextBlock
 from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 
-from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.call import CallContext, ToolCall, is_image, text_of_result
 from toolplug.catalog.render import described
 from toolplug.execution.executor import ToolExecutor, without_absent
-from toolplug.signatures.result_parts import is_image, text_of_result
 
 
 def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[AsyncBaseTool]:

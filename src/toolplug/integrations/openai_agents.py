@@ -6,12 +6,11 @@ from typing import Any
 
 from agents import FunctionTool, ToolOutputImage, ToolOutputText
 
-from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, without_absent
-from toolplug.signatures.result_parts import data_url, is_image, text_of_result
 
 
 def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[FunctionTool]:

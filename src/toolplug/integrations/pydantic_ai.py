@@ -11,13 +11,12 @@ from pydantic_ai.messages import BinaryContent
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolStatus
+from toolplug.catalog.call import CallContext, ToolCall, ToolStatus, is_image, text_of_result
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition as Definition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, without_absent
-from toolplug.signatures.result_parts import is_image, text_of_result
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Literal
 
-from toolplug.catalog.call import ToolCall, ToolResult
+from toolplug.catalog.call import ToolCall, ToolResult, text_of_result
 from toolplug.catalog.definition import HostedItem, ToolDefinition
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.input_items import WIRE_NAME, Item
-from toolplug.signatures.result_parts import text_of_result
 from toolplug.signatures.values import as_json, as_object
 
 MCP = "mcp"

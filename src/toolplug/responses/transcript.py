@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import orjson
 
+from toolplug.catalog.call import data_url, is_image
 from toolplug.responses.backend import Question
 from toolplug.responses.builder import ResponseBuilder
 from toolplug.responses.input_items import (
@@ -26,7 +27,6 @@ from toolplug.responses.input_items import (
 )
 from toolplug.responses.offer import Offer
 from toolplug.responses.request import ResponseRequest, Text
-from toolplug.signatures.result_parts import data_url, is_image
 from toolplug.signatures.values import as_object
 
 LOGPROBS = "message.output_text.logprobs"

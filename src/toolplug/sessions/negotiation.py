@@ -9,10 +9,10 @@ from typing import NamedTuple, cast
 import orjson
 
 from toolplug.catalog.call import EMPTY
+from toolplug.catalog.definition import wire_name
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
-from toolplug.catalog.wire_names import wire_name
 from toolplug.errors import ApiError, InvalidDefinition
 from toolplug.runtime.tasks import in_slices
 from toolplug.sessions.record import SessionState

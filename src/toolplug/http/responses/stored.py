@@ -1,18 +1,21 @@
-"""Responses that can be read again: `/v1/responses/{id}` and what is below it."""
+"""Stored responses, `/v1/responses/{id}` and what is below it; and the models that a request may name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 from urllib.parse import parse_qs
 
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.responses.create import DeletedAnswer, ItemList, response_events, service_of
 from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, route
+from toolplug.responses.backend import ModelAnswer
 from toolplug.responses.builder import ResponseAnswer
 from toolplug.responses.input_items import Item
 from toolplug.responses.stored import as_listed
@@ -127,3 +130,17 @@ def _place_after(items: Sequence[Item], after: str | None) -> int:
         if item["id"] == after:
             return place + 1
     raise invalid_request("after: no item of this response has that id", "after")
+
+
+class ModelList(TypedDict):
+    """The models that a request may name."""
+
+    object: Literal["list"]
+    data: list[ModelAnswer]
+
+
+@route("GET", "/v1/models", CALL, "The models of the model's server")
+@answers(ModelList, errors=(404, 429, 502))
+async def list_models(request: HostRequest) -> OrjsonResponse[ModelList]:
+    """Answer the models. Raises `HttpProblem` and `BackendFailed`."""
+    return OrjsonResponse({"object": "list", "data": await service_of(request).models()})
