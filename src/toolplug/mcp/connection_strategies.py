@@ -23,6 +23,7 @@ from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, ServerConnection
 from toolplug.mcp.server_config import Server
+from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 
 
 class ServerDown(SourceAway):
@@ -143,9 +144,6 @@ Begin = Callable[[ServerConnection], Awaitable[None]]
 """What is done with a connection before the first call goes over it; never raises."""
 
 
-_Opening = asyncio.Future[ServerConnection | None]
-
-
 class PersistentConnection:
     """Implements `toolplug.mcp.connection_strategies.ConnectionStrategy` over one connection at a time.
 
@@ -171,10 +169,9 @@ class PersistentConnection:
         self._restarts = Restarts(clock) if restarts is None else restarts
         self._connection: ServerConnection | None = None
         self._since = 0.0
-        self._opening: _Opening | None = None
-        self._life: asyncio.Task[None] | None = None
-        self._lives: set[asyncio.Task[None]] = set()
-        self._ended = asyncio.Event()
+        self._opening: OwnedTask[ServerConnection] | None = None
+        self._lives: set[OwnedTask[ServerConnection]] = set()
+        self._ended = False
         self.was_open: bool = False
 
     @property
@@ -195,22 +192,16 @@ class PersistentConnection:
 
     async def aclose(self) -> None:
         """End it: within some seconds the connection is left, whatever it does."""
-        self._ended.set()
-        self._connection = None
-        lives = list(self._lives)
-        if self._opening is not None and self._life is not None:
-            self._life.cancel()
-            self._settle(self._opening, None)
-        if lives:
-            _, pending = await asyncio.wait(lives, timeout=CLOSE_S)
-            for life in pending:
-                _LOG.error("the connection to MCP server %r has not ended after %g s", self._server.name.id, CLOSE_S)
-                life.cancel()
+        self._ended = True
+        self._connection = self._opening = None
+        in_time = await asyncio.gather(*(life.end(CLOSE_S) for life in tuple(self._lives)))
+        if not all(in_time):
+            _LOG.error("the connection to MCP server %r has not ended after %g s", self._server.name.id, CLOSE_S)
 
     async def _opened(self) -> ServerConnection:
         """Return the open connection; concurrent callers wait for the same opening."""
         server = self._server.name.id
-        if self._ended.is_set():
+        if self._ended:
             raise ServerDown(server)
         self._count_lost()
         opening = self._opening
@@ -218,50 +209,44 @@ class PersistentConnection:
             pause = self._restarts.pause_s()
             if pause:
                 raise ServerDown(server, retry_after_s=pause)
-            opening = self._opening = asyncio.get_running_loop().create_future()
-            life = self._life = asyncio.create_task(self._guarded_life(opening), name=f"toolplug-mcp-{server}")
-            self._lives.add(life)
-            life.add_done_callback(self._lives.discard)
-        connection = await asyncio.shield(opening)
-        if connection is None:
-            raise ServerDown(server, retry_after_s=self._restarts.pause_s() or None)
-        return connection
-
-    async def _guarded_life(self, opening: _Opening) -> None:
-        """Resolve the pending opening on every exit, so that no caller waits forever."""
-        server, reason = self._server, ""
+            opening = self._opening = OwnedTask(self._life, name=f"toolplug-mcp-{server}", on_end=self._over)
+            self._lives.add(opening)
         try:
-            await self._whole_life(opening)
-        except asyncio.CancelledError:
-            raise
-        except TimeoutError:
-            reason = f"it was not ready after {server.discovery_timeout_s:g} s"
-        except ConnectionFailed as error:
-            reason = str(error)
-        except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
-            reason = f"its connection raised {type(error).__name__}"
-        finally:
-            if not opening.done():
-                pause = 0.0 if self._ended.is_set() else self._restarts.failed()
-                self._settle(opening, None)
-                if reason:
-                    _LOG.warning("MCP server %r is down, left alone for %.1f s: %s", server.name.id, pause, reason)
-            elif reason:
-                _LOG.warning("MCP server %r ended badly: %s", server.name.id, reason)
+            return await opening.opened()
+        except OpeningFailed:
+            raise ServerDown(server, retry_after_s=self._restarts.pause_s() or None) from None
 
-    async def _whole_life(self, opening: _Opening) -> None:
+    async def _life(self, owned: OwnedTask[ServerConnection]) -> None:
         async with AsyncExitStack() as life:
             async with asyncio.timeout(self._server.discovery_timeout_s):
                 connection = await life.enter_async_context(self._connect(self._server.transport, self._on_change))
                 if self._begin is not None:
                     await self._begin(connection)
-            if self._ended.is_set():
+            if owned.ended.is_set():
                 return
             self._connection, self._since, self.was_open = connection, self._clock(), True
-            self._settle(opening, connection)
-            await self._until_over(connection)
+            self._opening = None
+            owned.hand_out(connection)
+            await _until_over(connection, owned.ended)
             if self._connection is connection:
                 self._count_lost()
+
+    def _over(self, owned: OwnedTask[ServerConnection], error: BaseException | None) -> None:
+        """Count a connection that did not open, and log why, or how an open one ended badly."""
+        self._lives.discard(owned)
+        opening, server = self._opening is owned, self._server
+        if isinstance(error, TimeoutError):
+            reason = f"it was not ready after {server.discovery_timeout_s:g} s"
+        elif isinstance(error, ConnectionFailed):
+            reason = str(error)
+        else:
+            reason = f"its connection raised {type(error).__name__}"
+        if opening:
+            self._opening, pause = None, self._restarts.failed()
+            if error is not None:
+                _LOG.warning("MCP server %r is down, left alone for %.1f s: %s", server.name.id, pause, reason)
+        elif error is not None:
+            _LOG.warning("MCP server %r ended badly: %s", server.name.id, reason)
 
     def _count_lost(self) -> None:
         """The connection has ended by itself: noticed by its own task, or before that by a call that needs another."""
@@ -270,23 +255,16 @@ class PersistentConnection:
             self._restarts.lasted(self._clock() - self._since)
             _LOG.warning("MCP server %r has gone; a call starts it again", self._server.name.id)
 
-    async def _until_over(self, connection: ServerConnection) -> None:
-        """Wait until the server has gone, or this link is to end."""
-        ends = [asyncio.create_task(connection.gone()), asyncio.create_task(self._told_to_end())]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
 
-    async def _told_to_end(self) -> None:
-        await self._ended.wait()
-
-    def _settle(self, opening: _Opening, connection: ServerConnection | None) -> None:
-        self._opening = None
-        if not opening.done():
-            opening.set_result(connection)
+async def _until_over(connection: ServerConnection, ended: asyncio.Event) -> None:
+    """Wait until the server has gone, or the connection is to end."""
+    ends: list[asyncio.Task[object]] = [asyncio.create_task(connection.gone()), asyncio.create_task(ended.wait())]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
 
 
 class PerCallConnection:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from typing import Generic, TypeVar
+
+from anyio import CancelScope
 
 SLICE_S = 0.005
 
@@ -48,3 +50,83 @@ async def in_slices(items: Iterable[T], *, slice_s: float = SLICE_S) -> AsyncGen
         if clock() - began > slice_s:
             await asyncio.sleep(0)
             began = clock()
+
+
+class OpeningFailed(Exception):
+    """The life of an `OwnedTask` ended before it handed anything out; `__cause__` is what it raised, if anything."""
+
+
+class OwnedTask(Generic[T]):
+    """A task that opens something, hands it out, and closes it again when it is told to end.
+
+    One task does both, so that what is opened may use task groups and timeouts. `life(owned)` calls `hand_out` once and
+    returns after `ended` is set, or earlier by itself, and then `ended` is set too. `on_end` is called once with the
+    error of the life, or None, before those that wait in `opened` hear of it.
+    """
+
+    def __init__(
+        self,
+        life: Callable[[OwnedTask[T]], Coroutine[object, None, None]],
+        *,
+        name: str,
+        on_end: Callable[[OwnedTask[T], BaseException | None], None] | None = None,
+    ) -> None:
+        self.ended = asyncio.Event()
+        self._on_end = on_end
+        self._opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(life), name=name)
+
+    def hand_out(self, value: T) -> None:
+        """Give the value to those that wait in `opened`; without effect once the task was told to end."""
+        if not self._opened.done():
+            self._opened.set_result(value)
+
+    async def opened(self) -> T:
+        """Wait for the value. Raises `OpeningFailed`."""
+        return await asyncio.shield(self._opened)
+
+    async def end(self, within_s: float) -> bool:
+        """Tell the task to end, wait for at most so many seconds, and return whether it has ended.
+
+        A task that is still opening is cancelled at once, one that has not ended in time afterwards. The wait goes on
+        if the caller is cancelled; that is raised at its end.
+        """
+        self.ended.set()
+        if not self._opened.done():
+            self._fail(None)
+            self._task.cancel()
+        loop = asyncio.get_running_loop()
+        until, cancelled = loop.time() + within_s, None
+        with CancelScope(shield=True):
+            while not self._task.done() and (left := until - loop.time()) > 0:
+                try:
+                    await asyncio.wait({self._task}, timeout=left)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        in_time = self._task.done()
+        self._task.cancel()
+        if cancelled is not None:
+            raise cancelled
+        return in_time
+
+    async def _run(self, life: Callable[[OwnedTask[T]], Coroutine[object, None, None]]) -> None:
+        raised: BaseException | None = None
+        try:
+            await life(self)
+        except asyncio.CancelledError:
+            if not self.ended.is_set():
+                raise
+        except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
+            raised = error
+        finally:
+            self.ended.set()
+            if self._on_end is not None:
+                self._on_end(self, raised)
+            self._fail(raised)
+
+    def _fail(self, error: BaseException | None) -> None:
+        if not self._opened.done():
+            failed = OpeningFailed()
+            failed.__cause__ = error
+            self._opened.set_exception(failed)
+            self._opened.exception()  # nobody may wait for it

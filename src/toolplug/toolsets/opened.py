@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import cast
 
 from toolplug.execution.executor import ToolExecutor
+from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 from toolplug.toolsets.toolset import Factory
 
 OPEN_S = 30.0
@@ -33,65 +34,39 @@ class Opened:
         self._factory = factory
         self._open_s = open_s
         self._close_s = close_s
-        self._ended = asyncio.Event()
-        self._answered = asyncio.Event()
-        self._executor: ToolExecutor | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._owned: OwnedTask[ToolExecutor] | None = None
 
     async def executor(self) -> ToolExecutor:
         """Return the executor: the first call starts the factory, later ones wait for it. Raises `NotOpened`."""
-        if self._task is None and not self._ended.is_set():
-            self._task = asyncio.create_task(self._guarded_life(), name=f"toolplug-toolset-{self._name}")
-        if self._executor is None and not self._ended.is_set():
+        if self._owned is None and not self._closed:
+            self._owned = OwnedTask(self._life, name=f"toolplug-toolset-{self._name}", on_end=self._log)
+        owned = self._owned
+        if owned is not None and not owned.ended.is_set():
             try:
                 async with asyncio.timeout(self._open_s):
-                    await self._answered.wait()
+                    return await owned.opened()
             except TimeoutError:
                 _LOG.error("the factory of toolset %r has not ended after %g s", self._name, self._open_s)
-                self._give_up()
-        if self._executor is None:
-            raise NotOpened(f"the factory of toolset {self._name!r} made no executor")
-        return self._executor
+                await owned.end(0)
+            except OpeningFailed:
+                pass
+        raise NotOpened(f"the factory of toolset {self._name!r} made no executor")
 
     async def aclose(self) -> None:
         """End what was made, waiting at most a few seconds; a factory that still runs is told to end as well."""
-        self._executor = None
-        self._ended.set()
-        task = self._task
-        if task is None:
-            return
-        if not self._answered.is_set():
-            self._answered.set()
-            task.cancel()
-        done, _ = await asyncio.wait({task}, timeout=self._close_s)
-        if not done:
+        self._closed = True
+        if self._owned is not None and not await self._owned.end(self._close_s):
             _LOG.error("toolset %r has not closed after %g s", self._name, self._close_s)
-            task.cancel()
 
-    def _give_up(self) -> None:
-        self._ended.set()
-        self._answered.set()
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _guarded_life(self) -> None:
-        try:
-            await self._life()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
+    def _log(self, owned: OwnedTask[ToolExecutor], error: BaseException | None) -> None:
+        if error is not None:
             _LOG.error("toolset %r: its factory or its end raised %s", self._name, type(error).__name__)
-        finally:
-            self._executor = None
-            self._answered.set()
 
-    async def _life(self) -> None:
+    async def _life(self, owned: OwnedTask[ToolExecutor]) -> None:
         async with AsyncExitStack() as life:
-            made = await _made(self._factory, life)
-            if not self._ended.is_set():
-                self._executor = made
-                self._answered.set()
-                await self._ended.wait()
+            owned.hand_out(await _made(self._factory, life))
+            await owned.ended.wait()
 
 
 async def _made(factory: Factory, life: AsyncExitStack) -> ToolExecutor:

@@ -16,7 +16,6 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, cast
 
-import anyio
 import httpx2
 import mcp_types as types
 from mcp.client.session import ClientSession, IncomingMessage
@@ -45,6 +44,7 @@ from toolplug.mcp.sdk.messages import FAILED, is_closed
 from toolplug.mcp.sdk.oauth import ServerToken
 from toolplug.mcp.sdk.pinned_transport import CONNECT_S, MAX_ANSWER_BYTES, PORTS, CheckedNetwork, PinnedTransport
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Transport
+from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 from toolplug.runtime.threads import in_own_thread
 
 
@@ -280,53 +280,31 @@ class ConnectionTask:
         self._on_change = on_change
         self._probes = probes
         self._secrets = secrets
-        self._opened: asyncio.Future[ServerConnection] = asyncio.get_running_loop().create_future()
         self._announces: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._lost = asyncio.Event()
         self._agreed = False
         self._running = False
-        self._task = asyncio.create_task(self._live(), name="toolplug-mcp-connection")
+        self._owned: OwnedTask[ServerConnection] = OwnedTask(self._live, name="toolplug-mcp-connection")
 
     async def opened(self) -> ServerConnection:
         """Wait for the handshake and return the connection. Raises `ConnectionFailed`."""
-        return await asyncio.shield(self._opened)
+        try:
+            return await self._owned.opened()
+        except OpeningFailed as failed:
+            raise self._failure(failed.__cause__) from None
 
     async def end(self) -> None:
         """Let go of the server, also where it is still being opened; takes at most five seconds, cancelled or not."""
-        self._lost.set()
-        if not self._opened.done():
-            self._opened.cancel()
-            self._task.cancel()
-        cancelled: asyncio.CancelledError | None = None
-        closes_at = asyncio.get_running_loop().time() + CLOSE_S
-        with anyio.CancelScope(shield=True):
-            while not self._task.done() and (left := closes_at - asyncio.get_running_loop().time()) > 0:
-                try:
-                    await asyncio.wait({self._task}, timeout=left)
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        if not self._task.done():
+        if not await self._owned.end(CLOSE_S):
             _LOG.error("a connection to a server has not ended after %g s", CLOSE_S)
-            self._task.cancel()
-        if cancelled is not None:
-            raise cancelled
 
-    async def _live(self) -> None:
-        try:
-            for probe in self._probes:
-                if await self._lived(probe=probe):
-                    break
-        except asyncio.CancelledError:
-            if not self._lost.is_set():
-                raise
-        except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
-            self._fail(error)
-        finally:
-            self._fail(ConnectionFailed("the connection has ended"))
+    async def _live(self, owned: OwnedTask[ServerConnection]) -> None:
+        for probe in self._probes:
+            if await self._lived(owned, probe=probe):
+                break
 
-    async def _lived(self, *, probe: bool) -> bool:
+    async def _lived(self, owned: OwnedTask[ServerConnection], *, probe: bool) -> bool:
         """Return False if the server ended instead of answering the probe and can be retried without one."""
-        async with self._opening(self._lost.set) as wire:
+        async with self._opening(owned.ended.set) as wire:
             listing = RawListing(JSONRPCDispatcher(wire.read, wire.write), self._dispatcher_ended)
             info = types.Implementation(name="toolplug", version=version("toolplug"))
             self._running = True
@@ -338,22 +316,23 @@ class ConnectionTask:
                     if isinstance(error, ProbeUnanswered) and False in self._probes:
                         return False
                     raise ConnectionFailed(self._readable(await wire.why() or _words(error))) from None
-                await self._stay(session, listing, wire)
+                await self._stay(owned, session, listing, wire)
         return True
 
-    async def _stay(self, session: ClientSession, listing: RawListing, wire: Streams) -> None:
+    async def _stay(
+        self, owned: OwnedTask[ServerConnection], session: ClientSession, listing: RawListing, wire: Streams
+    ) -> None:
         async def why() -> str:
             return self._readable(await wire.why())
 
         self._agreed = True
         if not self._running:
-            self._lost.set()
-        if not self._opened.done():
-            self._opened.set_result(SdkConnection(session, listing, self._lost, why, self._announces))
+            owned.ended.set()
+        owned.hand_out(SdkConnection(session, listing, owned.ended, why, self._announces))
         following = follow_news(session, self._on_change, self._announces)
         news = asyncio.create_task(following, name="toolplug-mcp-news")
         try:
-            await self._lost.wait()
+            await owned.ended.wait()
         finally:
             news.cancel()
             await asyncio.wait({news})
@@ -363,20 +342,16 @@ class ConnectionTask:
     def _dispatcher_ended(self) -> None:
         self._running = False
         if self._agreed:
-            self._lost.set()
+            self._owned.ended.set()
 
     async def _heard(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._on_change()
 
-    def _fail(self, error: BaseException) -> None:
-        """Raise the error from `opened`; once the connection is open, only end it."""
-        self._lost.set()
-        if self._opened.done():
-            return
-        failed = error if isinstance(error, ConnectionFailed) else ConnectionFailed(self._readable(_words(error)))
-        self._opened.set_exception(failed)
-        self._opened.exception()
+    def _failure(self, error: BaseException | None) -> ConnectionFailed:
+        if isinstance(error, ConnectionFailed):
+            return error
+        return ConnectionFailed("the connection has ended" if error is None else self._readable(_words(error)))
 
     def _readable(self, text: str) -> str:
         return masked(in_one_line(cleaned(text)), self._secrets)[:_MAX_REASON]
