@@ -1,31 +1,31 @@
-"""`python.md`: the public names; mkdocstrings fills them in when the site is built."""
+"""`python.md`: the public names; classes have a page each, and mkdocstrings fills in the functions and values."""
 
 from __future__ import annotations
 
-from types import ModuleType
+import inspect
 
-from docs.generator.markdown import page
+from docs.generator.api_pages import MODULES, exports, page_of
+from docs.generator.markdown import page, sentences, table
 
-import toolplug
-import toolplug.client
-import toolplug.http
-import toolplug.responses
-import toolplug.testing
-
-_HEAD = "Everything that you may import. What is not listed here may change without notice."
+_HEAD = "The public names of each module. Each class has a page. Other names may change without notice."
 
 
 def python_page() -> str:
     """The page."""
-    listed = map(_module, (toolplug, toolplug.http, toolplug.responses, toolplug.client, toolplug.testing))
-    return page("Python API", _HEAD, *listed, *map(_whole, ("toolplug.testing.in_process", "toolplug.errors")))
+    listed = list(exports())
+    parts = [_module(module, [(name, value) for of, name, value in listed if of == module]) for module in MODULES]
+    return page("Python API", _HEAD, *parts)
 
 
-def _module(module: ModuleType) -> str:
-    names: list[str] = getattr(module, "__all__", [])
-    blocks = "\n\n".join(f"::: {module.__name__}.{name}" for name in names)
-    return f"## {module.__name__}\n\n{blocks}" if names else ""
+def _module(module: str, names: list[tuple[str, object]]) -> str:
+    rows = [(_link(module, name), _summary(value)) for name, value in names if inspect.isclass(value)]
+    blocks = [f"::: {module}.{name}" for name, value in names if not inspect.isclass(value)]
+    return "\n\n".join([f"## {module}", *([table(["class", "meaning"], rows)] if rows else []), *blocks])
 
 
-def _whole(module: str) -> str:
-    return f"## {module}\n\n::: {module}\n    options:\n      show_root_toc_entry: false"
+def _link(module: str, name: str) -> str:
+    return f"[`{name}`]({page_of(f'{module}.{name}').removeprefix('reference/')})"
+
+
+def _summary(value: object) -> str:
+    return sentences((inspect.getdoc(value) or "").partition("\n\n")[0])
