@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from playwright.async_api import Browser
 from tests.browser.conftest import static_server
 from tests.requirement_table import ROOT
@@ -32,12 +33,7 @@ $ curl -s localhost:8080/readyz
 print("$ whole")
 ```
 """
-CONFIGURATION = """site_name: copying
-theme: {name: material, font: false, features: [content.code.copy]}
-markdown_extensions: [pymdownx.highlight, pymdownx.superfences]
-plugins: []
-extra_javascript: [assets/console-copy.js]
-"""
+SETTINGS = ("theme", "markdown_extensions", "extra_javascript")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +42,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("copying")
     (folder / "docs" / "assets").mkdir(parents=True)
     (folder / "docs" / "index.md").write_text(PAGE, "utf-8")
-    (folder / "mkdocs.yml").write_text(CONFIGURATION, "utf-8")
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    (folder / "mkdocs.yml").write_text(
+        yaml.safe_dump({"site_name": "copying", "plugins": [], **{name: settings[name] for name in SETTINGS}}), "utf-8"
+    )
     shutil.copy(ROOT / "docs" / "assets" / "console-copy.js", folder / "docs" / "assets")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
     subprocess.run(command, cwd=folder, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, timeout=60, check=True)
