@@ -17,6 +17,7 @@ INSTALL: Mapping[str, str] = {
     "chromium": "apt-get install chromium",
     "curl": "apt-get install curl",
     "jq": "apt-get install jq",
+    "nginx": "apt-get install nginx",
     "promtool": "apt-get install prometheus",
 }
 """Executable that a test needs → the line that installs it."""
