@@ -1,7 +1,7 @@
-"""Names of libraries that only some providers need. A library is imported when one of its names is asked for.
+"""Names that only some providers need. Their module is imported when one of them is asked for.
 
-prometheus-client takes 30 ms to import and Starlette's routes 14, and most providers have neither metrics nor routes.
-Type checkers read the same list in `library_types.pyi`.
+prometheus-client takes 30 ms to import, asyncio 20, Starlette's routes 14 and jsonschema-rs 8. A module that only
+defines tools needs none of them. Type checkers read the same list in `library_types.pyi`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,17 @@ from toolplug.exports import loader
 
 HOMES = {
     "Collector": "prometheus_client.registry",
+    "ReferencingError": "jsonschema_rs",
+    "RegexOptions": "jsonschema_rs",
     "Route": "starlette.routing",
+    "ValidationError": "jsonschema_rs",
+    "ValidationErrorKind": "jsonschema_rs",
+    "Validator": "jsonschema_rs",
     "compile_path": "starlette.routing",
+    "in_own_thread": "toolplug.runtime.threads",
+    "meta": "jsonschema_rs",
+    "timeout_at": "asyncio",
+    "validator_for": "jsonschema_rs",
 }
 
 __getattr__: Callable[[str], object] = loader("toolplug.library_types", HOMES)

@@ -1,4 +1,30 @@
+from asyncio import timeout_at
+
+from jsonschema_rs import (
+    ReferencingError,
+    RegexOptions,
+    ValidationError,
+    ValidationErrorKind,
+    Validator,
+    meta,
+    validator_for,
+)
 from prometheus_client.registry import Collector
 from starlette.routing import Route, compile_path
 
-__all__ = ["Collector", "Route", "compile_path"]
+from toolplug.runtime.threads import in_own_thread
+
+__all__ = [
+    "Collector",
+    "ReferencingError",
+    "RegexOptions",
+    "Route",
+    "ValidationError",
+    "ValidationErrorKind",
+    "Validator",
+    "compile_path",
+    "in_own_thread",
+    "meta",
+    "timeout_at",
+    "validator_for",
+]

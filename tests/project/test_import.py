@@ -79,7 +79,8 @@ class Notes(FunctionProvider):
     @tool
     def add(self, text: str) -> str:
         return text
-print({"packaging", "prometheus_client", "starlette", "tenacity", "yaml"} & set(sys.modules))
+libraries = {"asyncio", "jsonschema_rs", "packaging", "prometheus_client", "starlette", "tenacity", "yaml"}
+print(libraries & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

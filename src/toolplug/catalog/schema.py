@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import cast
 
-import jsonschema_rs
 import orjson
 
 from toolplug.catalog.schema_references import References
@@ -18,6 +17,7 @@ from toolplug.catalog.validation.compiled import (
     ValidatorHandle,
     Validators,
     compile_schema,
+    is_json_schema,
 )
 from toolplug.catalog.validation.patterns import check_patterns
 from toolplug.errors import InvalidDefinition
@@ -77,7 +77,7 @@ class Schema:
 
         It is compiled only where that must tell.
         """
-        if not _NEEDS_COMPILING.search(self.text) and jsonschema_rs.meta.is_valid(self.value):
+        if not _NEEDS_COMPILING.search(self.text) and is_json_schema(self.value):
             return
         check_patterns(self.value)
         compile_schema(self.text)

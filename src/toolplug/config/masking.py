@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
-
-from toolplug.config.yaml_tree import KeyPath
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SECRET_WORD = re.compile(
@@ -18,7 +16,7 @@ _SECRET_PARENTS = frozenset(("env", "environment", "headers", "cookies", "secret
 MASK = "***"
 
 
-def looks_secret(path: KeyPath) -> bool:
+def looks_secret(path: Sequence[str | int]) -> bool:
     """Return whether the value at the path is secret, by the words of its key or by a parent such as `headers`."""
     *parents, key = [part for part in path if isinstance(part, str)] or [""]
     if not _SECRET_PARENTS.isdisjoint(parents):

@@ -5,11 +5,9 @@ An IPv6 address that carries an IPv4 address (mapped, translated, 6to4, NAT64, T
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 import re
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -120,13 +118,6 @@ async def reachable(egress: Egress, host: str, port: int, resolve: Resolve) -> t
             _LOG.info("%r has the address %s, which egress.allow does not list", host, text)
             raise EgressRefused(f"{host!r} has an address which is not public; egress.allow does not list it")
     return tuple(found)
-
-
-async def resolved(host: str, port: int) -> Sequence[str]:
-    """Return the addresses that the system's resolver knows, each once. Raises `OSError`."""
-    loop = asyncio.get_running_loop()
-    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 def _network(word: str) -> Network | None:

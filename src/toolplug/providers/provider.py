@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import re
@@ -23,7 +22,6 @@ from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import bound_tools, declare, is_tool
 from toolplug.providers.hooks import hookimpl, mark_hooks
 from toolplug.providers.site import ProviderContext
-from toolplug.runtime.threads import in_own_thread
 from toolplug.signatures.annotations import names_around, unread_signature
 from toolplug.signatures.values import decoded
 
@@ -68,8 +66,8 @@ async def _call_blocking(target: Target, call: ToolCall, context: CallContext) -
         enter_frame(context.principal.tenant)
         return target(call, context)
 
-    async with asyncio.timeout_at(context.deadline):
-        return await in_own_thread(function)
+    async with library_types.timeout_at(context.deadline):
+        return await library_types.in_own_thread(function)
 
 
 _STARTED = "_toolplug_started"

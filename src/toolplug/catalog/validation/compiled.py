@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn, cast
 from weakref import WeakValueDictionary, finalize
 
-import jsonschema_rs
 import orjson
 
-from toolplug.catalog.validation.patterns import PATTERN_OPTIONS, memory_kib
+from toolplug import library_types
+from toolplug.catalog.validation.patterns import MAX_AUTOMATON_KIB, STATES_KIB, memory_kib
 from toolplug.catalog.validation.price import MAX_VALIDITY_NS, affords_explanation, affords_validity
 from toolplug.catalog.validation.priced_schema import PricedSchema, free_bytes, priced_schema
 from toolplug.errors import InvalidDefinition
@@ -65,7 +65,7 @@ class _Measured:
 
     __slots__ = ("_free_bytes", "_prices", "_validator")
 
-    def __init__(self, validator: jsonschema_rs.Validator, prices: PricedSchema, free: float) -> None:
+    def __init__(self, validator: library_types.Validator, prices: PricedSchema, free: float) -> None:
         self._validator = validator
         self._prices = prices
         self._free_bytes = free
@@ -128,29 +128,33 @@ class Validators:
         return compiled
 
 
-def compile_schema(text: bytes) -> jsonschema_rs.Validator:
-    """The validator of one schema text: linear-time patterns, and remote references refused, not fetched."""
+def compile_schema(text: bytes) -> library_types.Validator:
+    """Return the validator of a schema text. Its patterns are linear in time; remote references are not fetched."""
+    options = library_types.RegexOptions(size_limit=MAX_AUTOMATON_KIB * 1_024, dfa_size_limit=STATES_KIB * 1_024)
     try:
-        return jsonschema_rs.validator_for(
-            text.decode(), retriever=_refuse, mask=_MASK, pattern_options=PATTERN_OPTIONS
-        )
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        return library_types.validator_for(text.decode(), retriever=_refuse, mask=_MASK, pattern_options=options)
+    except (ValueError, library_types.ReferencingError) as error:
         reason = str(error).split("\n", 1)[0]
         raise InvalidDefinition(f"not a valid JSON Schema: {reason}") from None
+
+
+def is_json_schema(value: dict[str, object]) -> bool:
+    """Return whether the value is valid by the metaschema of JSON Schema."""
+    return library_types.meta.is_valid(value)
 
 
 def _refuse(uri: str) -> NoReturn:
     raise ValueError(f"the remote reference {uri!r} is not fetched; put the schema under $defs")
 
 
-def _line(error: jsonschema_rs.ValidationError) -> str:
+def _line(error: library_types.ValidationError) -> str:
     pointer = "".join(f"/{_escaped(part)}" for part in error.instance_path) or "/"
     return _cut(f"{_cut(pointer, MAX_LINE // 2)}: {_message(error)}", MAX_LINE)
 
 
-def _message(error: jsonschema_rs.ValidationError) -> str:
+def _message(error: library_types.ValidationError) -> str:
     """What the value must be, without the value."""
-    kinds, kind = jsonschema_rs.ValidationErrorKind, error.kind
+    kinds, kind = library_types.ValidationErrorKind, error.kind
     match kind:
         case kinds.Type():
             return f"must be of type {_listed(kind.types, ' or ')}"

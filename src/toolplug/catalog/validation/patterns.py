@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import cast
 
-import jsonschema_rs
-
+from toolplug import library_types
 from toolplug.catalog.schema_walk import Node, Path, subschemas
 from toolplug.errors import InvalidDefinition
 
@@ -21,9 +20,7 @@ MAX_PATTERNS_KIB = 2 * 1_024
 MAX_PATTERNS = 64
 """Of one schema."""
 
-_STATES_KIB = 64
-
-PATTERN_OPTIONS = jsonschema_rs.RegexOptions(size_limit=MAX_AUTOMATON_KIB * 1_024, dfa_size_limit=_STATES_KIB * 1_024)
+STATES_KIB = 64
 
 _SIZES_KIB = (2, 4, 16, 64, 256, MAX_AUTOMATON_KIB)
 _SIMPLE = re.compile(r"\^?(?:(?:\\[wWdDsS.\-/+@]|\[[^\]\\]*(?:\\.[^\]\\]*)*\]|[^\\\[\](){}|*+?.^$]|\.)[*+?]?){0,10}\$?")
@@ -46,11 +43,10 @@ def character_ns(pattern: object) -> int:
 def automaton_kib(pattern: str) -> int | None:
     """The size of the pattern's automaton, rounded up; None for one that is too large, not linear, or no pattern."""
     for size in _SIZES_KIB:
+        options = library_types.RegexOptions(size_limit=size * 1_024)
         try:
-            jsonschema_rs.validator_for(
-                {"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions(size_limit=size * 1_024)
-            )
-        except (ValueError, jsonschema_rs.ReferencingError):
+            library_types.validator_for({"pattern": pattern}, pattern_options=options)
+        except (ValueError, library_types.ReferencingError):
             continue
         return size
     return None
@@ -79,7 +75,7 @@ def check_patterns(schema: Node) -> None:
 
 def memory_kib(schema: Node) -> int:
     """What the patterns of a schema, which were checked, may take when they are used, in both directions."""
-    return sum((automaton_kib(pattern) or 0) + 2 * _STATES_KIB for _, pattern in _patterns(schema))
+    return sum((automaton_kib(pattern) or 0) + 2 * STATES_KIB for _, pattern in _patterns(schema))
 
 
 def _pointer(path: Path) -> str:

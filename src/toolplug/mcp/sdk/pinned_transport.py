@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
 from typing import Protocol, cast
 
 import httpcore2
 import httpx2
 
-from toolplug.execution.egress import Egress, EgressRefused, Resolve, reachable, resolved
+from toolplug.execution.egress import Egress, EgressRefused, Resolve, reachable
 from toolplug.runtime.threads import in_own_thread
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -22,6 +23,13 @@ _KEEPALIVE: tuple[tuple[int, int, int], ...] = ((socket.SOL_SOCKET, socket.SO_KE
 """Tells of a peer that went without a word, on streams that may be silent for hours."""
 
 _SocketOptions = Iterable[httpcore2.SOCKET_OPTION] | None
+
+
+async def resolved(host: str, port: int) -> Sequence[str]:
+    """Return the addresses that the system's resolver knows, each once. Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 class AnswerRefused(httpx2.TransportError):
@@ -128,8 +136,8 @@ async def checked_transport(
 ) -> httpx2.AsyncBaseTransport:
     """Return a transport for `httpx2` that connects to addresses which the operator permits, and to no other.
 
-    Each name is resolved, checked and connected to by the address that was checked, for every connection anew, so that
-    a later answer of the name server leads nowhere else. An address that `egress` does not permit raises
+    Each name is resolved, checked and connected to by the address that was checked, for each new connection, so that a
+    later answer of the name server has no effect. An address that `egress` does not permit raises
     `httpx2.ConnectError`. Answers are uncompressed and read whole, but for event streams; one over `max_answer_bytes`
     raises `httpx2.TransportError`. Proxies and credentials of the environment are not used, redirects not followed.
 
