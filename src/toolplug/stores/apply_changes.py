@@ -1,6 +1,7 @@
-"""Changes of records, and what a batch of them does: the one place where revisions and positions are assigned.
+"""Changes of records, and the effect of a batch of them: the only place that assigns revisions and positions.
 
-Pure, so that every store decides alike: a store reads the heads, settles, and writes the settlement in one transaction.
+These are pure functions, so that all stores behave alike: a store reads the heads, calls `apply_changes`, and writes
+the result in one transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What one `Store.commit` asks for; the arguments are those of the protocol."""
+    """The arguments of one `Store.commit`, with the meanings documented there."""
 
     key: str
     value: bytes | None
@@ -31,7 +32,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """What one `Store.extend` asks for; the arguments are those of the protocol."""
+    """The arguments of one `Store.extend`, with the meanings documented there."""
 
     key: str
     events: tuple[bytes, ...]
@@ -44,7 +45,7 @@ Change = Commit | Extension
 def checked_commit(
     key: str, value: bytes | None, *, expected: int | None, ttl_s: float | None, events: Sequence[bytes]
 ) -> Commit:
-    """Return the commit, or raise `StoreMisused` naming the limit that it breaks."""
+    """Return the commit. Raises `StoreMisused`, naming the limit, if an argument exceeds one."""
     check_key(key)
     if value is None and events:
         raise StoreMisused(f"deleting {key!r} takes its events along: commit a last value with the events instead")
@@ -57,21 +58,21 @@ def checked_commit(
 
 
 def checked_extension(key: str, *, events: Sequence[bytes], ttl_s: float | None) -> Extension:
-    """Return the extension, or raise `StoreMisused` naming the limit that it breaks."""
+    """Return the extension. Raises `StoreMisused`, naming the limit, if an argument exceeds one."""
     check_key(key)
     _check_ttl(key, ttl_s, without="to leave it as it is")
     return Extension(key=key, events=_checked_events(key, events), ttl_s=ttl_s)
 
 
 def check_key(key: str) -> None:
-    """Raise `StoreMisused` unless every store can hold the key and sort it."""
+    """Raise `StoreMisused` unless the key has 1 to 512 bytes of UTF-8 and no character that some store cannot sort."""
     if not key:
         raise StoreMisused("a key is not empty")
     check_text(key)
 
 
 def check_text(text: str) -> None:
-    """Raise `StoreMisused` unless the text can stand in a key: it may be empty, as a prefix may."""
+    """Raise `StoreMisused` unless the text may be part of a key. It may be empty, as a prefix may."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -83,7 +84,7 @@ def check_text(text: str) -> None:
 
 
 def check_count(name: str, count: int) -> None:
-    """Raise `StoreMisused` unless there is at least one."""
+    """Raise `StoreMisused` unless the number is at least 1."""
     if count < 1:
         raise StoreMisused(f"{name} is {count!r}; it is at least 1")
 
@@ -101,10 +102,10 @@ def _check_ttl(key: str, ttl_s: float | None, *, without: str) -> None:
 
 
 class Counters(NamedTuple):
-    """What a store remembers beside its records.
+    """Numbers of the whole store.
 
-    `removed`: the highest revision that any removed record had; a new record begins above it.
-    `position`: the last position given out, to an event or to the beginning of a log.
+    `removed`: the highest revision of any removed record; a new record begins above it.
+    `position`: the last position assigned, to an event or to the beginning of a log.
     """
 
     removed: int
@@ -115,8 +116,8 @@ class Counters(NamedTuple):
 class Head:
     """A stored record without its value.
 
-    `origin`: the position of its log before the first event. `position`: of the last event. `appended`: how many
-    events the log ever took, the dropped ones too.
+    `origin`: the position of its log before the first event. `position`: that of the last event. `appended`: the number
+    of events ever appended to the log, including dropped ones.
     """
 
     revision: int
@@ -126,16 +127,16 @@ class Head:
     appended: int
 
     def alive(self, now: float) -> bool:
-        """Whether the record has not expired."""
+        """Return whether the record has not expired."""
         return self.expires_at is None or self.expires_at > now
 
 
 @dataclass(slots=True, kw_only=True)
 class BatchResult:
-    """What must be written, in this order: `removed` (with their logs), then `heads`, `values`, `appended`, `counters`.
+    """What to write, in this order: `removed` (with their logs), then `heads`, `values`, `appended`, `counters`.
 
-    `heads` are those of all records that changed, `values` those that did. `answers` stand in the order of the changes:
-    the record's revision then, 0 where there is none, or the conflict of that change, which touches no other.
+    `heads` are of all records that changed, `values` are the changed values. `answers` has one item for each change, in
+    order: the record's revision after it, 0 if there is no record, or the conflict, which affects only that change.
     """
 
     counters: Counters
@@ -147,22 +148,22 @@ class BatchResult:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has to be written."""
+        """True if there is nothing to write."""
         return not (self.removed or self.heads)
 
     @property
     def touched(self) -> Iterable[str]:
-        """The keys whose logs changed or went."""
+        """The keys whose logs were changed or removed."""
         return self.removed | self.appended.keys()
 
 
 def apply_changes(
     changes: Sequence[Change], stored: Mapping[str, Head], counters: Counters, *, now: float
 ) -> BatchResult:
-    """Decide each change in turn, each seeing those before it.
+    """Apply the changes in order; each sees the effect of those before it.
 
-    `stored`: the heads of all records that the changes name, as far as there are any, and of any others that may have
-    expired: an expired record is removed first, whether or not a change names it.
+    `stored`: the heads of the records that the changes name, if they exist, and of any others that may have expired.
+    Expired records are removed first, whether or not a change names them.
     """
     settlement = BatchResult(counters=counters)
     for key, head in stored.items():

@@ -1,4 +1,4 @@
-"""A log that tells every process on one store what to look at again, and the task that reads it."""
+"""A log that tells each process on a store what has changed, and the task that follows it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _LOG = logging.getLogger("toolplug.stores")
 
 
 class ChangeLog:
-    """The log of one key, which has no value. Every method but `announce_done` may raise `StoreError`."""
+    """The log of one key, whose record has no value. Each method except `announce_done` may raise `StoreError`."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store = store
         self.key: str = key
 
     async def announce(self, change: bytes) -> None:
-        """Let every process that follows look again at what this names; the change itself is in the store by then."""
+        """Tell all processes that follow the log about a change that is already in the store."""
         await self._store.extend(self.key, events=[change])
 
     async def announce_done(self, change: bytes) -> None:
-        """The same, and never raises: what is done is done, and a store that fails now only delays the others."""
+        """Announce a change without raising: it is done, and a store that fails now only delays other processes."""
         try:
             await self.announce(change)
         except StoreError as error:
             _LOG.warning("other processes do not hear in %s of what has changed: %s", self.key, error)
 
     async def position(self) -> int:
-        """Where the log ends now; it is begun where there is none."""
+        """Return the position of the end of the log. The log is created if it does not exist."""
         with suppress(StoreConflict):
             await self._store.commit(self.key, b"", expected=0)
         record = await self._store.read(self.key)
@@ -44,15 +44,15 @@ class ChangeLog:
         return record.position
 
     async def changes(self, after: int) -> Events:
-        """What was announced after a position, once there is something, or after a while nothing."""
+        """Wait for changes after a position and return them; empty if none came for some seconds."""
         return await self._store.events(self.key, after, wait_s=WAIT_S)
 
 
 class Following:
-    """One task that reads a log of changes.
+    """A task that follows a log of changes.
 
-    `again(change)` looks anew at what one names, `all_again()` at everything: what was missed while the store could not
-    answer or its log was cut is made up for so.
+    It calls `again(change)` for each change, and `all_again()` at the start and whenever it may have missed one: the
+    store did not answer, or had dropped events of the log.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Following:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Look at everything and follow from there. Raises `StoreError`."""
+        """Call `all_again` and follow the log from the position before that. Raises `StoreError`."""
         position = await self._log.position()
         await self._all_again()
         self._task = asyncio.create_task(self._follow(position), name=f"toolplug-{self._log.key}")
 
     async def aclose(self) -> None:
-        """Follow no longer."""
+        """Stop following, and wait until the task has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -1,4 +1,4 @@
-"""A store in this process's memory: for tests, one-off commands and hosts that need not remember."""
+"""A store in the memory of this process, for tests, one-off commands and hosts that keep nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Entry:
 
 
 class MemoryStore(Store):
-    """Keeps everything until it is closed or the process ends."""
+    """A `Store` that keeps its records until it is closed."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time, kept_events: int = KEPT_EVENTS) -> None:
         check_count("kept_events", kept_events)
@@ -130,7 +130,7 @@ class MemoryStore(Store):
         return answer
 
     def _heads(self, key: str, now: float) -> dict[str, Head]:
-        """Return the heads that a change must settle: the record's own, and now and then all that have expired."""
+        """Return the heads to pass to `apply_changes`: the record's own, and sometimes all that have expired."""
         heads: dict[str, Head] = {}
         if now >= self._purge_at:
             self._purge_at = now + _PURGE_EVERY_S

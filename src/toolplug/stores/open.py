@@ -1,4 +1,4 @@
-"""From the configuration's `store` to a store."""
+"""Opening the store that the configuration's `store` names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ MISSING = (
 
 
 def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = time.time) -> Store:
-    """Return the store that a URL names, not yet open: nothing is touched before `async with`.
+    """Return the store that a URL names. It is opened by `async with`; no file is touched before.
 
     `memory://`, `sqlite:///./relative/to/the/folder.db` or `sqlite:////absolute.db`, the latter two with
-    `?synchronous=normal|full`; `folder` is where relative paths start, by default the working directory.
-    Anything else, and a sqlite store without aiosqlite, raises `StoreMisused`. It never repeats the URL, which may hold
-    a secret.
+    `?synchronous=normal|full`. Relative paths start at `folder`, by default the working directory.
+
+    Raises `StoreMisused` for any other URL, and for `sqlite:` if aiosqlite is not installed. The error does not contain
+    the URL, which may hold a secret.
     """
     parts = urlsplit(url)
     if parts.scheme == "memory":
@@ -45,13 +46,13 @@ def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = t
 
 
 def store_folder(url: str, *, folder: Path = _HERE) -> Path | None:
-    """The folder that a store's file stands in, where providers keep files beside it; None for a store in memory."""
+    """Return the folder of the store's file, where providers keep their own files; None for a store in memory."""
     file = store_file(url, folder=folder)
     return None if file is None else file.parent
 
 
 def store_file(url: str, *, folder: Path = _HERE) -> Path | None:
-    """The file of a store, which need not be there yet; None for a store in memory."""
+    """Return the path of the store's file, which may not exist yet; None for a store in memory."""
     parts = urlsplit(url)
     return folder / _path(parts) if parts.scheme == "sqlite" else None
 

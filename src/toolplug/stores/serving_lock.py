@@ -1,7 +1,7 @@
-"""One serving process on a store: a lock beside its file, which the system releases when the process ends in any way.
+"""A lock that keeps a second process from serving the same store; the system releases it when the process ends.
 
-Sessions, their queued calls and the streams that wait for both are kept by the process that serves them, so a second
-one on the same file would answer wrongly. Reading beside it is fine.
+Sessions, their queued calls and open streams live in the process that serves them, so that a second one on the same
+file would give wrong answers. Other processes may read the store.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _LOG = logging.getLogger("toolplug.stores")
 
 
 def lock_file(store: Path) -> Path:
-    """The file beside a store's own that the serving process locks, and writes its id and host into."""
+    """Return the path of the file that the serving process locks; it holds the process's id and host name."""
     return store.with_name(f"{store.name}.lock")
 
 
 @asynccontextmanager
 async def only_server(store: Path, *, wait_s: float) -> AsyncGenerator[None]:
-    """Be the only process that serves this store, while the context is open; first wait for another one to end.
+    """Hold the lock of the store while the context is open.
 
-    Raises `StoreInUse` where another serves it after `wait_s` seconds still, and `StoreUnavailable` where the lock
-    cannot be written.
+    Raises `StoreInUse` if another process still holds it after `wait_s` seconds, and `StoreUnavailable` if the lock
+    file cannot be written.
     """
     with told_as_store_errors(store):
         file = _opened(lock_file(store))
@@ -83,13 +83,13 @@ async def _locked(file: FileIO, store: Path, wait_s: float) -> None:
 
 
 def _holder(store: Path) -> tuple[int, str]:
-    """The id of the process that serves the store, and the name of its machine or container."""
+    """Return the id of the process that holds the lock, and the name of its machine or container."""
     pid, _, name = lock_file(store).read_text().strip().partition(" ")
     return int(pid or 0), name
 
 
 def warn_of_workers() -> None:
-    """Warn where this process is one of a server's workers: each has a store of its own in its memory."""
+    """Log a warning if this process is one of several workers of a server: each has its own store in memory."""
     if multiprocessing.parent_process() is None and not os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn"):
         return
     _LOG.warning(

@@ -56,7 +56,7 @@ ORDER BY event.id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Opened:
-    """What is there between open and close: reads have a connection of their own and never wait for the writer."""
+    """The connections of an open store. Reads have their own, so that they never wait for the writer."""
 
     reader: Connection
     writing: Connection
@@ -65,10 +65,10 @@ class _Opened:
 
 
 class SqliteStore(Store):
-    """Changes of many tasks share transactions; each is answered by itself, after the COMMIT.
+    """A `Store` in one SQLite file. Changes of concurrent tasks share transactions; each is answered after the COMMIT.
 
-    `synchronous`: `normal` survives the death of the process, `full` also the loss of power. `connection`: the class
-    of its connections to SQLite.
+    `synchronous`: with `normal` a commit survives the death of the process, with `full` also a loss of power.
+    `connection`: the class of its connections to SQLite.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class SqliteStore(Store):
         self._waiting.wake(settlement.touched)
 
     async def _notice_other_processes(self, connection: Connection) -> None:
-        """Wake the readers when another process commits; the writer's own commits do not change its data version."""
+        """Wake the readers when another process commits, which changes SQLite's `data_version`; own commits do not."""
         seen: int | None = None
         while True:
             await self._waiting.anyone.wait()

@@ -1,4 +1,4 @@
-"""One connection to SQLite, on a thread of its own. Needs aiosqlite, which comes with the extra `sqlite`."""
+"""One connection to SQLite, on its own thread. Needs aiosqlite (extra `sqlite`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Result = TypeVar("Result")
 
 
 class Connection:
-    """Work for one SQLite connection, done in the order in which it was asked for.
+    """A SQLite connection that does its work in the order of the calls.
 
-    Work whose caller is cancelled is still done. Every method raises `sqlite3.Error`.
+    Work whose caller is cancelled is still done. Each method may raise `sqlite3.Error`.
     """
 
     def __init__(self, connection: _DaemonConnection) -> None:
@@ -27,7 +27,7 @@ class Connection:
 
     @classmethod
     async def open(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
-        """Call `connector` on the connection's thread; what it raises is raised here, once the thread has ended."""
+        """Call `connector` on the connection's thread. Its errors are raised here, after the thread has ended."""
         connection = _DaemonConnection(connector, iter_chunk_size=64)
         try:
             await connection
@@ -37,23 +37,23 @@ class Connection:
         return cls(connection)
 
     async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Call `work` on the connection's thread, once for all of its statements: a change of threads costs more."""
+        """Call `work` on the connection's thread. One call for several statements saves changes of threads."""
         return await self._connection.run(work)
 
     async def rows(self, sql: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[sqlite3.Row]:
-        """Run a statement and return all its rows, which are plain tuples."""
+        """Run a statement and return all its rows as tuples."""
         return await self.run(lambda connection: connection.execute(sql, parameters).fetchall())
 
     def close(self) -> asyncio.Future[object]:
-        """Finish what was asked for, roll back what was not committed, and end the thread: then the future is done."""
+        """Finish the queued work, roll back what is not committed, and end the thread, which completes the future."""
         self._connection.stop()
         return self._connection.stopped
 
 
 class _DaemonConnection(aiosqlite.Connection):
-    """A disk that hangs hangs its thread, and an interpreter that ends joins every thread that is not a daemon.
+    """An aiosqlite connection on a daemon thread, so that a disk that hangs does not keep the interpreter from ending.
 
-    `stopped` is done when the thread has ended, after `stop`; aiosqlite stops by itself where it cannot connect.
+    `stopped` is done when the thread has ended, after `stop`, or after a connection that failed.
     """
 
     stopped: asyncio.Future[object]

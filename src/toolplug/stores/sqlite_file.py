@@ -1,6 +1,6 @@
-"""The SQLite file: created, checked and opened, and what its errors mean.
+"""Creating, checking and opening the SQLite file, and the meaning of its errors.
 
-A file that this toolplug cannot keep is found through connections that cannot write, so that it stays as it is.
+A file is checked through connections that cannot write, so that one which this version cannot use stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another connection holds a lock, so that the same statement may work in a moment."""
+    """Return whether another connection holds a lock, so that the same statement may soon succeed."""
     return _primary_code(error) in _BUSY
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
-    """Whether the file's own bytes are wrong."""
+    """Return whether the error means that the file is damaged."""
     return _primary_code(error) in _CORRUPT
 
 
 def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
-    """Return the error of the tree that says the same, naming the file."""
+    """Return the `StoreError` for an error of SQLite or the file system, naming the file."""
     if isinstance(error, sqlite3.Error) and is_corrupt(error):
         return StoreRefused(f"{path} is corrupt ({error}); move it away or restore a copy")
     if isinstance(error, OSError):
@@ -42,7 +42,7 @@ def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
 
 @contextmanager
 def told_as_store_errors(path: Path) -> Generator[None]:
-    """Raise what SQLite and the file system raise inside as errors of the tree."""
+    """Turn errors of SQLite and the file system inside the context into `StoreError`."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -86,25 +86,21 @@ _SCHEMA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteFile:
-    """Where the file is and how it is opened.
-
-    `synchronous`: with `normal` an acknowledged commit survives the death of the process, with `full` also the loss
-    of power. `connection`: the class of the connections.
-    """
+    """The path of the file and the options of its connections, as for `SqliteStore`."""
 
     path: Path
     synchronous: Synchronous = "normal"
     connection: type[sqlite3.Connection] = sqlite3.Connection
 
     def open_for_writing(self) -> sqlite3.Connection:
-        """Make the file where there is none, check it, and open it; raises the errors of `Store`."""
+        """Create the file if it does not exist, check it, and open it. Raises the errors of `Store`."""
         with told_as_store_errors(self.path):
             _make(self.path)
             self._check()
             return self._patiently_open()
 
     def open_for_reading(self) -> sqlite3.Connection:
-        """Open the file beside its writer."""
+        """Open a connection that reads, next to the writer's."""
         with told_as_store_errors(self.path):
             connection = self._connect("mode=rw", busy_s=_PATIENCE_S)
             connection.execute("PRAGMA query_only = 1")
@@ -120,7 +116,7 @@ class SqliteFile:
         )
 
     def _check(self) -> None:
-        """Raise `StoreRefused` for a file that is corrupt, foreign or newer."""
+        """Raise `StoreRefused` for a file that is damaged, of another program, or of a newer version."""
         with self.path.open("rb") as file:
             begin = file.read(len(_MAGIC))
         if not begin:
@@ -168,7 +164,7 @@ def _make(path: Path) -> None:
 
 
 def _check_origin(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the file holds our schema already; an empty one is ours to fill."""
+    """Return whether the file has our tables, False if it is empty. Raises `StoreRefused` for any other file."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -185,7 +181,7 @@ def _check_origin(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
-    """Look for damaged pages for as long as a start may take; a large file is looked at in part."""
+    """Look for damaged pages within the time limit of a start, so that a large file is checked in part."""
     give_up_at = time.monotonic() + _CHECK_S
     connection.set_progress_handler(lambda: time.monotonic() >= give_up_at, 10_000)
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -1,4 +1,4 @@
-"""Group commit for SQLite: changes that wait while one transaction is written share the next."""
+"""Group commit for SQLite: changes that arrive while a transaction is written share the next one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG = logging.getLogger("toolplug.stores")
 
 
 class FailureLog:
-    """Of one file: one line when its changes begin to fail, one when they do no more."""
+    """Logs one line when changes of a file begin to fail, and one when they succeed again."""
 
     __slots__ = ("_clock", "_path", "_quiet_until", "_told")
 
@@ -36,7 +36,7 @@ class FailureLog:
         self._quiet_until = -float("inf")
 
     def failed(self, error: StoreError) -> None:
-        """A change could not be written."""
+        """Note that a change could not be written."""
         now = self._clock()
         if not self._told and now >= self._quiet_until:
             self._told = True
@@ -44,7 +44,7 @@ class FailureLog:
             _LOG.error("changes cannot be kept: %s", error)
 
     def worked(self) -> None:
-        """A change was written."""
+        """Note that a change was written."""
         if self._told:
             self._told = False
             _LOG.warning("%s can be written again", self._path)
@@ -77,7 +77,7 @@ WHERE key = ?1 AND id <= (SELECT id FROM events WHERE key = ?1 ORDER BY id DESC 
 def write_batch(
     connection: sqlite3.Connection, changes: Sequence[Change], *, now: float, kept_events: int
 ) -> BatchResult:
-    """Settle the changes and write them, all that do not conflict or none; raises `sqlite3.Error`."""
+    """Write all changes that do not conflict in one transaction. Raises `sqlite3.Error`, and then none is written."""
     if connection.in_transaction:
         # An earlier rollback failed with its batch.
         connection.execute("ROLLBACK")
@@ -151,7 +151,7 @@ class _Asked:
 
 
 class Writer:
-    """The one task that writes. `committed` is told of every settlement after its COMMIT, before the callers are."""
+    """The only task that writes. It calls `committed` with the result of each COMMIT before it answers the callers."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Writer:
         self._closing = False
 
     async def write(self, change: Change) -> int:
-        """Return the record's revision, 0 for none, once the change is on its way to the disk for good.
+        """Return the record's revision, 0 if there is none, after the COMMIT.
 
         Raises `StoreError`.
         """
@@ -188,12 +188,12 @@ class Writer:
         return await asked.answer
 
     def close(self) -> None:
-        """Let `run` end once everything that was asked for is written."""
+        """Let `run` end after the queued changes are written."""
         self._closing = True
         self._news.set()
 
     async def run(self) -> None:
-        """Write until closed."""
+        """Write batches until `close` was called and the queue is empty."""
         try:
             while True:
                 while self._asked:
@@ -229,13 +229,13 @@ class Writer:
             _answer_all(batch, settlement)
 
     def _written(self, connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> BatchResult:
-        """Write into the file that is there: SQLite writes as well into one that was deleted, and all of it is lost."""
+        """Write a batch. Raises `sqlite3.Error`, also if the file was deleted, which SQLite itself does not notice."""
         if _file_at(self._place) != self._file:
             raise sqlite3.OperationalError("deleted or replaced while it was open; put it back, or start again")
         return write_batch(connection, changes, now=now, kept_events=self._kept_events)
 
     def _failed(self, batch: Sequence[_Asked], error: sqlite3.Error) -> None:
-        """Fail the batch; where another process holds the lock, only those whose patience is over."""
+        """Fail the batch; if another process holds the lock, only the changes that have waited for their timeout."""
         now = asyncio.get_running_loop().time()
         again = [asked for asked in batch if is_busy(error) and asked.give_up_at > now]
         self._asked.extendleft(reversed(again))

@@ -1,10 +1,9 @@
 """Records and their events as bytes, behind one small protocol.
 
-A record is a value under a key. Each record has one log, a bounded list of events: they are appended by themselves, or
-in the same transaction as the record's change, so that a crash leaves both or neither. The log lives and dies with its
-record.
+A record is a value under a key. Each record has one log, a bounded list of events. Events are appended alone, or in the
+same transaction as a change of the record, so that a crash leaves both or neither. A log is removed with its record.
 
-`toolplug.testing.store_laws` is the suite that every store passes.
+`toolplug.testing.store_laws` is the test suite of every store.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ KEPT_EVENTS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record as one moment saw it.
+    """A record at one moment.
 
-    `revision`: rises by one with every commit of this record. A key whose record was deleted or has expired begins
-    again above every revision that it ever had, so that a remembered revision never matches a later record.
-    `expires_at`: seconds on the store's clock, `None` for never; an expired record is as good as deleted.
-    `position`: the end of the record's log at that moment; `Store.events` from here on misses nothing that this value
-    does not hold already.
+    `revision`: rises by one with each commit of the record. After a record was deleted or has expired, a new one under
+    the same key begins above all revisions of the old one, so that a remembered revision never matches it.
+    `expires_at`: seconds on the store's clock, `None` for never; an expired record counts as deleted.
+    `position`: the end of the record's log at that moment. `Store.events` from here returns all that happened since.
     """
 
     value: bytes
@@ -45,11 +43,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """A look into a log from some position on.
+    """The events of a log after a position.
 
-    `known` is false where the position is not one of this log: it is older than what is kept, lies in the future,
-    belongs to another log or to an earlier record of the same key, or there is no record. `entries` is then empty and
-    the reader begins again from `Store.read`. With `known`, no entries means that nothing happened since.
+    `known` is false if the position is not one of this log: it is older than the kept events, in the future, of another
+    log or of an earlier record of the same key, or there is no record. `entries` is then empty, and the reader must
+    start again from `Store.read`. If `known` is true, no entries mean that nothing has happened since.
     """
 
     known: bool
@@ -57,16 +55,16 @@ class Events:
 
 
 class Store(Protocol):
-    """Where everything is kept that must outlive a call.
+    """Durable records and their logs.
 
-    Used inside `async with`, by the tasks of one event loop. Every method may raise `StoreUnavailable` (busy for two
-    seconds, full, read-only, not open), `StoreRefused` (the file is corrupt) and `StoreMisused` (an argument outside
-    the limits). Keys are text of 1 to 512 bytes of UTF-8 without U+0000 and U+10FFFF; `change.py` has the other limits.
-    Times to live follow the clock that the store was made with, not the loop's.
+    A store is used inside `async with`, by the tasks of one event loop. Each method may raise `StoreUnavailable` (busy
+    for two seconds, full, read-only, not open), `StoreRefused` (the file is damaged) and `StoreMisused` (an argument
+    outside the limits). Keys are text of 1 to 512 bytes of UTF-8 without U+0000 and U+10FFFF; the other limits are in
+    `apply_changes.py`. Times to live follow the store's clock, not the loop's.
     """
 
     async def read(self, key: str) -> Record | None:
-        """Return the live record, or `None`. Every change that was acknowledged before is seen."""
+        """Return the record, or `None` if there is none or it has expired. All acknowledged changes are visible."""
         ...
 
     async def commit(
@@ -80,35 +78,35 @@ class Store(Protocol):
     ) -> int:
         """Write the record and append the events, both or neither, and return the record's new revision.
 
-        `value`: `None` deletes the record together with its log, and takes no events; deleting what is not there is
-        no change and returns 0. `expected`: the revision that the record must have, 0 for "there is none", `None` for
-        whatever it is; otherwise `StoreConflict`. `ttl_s`: from now; every commit sets it anew, `None` is for ever.
+        `value`: `None` deletes the record with its log, and allows no events; deleting a missing record changes nothing
+        and returns 0. `expected`: the revision that the record must have, 0 for "no record", `None` for any; otherwise
+        `StoreConflict` is raised. `ttl_s`: the time to live from now in seconds, `None` for ever; each commit sets it.
 
-        When it returns, the commit survives the death of the process. A cancelled commit is done whole or not at all.
+        After the return, the commit survives the death of the process. A cancelled commit is applied whole or not at
+        all.
         """
         ...
 
     async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
-        """Append the events to a live record's log and renew its time to live, both or neither.
+        """Append the events to a record's log and set its time to live, both or neither. Return False if there is none.
 
-        Value and revision stay, so that it disturbs nobody who expects a revision; the position rises with the events.
-        `ttl_s`: from now, be it later or earlier than before; `None` leaves the expiry as it is. Returns False, and
-        nothing is written, where there is no live record. Extending by nothing only tells whether there is one.
+        Value and revision do not change, so that no commit which expects the revision fails; the position rises.
+        `ttl_s`: in seconds from now, which may shorten the life; `None` leaves the expiry unchanged.
 
-        Durable and cancelled as a commit is.
+        Durability and cancellation are those of `commit`.
         """
         ...
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
-        """Return the keys of live records that begin with `prefix` and come after `after`, in code-point order."""
+        """Return the keys that begin with `prefix` and follow `after`, in code-point order; no expired ones."""
         ...
 
     async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         """Return the events of a log after a position, oldest first, at most `limit`.
 
-        `after`: a record's `position` or an event's `id`; `None` is before the oldest event that is kept. Where nothing
-        follows it yet, waits up to `wait_s` seconds: a change by this process ends the wait at once, one of another
-        process within 250 ms, and the record's expiry at the latest when the wait is over.
+        `after`: a record's `position` or an event's `id`; `None` is before the oldest kept event. If there is no later
+        event, wait up to `wait_s` seconds for one: a change by this process ends the wait at once, one of another
+        process within 250 ms; an expiry is noticed at the latest at the end of the wait.
         """
         ...
 
@@ -117,7 +115,7 @@ class Store(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Finish the changes that were begun, end the waits and release everything; a second time does nothing."""
+        """Finish the changes that have begun, end all waits, and release the store. A second call does nothing."""
         ...
 
     async def __aenter__(self) -> Self:

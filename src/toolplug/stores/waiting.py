@@ -10,14 +10,14 @@ from toolplug.stores.store import Events
 
 
 class Waiting:
-    """The readers that are parked at one store, by key. `anyone` is set while there are any."""
+    """The waiting readers of one store, by key. `anyone` is set while there is at least one."""
 
     def __init__(self) -> None:
         self.anyone: asyncio.Event = asyncio.Event()
         self._bells: dict[str, set[asyncio.Event]] = {}
 
     async def look(self, key: str, wait_s: float, page: Callable[[], Awaitable[Events]]) -> Events:
-        """Return the page as soon as it says something, and after `wait_s` seconds as it is."""
+        """Return the page as soon as it has entries or is unknown, or after `wait_s` seconds as it is."""
         if wait_s <= 0:
             return await page()
         give_up_at = asyncio.get_running_loop().time() + wait_s
@@ -33,13 +33,13 @@ class Waiting:
                         await bell.wait()
 
     def wake(self, keys: Iterable[str]) -> None:
-        """Let the readers of these logs look again."""
+        """Wake the readers of these logs."""
         for key in keys:
             for bell in self._bells.get(key, ()):
                 bell.set()
 
     def wake_all(self) -> None:
-        """Let every reader look again."""
+        """Wake all readers."""
         self.wake(tuple(self._bells))
 
     @contextmanager
