@@ -17,7 +17,7 @@ _MAX_CHARACTERS = 500
 
 
 class RateLimitedLog:
-    """Writes at most `per_minute` lines in a minute, and says with the next minute's first how many it left out."""
+    """Logs at most `per_minute` lines a minute; the first line of the next minute gives the number of omitted ones."""
 
     def __init__(
         self, log: logging.Logger, *, per_minute: int = 10, clock: Callable[[], float] = time.monotonic
@@ -30,7 +30,7 @@ class RateLimitedLog:
         self._left_out = 0
 
     def takes(self) -> bool:
-        """Whether a line would be written now; one that would not is counted, and need not be made."""
+        """Return whether a line would be logged now. If not, it is counted, and the caller need not build it."""
         now = self._clock()
         if now - self._since >= _MINUTE_S:
             self._since, self._written = now, 0
@@ -53,11 +53,11 @@ _CHUNK = 64 * 1024
 
 
 class LineTooLong(Exception):
-    """A line is longer than the limit; the rest of it is not read."""
+    """A line exceeds the limit; the rest of it is not read."""
 
 
 class BoundedLines:
-    """The lines of a stream, without their line feeds; at most one line and one chunk are kept."""
+    """The lines of a stream, without their line feeds. It buffers at most one line and one chunk."""
 
     def __init__(self, stream: asyncio.StreamReader, max_bytes: int) -> None:
         self._stream = stream
@@ -66,11 +66,11 @@ class BoundedLines:
 
     @property
     def ready(self) -> bool:
-        """Whether the next line is here already."""
+        """Return whether the next line is buffered already."""
         return b"\n" in self._kept
 
     async def next(self) -> bytes | None:
-        """The next line, None at the end of the stream. Raises `LineTooLong`, and what the stream raises."""
+        """Return the next line, None at the end of the stream. Raises `LineTooLong` and the errors of the stream."""
         searched = 0
         while (end := self._kept.find(b"\n", searched)) < 0:
             searched = len(self._kept)
@@ -97,9 +97,9 @@ _LIBRARIES = re.compile(rb"[/\\](?:site-packages|dist-packages|lib[/\\]python[\d
 
 
 class TracebackReader:
-    """Finds, in the lines of a child that is written in Python, which of its own lines raised.
+    """Finds the line of a child's own Python code that raised.
 
-    It reads the interpreter's own tracebacks and those of rich, with which the SDK's servers log.
+    It reads the tracebacks of the interpreter, and those of rich, which the SDK's servers log.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class TracebackReader:
         self._place = b""
 
     def read(self, line: bytes) -> bytes:
-        """Return `KeyError at server.py:9` at the end of a traceback through a line of the child, else nothing."""
+        """Return `KeyError at server.py:9` at the end of a traceback through the child's own code, else nothing."""
         if _BEGIN.search(line):
             self._inside, self._place = True, b""
         elif self._inside and (frame := _FRAME.search(line)):
@@ -126,9 +126,9 @@ _TOLD = 400
 
 
 class StderrTail:
-    """Reads standard error to its end, so that the server never waits for us, and logs a few lines of it a minute.
+    """Reads standard error to its end, so that the server never blocks on it, and logs some lines a minute.
 
-    The values in `secrets` are in neither the log nor the text.
+    The values in `secrets` are masked in the log and in the text.
     """
 
     def __init__(self, what: str, log: RateLimitedLog, secrets: Sequence[str]) -> None:
@@ -139,7 +139,7 @@ class StderrTail:
         self._traceback = TracebackReader()
 
     async def follow(self, stream: asyncio.StreamReader) -> None:
-        """Read until the stream ends; a line is logged once its end is there, and a very long one in pieces."""
+        """Read until the stream ends. A line is logged when it is complete, a very long one in pieces."""
         begun = b""
         while chunk := await stream.read(_CHUNK):
             self._kept = (self._kept + chunk)[-_KEPT:]
@@ -152,7 +152,7 @@ class StderrTail:
         self._say(begun)
 
     def text(self) -> str:
-        """Its end as one clean line, since a traceback ends with what was wrong; empty where nothing was written."""
+        """Return the end of the output as one clean line, as a traceback ends with its error; empty without output."""
         said = self._readable(self._kept)
         return said if len(said) <= _TOLD else f"…{said[-_TOLD:]}"
 

@@ -28,16 +28,16 @@ _PARENT, _STARTED = 1, 19
 
 
 class Descendant(NamedTuple):
-    """A process; with the time of its start, since ids are used again."""
+    """A process, with its start time, since process ids are reused."""
 
     pid: int
     started: int
 
 
 def descendants(pid: int) -> Collection[Descendant]:
-    """Those that live now, in sessions and groups of their own as well; none where the system has no `/proc`.
+    """Return the living descendants, including those in other sessions and groups; none on systems without `/proc`.
 
-    A process whose parent has ended is not among them.
+    A process whose parent has ended is not found.
     """
     children: dict[int, list[Descendant]] = {}
     for process, parent in _every():
@@ -49,7 +49,7 @@ def descendants(pid: int) -> Collection[Descendant]:
 
 
 def kill(processes: Collection[Descendant]) -> None:
-    """Kill those that still live."""
+    """Kill those of the processes that are still alive."""
     for process in processes:
         if _started(process.pid) == process.started:
             with suppress(ProcessLookupError, PermissionError):
@@ -57,7 +57,7 @@ def kill(processes: Collection[Descendant]) -> None:
 
 
 def _every() -> Iterator[tuple[Descendant, int]]:
-    """Every process, and its parent."""
+    """Return each process with its parent."""
     names = os.listdir(_PROC) if _PROC.is_dir() else ()
     for name in names:
         fields = _fields(int(name)) if name.isdigit() else ()
@@ -71,7 +71,7 @@ def _started(pid: int) -> int | None:
 
 
 def _fields(pid: int) -> list[str]:
-    """What is told of a process after its name, which may hold anything; nothing where it has gone."""
+    """Return the fields of a process after its name, which may contain any character; empty if it has ended."""
     try:
         return (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -124,7 +124,7 @@ class _Pipes(SubprocessStreamProtocol):
 
 
 class Child:
-    """A running child. `start` begins it and `aclose` ends it, both once. `called` is its command line, for the log."""
+    """A running child process; call `start` and `aclose` once each. `called` is its command line, for the log."""
 
     def __init__(
         self, command: Command, process: asyncio.SubprocessTransport, pipes: _Pipes, log: RateLimitedLog
@@ -146,7 +146,7 @@ class Child:
 
     @classmethod
     async def start(cls, command: Command, *, environment: Mapping[str, str], folder: Path) -> Child:
-        """Start the command without a shell, in `folder` where it names none. Raises `ConnectionFailed`."""
+        """Start the command without a shell, in `folder` unless it names its own. Raises `ConnectionFailed`."""
         loop = asyncio.get_running_loop()
         pipes = _Pipes(loop)
         spawning = asyncio.create_task(_spawned(loop, pipes, command, environment, command.cwd or folder))
@@ -158,16 +158,16 @@ class Child:
         return cls(command, process, pipes, RateLimitedLog(_LOG))
 
     async def write(self, line: bytes) -> None:
-        """Write one line and wait until the pipe has taken it; cancelled, it has written the whole line or nothing.
+        """Write one line and wait until the pipe has taken it. If cancelled, it has written the whole line or nothing.
 
-        Raises `ConnectionError` once the child no longer reads.
+        Raises `ConnectionError` if the child no longer reads.
         """
         async with self._writing:
             self._stdin.write(line)
             await self._stdin.drain()
 
     def write_at_once(self, line: bytes) -> None:
-        """Write a short line without waiting for those before it; dropped where the child has long not read."""
+        """Write a short line without waiting for earlier ones; it is dropped if the child has not read for a while."""
         if self._stdin.transport.get_write_buffer_size() < _MAX_UNREAD_BYTES:
             self._stdin.write(line)
 
@@ -177,9 +177,9 @@ class Child:
             pass
 
     async def exit_reason(self) -> str:
-        """How the process ended and what it said last, for an error's text; empty where it neither ended nor spoke.
+        """Return how the process ended and its last output, for the text of an error; empty if there is neither.
 
-        Waits shortly for both, since the end of the output comes before them.
+        It waits shortly for both, since the output ends before the process does.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_OUTPUT_S):
@@ -191,9 +191,9 @@ class Child:
         return "; ".join(part for part in (ended, f"it said: {said}" if said else "") if part)
 
     async def aclose(self) -> None:
-        """End the child and its group: its input ends, then SIGTERM, then SIGKILL. Takes at most four seconds.
+        """End the child and its process group: close its input, then SIGTERM, then SIGKILL. Takes at most four seconds.
 
-        What it has started goes with it, also where that has left the group.
+        Processes that it started end as well, also those that have left the group.
         """
         started = descendants(self._process.get_pid())
         self._stdin.close()
@@ -216,7 +216,7 @@ class Child:
             await asyncio.wait({draining, self._listening})
 
     async def _drain(self) -> None:
-        """A child that waits to write cannot notice the end of its input."""
+        """Discard the output, as a child that blocks on writing does not notice the end of its input."""
         with suppress(ConnectionError):
             while await self._stdout.read(64 * 1024):
                 pass
@@ -227,7 +227,7 @@ class Child:
                 await self._pipes.exited.wait()
 
     async def _group_gone_within(self, seconds: float) -> None:
-        """A group's end is nothing that one could wait for, so it is looked for."""
+        """Poll until the process group is empty or the time is over; no system call waits for a group."""
         for _ in range(round(seconds / _POLL_S)):
             if not self._alive():
                 return
@@ -278,13 +278,13 @@ def _why_not(command: Command, folder: Path, error: Exception) -> str:
 
 
 def _called(command: Command, secrets: Sequence[str]) -> str:
-    """Which of several that run the same program it is; without secrets."""
+    """Return the words that tell apart several servers which run the same program, without secrets."""
     line = masked(" ".join((command.command, *command.args)), secrets)
     return line if len(line) <= _MAX_CALLED else f"{line[:_MAX_CALLED]}…"
 
 
 def secrets_of(command: Command) -> tuple[str, ...]:
-    """What nobody should read of its arguments and its environment: of a secret's name, or too long for a switch."""
+    """Return the secret values in the arguments and the environment: by their names, or too long for an option."""
     values = (
         value for key, value in command.env.items() if value and (looks_secret((key,)) or len(value) >= _LONG_VALUE)
     )

@@ -1,6 +1,6 @@
-"""An open connection to a server, as the rest of the package needs it: two requests, and three pieces of news.
+"""The interface of an open connection to a server: two requests, and three notifications.
 
-`sdk.client` makes them, and is imported with the SDK when the first connection is opened.
+`sdk.client` implements it; it is imported with the SDK when the first connection is opened.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_TOOLS = 10_000
 
 
 class ConnectionFailed(Exception):
-    """The server could not be started or reached, does not speak the protocol, or has gone; no secret in the text."""
+    """The server could not be started or reached, does not speak MCP, or has ended. The text contains no secret."""
 
 
 class ServerRefused(Exception):
-    """The server answered a request with an error of the protocol; the text is the server's, cut and cleaned."""
+    """The server answered with a JSON-RPC error; the text is the server's message, cleaned and cut."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -37,14 +37,14 @@ class ServerRefused(Exception):
 
 
 class BadAnswer(Exception):
-    """The server answered with something that is no answer to what it was asked."""
+    """The server answered with a result that does not fit the request."""
 
 
 _NO_META: Mapping[str, object] = MappingProxyType({})
 
 
 class Answer(NamedTuple):
-    """The result of `tools/call`. `content` are blocks of the protocol as JSON objects, `meta` its `_meta`."""
+    """The result of `tools/call`: `content` has the content blocks as JSON objects, `meta` is the result's `_meta`."""
 
     content: Sequence[Mapping[str, object]]
     structured: object
@@ -53,31 +53,31 @@ class Answer(NamedTuple):
 
 
 class ServerConnection(Protocol):
-    """One connection; any number of requests at once. Cancelling a request tells the server so, in both eras."""
+    """One connection, for any number of concurrent requests. Cancelling a request notifies the server."""
 
     @property
     def version(self) -> str:
-        """The version of the protocol that both speak."""
+        """The negotiated protocol version."""
         ...
 
     @property
     def open(self) -> bool:
-        """False once the server has gone; then every request that waits raises `ConnectionFailed` within a second."""
+        """False after the server has ended; pending requests then raise `ConnectionFailed` within a second."""
         ...
 
     async def tools(self) -> Sequence[object]:
-        """The tools of every page, as JSON values, in the server's order.
+        """Return the tools of all pages as JSON values, in the server's order.
 
-        Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer` (a cursor that comes again, too many pages or tools).
+        Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer` (a repeated cursor, too many pages or tools).
         """
         ...
 
     async def announces_changes(self) -> bool | None:
-        """Whether the server says when its list changes, after a second at most; None where that is not known yet."""
+        """Return whether the server sends `tools/list_changed`; None if that is not known within a second."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
-        """Run a tool by the server's own name for it. `report` hears of progress, None: the server is asked for none.
+        """Call a tool by the server's own name. `report` receives progress; with None no progress is requested.
 
         Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer`.
         """
@@ -102,10 +102,10 @@ _CLIENT = "toolplug.mcp.sdk.client"
 
 
 class Connections:
-    """Connects to servers, by `connect`.
+    """Opens connections to servers, with `connect`.
 
-    `configured` returns which addresses are allowed now, which can change while a host runs, and the folder in which
-    commands start.
+    `configured` returns the addresses that are allowed now, which can change while a host runs, and the working
+    directory of commands.
     """
 
     def __init__(self, configured: Callable[[], tuple[Egress, Path]]) -> None:
@@ -119,7 +119,7 @@ class Connections:
             yield connection
 
     async def _sdk_connect(self) -> Connect:
-        """The SDK's implementation; the same while `egress` does not change, since it keeps tokens."""
+        """Return the SDK's `connect`; the same one while `egress` does not change, since it caches OAuth tokens."""
         egress, folder = self._configured()
         if self._connector is None or self._connector[0] != egress:
             try:
@@ -132,10 +132,10 @@ class Connections:
 
 
 def import_with_sdk(name: str) -> ModuleType:
-    """Import a module of toolplug that uses the SDK, after the whole SDK.
+    """Import a module of toolplug that uses the SDK, after the whole SDK. Raises `ModuleNotFoundError` without it.
 
-    Two threads that began to import different parts of it would each wait for the other, and one would get a module
-    that is not complete. Raises `ModuleNotFoundError` without the extra `mcp`.
+    Two threads that import different parts of the SDK at the same time would wait for each other, and one of them would
+    get an incomplete module.
     """
     import_module(_SDK)
     return import_module(name)

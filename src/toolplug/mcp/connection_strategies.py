@@ -41,7 +41,7 @@ class ConnectionStrategy(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """End it: what still runs raises `ServerDown`, and so does every later call."""
+        """Close it. Running and later calls raise `ServerDown`."""
         ...
 
 
@@ -50,43 +50,43 @@ _LOG = logging.getLogger("toolplug.mcp")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SwitchedConnection:
-    """Ended once, by `retire` or by `end`; no plan over it runs from then on, wherever it is kept."""
+    """A connection that is ended once, by `retire` or by `end`; calls of older plans are refused after that."""
 
     line: ConnectionStrategy
     switch: SourceSwitch = field(default_factory=SourceSwitch)
 
     def off(self) -> None:
-        """Take no more calls; those that run go on."""
+        """Refuse new calls; running ones go on."""
         self.switch.open = False
 
     async def retire(self, drain_s: float) -> None:
-        """End it when the calls that run have ended, at most after this time."""
+        """Close it when the running calls have ended, at the latest after this time."""
         self.off()
         if not await self.switch.drained(drain_s):
             _LOG.warning("an MCP server is ended with %s still running", counted(self.switch.running, "call"))
         await self.line.aclose()
 
     async def end(self) -> None:
-        """End it now: the calls that run are answered as those of a server that is down."""
+        """Close it now; running calls are answered as unavailable."""
         self.off()
         await self.line.aclose()
 
 
 class BackgroundCloses:
-    """Tasks that nobody waits for before the end of all."""
+    """Closes that run in the background, and that `wait` waits for."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, ending: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Let it go on by itself. What it raises is logged."""
+        """Run it in the background. Its errors are logged."""
         task = asyncio.create_task(_logged(ending), name="toolplug-mcp-ending")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def wait(self) -> None:
-        """Wait for all that has begun."""
+        """Wait for all of them."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -107,9 +107,9 @@ _DOUBLINGS = 6
 
 
 class Restarts:
-    """Pauses of a second after the first failure, doubling to a minute; each a little shorter by chance.
+    """Backoff: one second after the first failure, doubling to a minute, each reduced by a random part.
 
-    `jitter` gives numbers from 0 to 1.
+    `jitter` returns numbers from 0 to 1.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic, jitter: Callable[[], float] = random.random) -> None:
@@ -130,7 +130,7 @@ class Restarts:
         return pause
 
     def lasted(self, seconds: float) -> None:
-        """A connection has ended after so long: one that was not steady counts as a failure."""
+        """Record the end of a connection that was open for so many seconds; a short one counts as a failure."""
         if seconds < STEADY_S:
             self.failed()
         else:
@@ -145,10 +145,10 @@ Begin = Callable[[ServerConnection], Awaitable[None]]
 
 
 class PersistentConnection:
-    """Implements `toolplug.mcp.connection_strategies.ConnectionStrategy` over one connection at a time.
+    """A `ConnectionStrategy` that keeps one connection open and reopens it when it is lost.
 
-    A server that cannot be started, or whose connection does not last, is left alone for a while (`Restarts`): calls
-    are answered at once. `on_change` hears that the server's list of tools has changed.
+    After a failed start, or a connection that did not last, calls fail at once for a while (`Restarts`). `on_change` is
+    called when the server's list of tools has changed.
     """
 
     def __init__(
@@ -176,12 +176,12 @@ class PersistentConnection:
 
     @property
     def connection(self) -> ServerConnection | None:
-        """The open connection, None where there is none now."""
+        """The open connection, None if there is none."""
         connection = self._connection
         return connection if connection is not None and connection.open else None
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
-        """Run a tool, over a new connection where there is none. Raises `ServerDown`, `ServerRefused`, `BadAnswer`."""
+        """Call a tool, over a new connection if none is open. Raises `ServerDown`, `ServerRefused`, `BadAnswer`."""
         connection = self._connection
         if connection is None or not connection.open:
             connection = await self._opened()
@@ -191,7 +191,7 @@ class PersistentConnection:
             raise ServerDown(self._server.name.id) from error
 
     async def aclose(self) -> None:
-        """End it: within some seconds the connection is left, whatever it does."""
+        """Close the connection within some seconds, whatever the server does."""
         self._ended = True
         self._connection = self._opening = None
         in_time = await asyncio.gather(*(life.end(CLOSE_S) for life in tuple(self._lives)))
@@ -232,7 +232,7 @@ class PersistentConnection:
                 self._count_lost()
 
     def _over(self, owned: OwnedTask[ServerConnection], error: BaseException | None) -> None:
-        """Count a connection that did not open, and log why, or how an open one ended badly."""
+        """Record a connection that did not open, and log why it did not or why it ended with an error."""
         self._lives.discard(owned)
         opening, server = self._opening is owned, self._server
         if isinstance(error, TimeoutError):
@@ -249,7 +249,7 @@ class PersistentConnection:
             _LOG.warning("MCP server %r ended badly: %s", server.name.id, reason)
 
     def _count_lost(self) -> None:
-        """The connection has ended by itself: noticed by its own task, or before that by a call that needs another."""
+        """Record that the connection has ended by itself, which its task notices, or a call that needs another one."""
         if self._connection is not None:
             self._connection = None
             self._restarts.lasted(self._clock() - self._since)
@@ -257,7 +257,7 @@ class PersistentConnection:
 
 
 async def _until_over(connection: ServerConnection, ended: asyncio.Event) -> None:
-    """Wait until the server has gone, or the connection is to end."""
+    """Wait until the server has ended, or `ended` is set."""
     ends: list[asyncio.Task[object]] = [asyncio.create_task(connection.gone()), asyncio.create_task(ended.wait())]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -268,9 +268,9 @@ async def _until_over(connection: ServerConnection, ended: asyncio.Event) -> Non
 
 
 class PerCallConnection:
-    """Implements `ConnectionStrategy`: every call has a server of its own, which ends after its answer.
+    """A `ConnectionStrategy` that starts a server for each call, and ends it after the answer.
 
-    A server that cannot be started is left alone for a while by all of them.
+    After a failed start, calls fail at once for a while.
     """
 
     def __init__(self, server: Server, connect: Connect, endings: BackgroundCloses) -> None:
@@ -299,10 +299,10 @@ class PerCallConnection:
             self._endings.begin(link.aclose())
 
     async def aclose(self) -> None:
-        """End the servers of the calls that run."""
+        """End the servers of running calls."""
         self._ended = True
         await asyncio.gather(*(link.aclose() for link in self._links))
 
 
 def _not_heard() -> None:
-    """One call hears of no changes."""
+    """Ignore a change of the list during a single call."""

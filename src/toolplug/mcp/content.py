@@ -1,4 +1,4 @@
-"""MCP content for clients: results of calls, pages of tools, and progress that rises."""
+"""MCP content for clients: results of calls, pages of tools, and progress notifications."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Progress(NamedTuple):
 
 
 class RisingProgress:
-    """Sends what `report` is given; progress that does not rise is dropped."""
+    """Sends the progress that `report` receives; progress that does not rise is dropped, as MCP demands."""
 
     def __init__(self, send: Callable[[float, float | None, str | None], Awaitable[None]]) -> None:
         self._send = send
@@ -30,12 +30,12 @@ class RisingProgress:
         self._highest = -math.inf
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Take one report, from any thread; what is no progress is dropped. Never blocks."""
+        """Take one report, from any thread. Invalid progress is dropped. Never blocks."""
         if _is_number(progress) and (total is None or _is_number(total)):
             self._reports.take(_Progress(progress, total, message if isinstance(message, str) else None))
 
     async def during(self, execute: Callable[[], Awaitable[R]]) -> R:
-        """Run the call and send its progress reports; those from before its end are sent before the result."""
+        """Run the call and send its progress; reports from before its end are sent before the result."""
         return await self._reports.during(execute)
 
     async def _pass_on(self, report: _Progress) -> None:
@@ -54,16 +54,16 @@ PAGE_BYTES = 4 * 1024 * 1024
 
 
 class Page(NamedTuple):
-    """A JSON array of tools, and where the next page begins: None after the last one."""
+    """A JSON array of tools, and the cursor of the next page, None after the last one."""
 
     tools: bytes
     next_cursor: str | None
 
 
 def page(catalog: Catalog, cursor: str | None) -> Page | None:
-    """The first page, or the one that a cursor stands for; None where the catalog has no such place.
+    """Return the first page, or the page of a cursor; None if the catalog has no place for the cursor.
 
-    A cursor is the name after which the page begins, so it holds while other tools come and go.
+    A cursor is the name after which the page begins, so that it stays valid while other tools come and go.
     """
     if cursor is None and len(catalog) <= PAGE_TOOLS:
         whole = catalog.render("mcp")
@@ -100,11 +100,11 @@ Block = Mapping[str, object]
 
 
 def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped: bool) -> dict[str, object]:
-    """The result's text and parts; every status but success is an error.
+    """Return the result as MCP content; each status except success is an error.
 
-    A part that is no block of the protocol becomes text. `structuredContent` is there where the value is an object, or
-    is `wrapped` in one: both eras allow nothing else. How the call ended, and what is for the caller alone, stands in
-    `_meta`, beside what a server has put there.
+    A part that is no content block becomes text. `structuredContent` is set if the value is an object or is `wrapped`
+    in one, as both eras require. The status, and what only the caller may read, is in `_meta`, next to the server's own
+    keys.
     """
     meta: dict[str, object] = {**as_object(result.metadata.get(META)), f"{_OWN}status": result.status.value}
     if metadata := {key: value for key, value in result.metadata.items() if key != META}:
@@ -127,9 +127,9 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped
 
 
 class PlacedText(str):
-    """The text of a result that knows how much of it comes before each of the result's parts.
+    """The text of a result, with the number of its characters before each of the result's parts.
 
-    It is equal to the plain text. Who replaces the text drops the places with it, so they are never wrong.
+    It equals the plain text. Code that replaces the text thereby drops the places, so that they are never wrong.
     """
 
     __slots__ = ("places",)
@@ -138,14 +138,14 @@ class PlacedText(str):
 
     @classmethod
     def of(cls, text: str, places: Iterable[int]) -> PlacedText:
-        """The text, with the number of its characters before each part; each place is between two lines."""
+        """Return the text with the number of its characters before each part; each place is between two lines."""
         placed = cls(text)
         placed.places = tuple(places)
         return placed
 
 
 def _blocks(output: str, parts: Sequence[Block]) -> Iterator[Block]:
-    """Text and parts in the order in which a server gave them; the text first where nothing is known."""
+    """Return text and parts in the server's order; the text first if the order is not known."""
     places = output.places if isinstance(output, PlacedText) else [len(output)] * len(parts)
     written = 0
     for part, at in zip(parts, places, strict=True):

@@ -1,8 +1,7 @@
-"""Who is to hear that their list of tools has changed.
+"""Notifying clients that their list of tools has changed.
 
-A change of the registry may change ten thousand lists. Each is only marked then; a few are looked at in each turn of
-the loop, and those that are not what they were wake whoever tells their client. A client is told again only when it has
-taken what it was told before.
+A change of the registry may change ten thousand lists. It only marks them; each turn of the event loop compares a few,
+and wakes the notifiers of those that differ. A client is notified again only after it has taken the last notification.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ LOOKED_AT = 16
 
 @runtime_checkable
 class Invalidatable(Protocol):
-    """An executor that can say that its catalog may have changed, without working out how."""
+    """An executor that can report that its catalog may have changed, without computing the new one."""
 
     @property
     def invalidates(self) -> bool:
-        """Does it hear of every change of its sources."""
+        """True if `on_invalidate` reports all changes of its sources."""
         ...
 
     def on_invalidate(self, told: Callable[[], None]) -> Unsubscribe:
-        """Call this when the catalog that was last read may have changed."""
+        """Call this function when the catalog that was last read may have changed."""
         ...
 
 
 class ListChangedNotifier:
-    """Every list that somebody follows."""
+    """All lists that clients follow."""
 
     def __init__(self) -> None:
         self._watches: dict[Watch, str | None] = {}
@@ -44,9 +43,9 @@ class ListChangedNotifier:
         self._stopped = False
 
     def watch(self, executor: ToolExecutor, *, of: str | None = None, since: str | None = None) -> Watch:
-        """Follow what the executor lists, until the watch is closed, or the session `of` which it is has ended.
+        """Follow the executor's list until the watch is closed or its session (`of`) has ended.
 
-        `since` is the etag of the catalog that the client knows; None: it knows the one of now.
+        `since` is the etag of the catalog that the client knows; None for the current one.
         """
         watch = Watch(executor, self._is_due, self._forget)
         self._watches[watch] = of
@@ -64,7 +63,7 @@ class ListChangedNotifier:
             watch.close()
 
     def stop(self) -> None:
-        """Let everybody who follows a list know that there is nothing more to come."""
+        """End all watches: `changed` returns False."""
         self._stopped = True
         for watch in list(self._watches):
             watch.close()
@@ -93,7 +92,7 @@ class ListChangedNotifier:
 
 
 class Watch:
-    """One client's list of tools: `changed` waits for what the client has not been told of."""
+    """One client's list of tools; `changed` waits for a change that the client has not been notified of."""
 
     def __init__(self, executor: ToolExecutor, due: Callable[[Watch], None], forget: Callable[[Watch], None]) -> None:
         self._executor = executor
@@ -107,17 +106,17 @@ class Watch:
         self._listen()
 
     async def changed(self) -> bool:
-        """Wait until the list is another one than at the last time; False when it is followed no more."""
+        """Wait until the list differs from the last one; return False when the watch has been closed."""
         await self._wake.wait()
         self._wake.clear()
         return not self._closed
 
     def wake(self) -> None:
-        """There is something to tell."""
+        """Wake `changed`."""
         self._wake.set()
 
     def look(self) -> None:
-        """Wake the client's teller where the list has changed."""
+        """Wake `changed` if the list differs."""
         if self._closed:
             return
         before, self._seen = self._seen, self._executor.catalog
@@ -126,7 +125,7 @@ class Watch:
         self._listen()
 
     def close(self) -> None:
-        """Follow the list no more."""
+        """Stop following the list."""
         self._closed = True
         for stop in self._stop:
             stop()
@@ -143,7 +142,7 @@ class Watch:
         self.close()
 
     def _listen(self) -> None:
-        """Hear of marks, and, where they do not tell everything, of differences as well."""
+        """Subscribe to invalidations, and to differences if those do not cover all changes."""
         executor = self._executor
         marking = isinstance(executor, Invalidatable)
         if marking and not self._stop:

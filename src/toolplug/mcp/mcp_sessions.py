@@ -1,4 +1,4 @@
-"""MCP sessions of clients of 2025-11-25 and earlier, and what a host keeps for MCP clients while it is entered."""
+"""MCP sessions of clients of 2025-11-25 and earlier, and the host's state for MCP clients."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CallOff = Callable[[], None]
 
 
 def _nothing(handshake: Handshake) -> None:
-    """Nothing was kept for it."""
+    """Do nothing at the end of a client."""
 
 
 class Handshake:
-    """One client that has introduced itself. `owner` is who may use it; `seen` the etag of what it last listed."""
+    """One initialized client. `owner` is the principal that may use it; `seen` the etag of its last list."""
 
     __slots__ = ("client", "id", "owner", "questions", "running", "seen", "stream", "used_at")
 
@@ -40,27 +40,27 @@ class Handshake:
         self.used_at: float = 0.0
 
     def listed(self, catalog: Catalog) -> None:
-        """The client was shown this list."""
+        """Remember that the client has received this list."""
         self.seen = catalog.etag
 
     def cancel(self, request: object) -> None:
-        """Call a running request off; nothing where there is none of that id."""
+        """Cancel the running request of this id, if there is one."""
         if isinstance(request, str | int) and (call_off := self.running.get(request)) is not None:
             call_off()
 
     def end(self) -> None:
-        """Call everything off that runs for it."""
+        """Cancel all running requests."""
         for call_off in [*self.running.values(), *([self.stream] if self.stream is not None else [])]:
             call_off()
 
     @property
     def busy(self) -> bool:
-        """Does something run for it."""
+        """True if a request is running."""
         return bool(self.running) or self.stream is not None
 
 
 class McpSessions:
-    """All of them, the one that was used longest ago first. `over` hears of each once, when it is forgotten."""
+    """All initialized clients, the least recently used first. `over` is called once with each that is forgotten."""
 
     def __init__(self, *, most: int = MOST, over: Callable[[Handshake], object] = _nothing) -> None:
         self._most = most
@@ -70,7 +70,7 @@ class McpSessions:
         self._looking: asyncio.TimerHandle | None = None
 
     def open(self, owner: Hashable, client: Client) -> Handshake:
-        """A new one."""
+        """Return a new session."""
         self._drop_idle()
         while len(self._known) >= self._most:
             self.end(next(iter(self._known.values())))
@@ -81,7 +81,7 @@ class McpSessions:
         return handshake
 
     def find(self, id: str, owner: Hashable) -> Handshake | None:  # noqa: A002  the protocol's own name
-        """The one of this id; None where there is none, or where it is somebody else's."""
+        """Return the session of this id; None if there is none or it belongs to another principal."""
         self._drop_idle()
         handshake = self._known.get(id)
         if handshake is None or handshake.owner != owner:
@@ -90,13 +90,13 @@ class McpSessions:
         return handshake
 
     def end(self, handshake: Handshake) -> None:
-        """Forget one, and call off what runs for it."""
+        """Forget a session and cancel its requests."""
         if self._known.pop(handshake.id, None) is not None:
             handshake.end()
             self._over(handshake)
 
     def stop(self) -> None:
-        """Look after nobody any more."""
+        """Stop looking for expired sessions."""
         if self._looking is not None:
             self._looking.cancel()
 
@@ -116,7 +116,7 @@ class McpSessions:
                 self.end(oldest)
 
     def _look_later(self) -> None:
-        """Look again when the first may be over, also where nobody comes any more."""
+        """Set a timer for the next expiry, so that sessions expire also when no client comes."""
         if self._looking is None and self._known:
             oldest = next(iter(self._known.values()))
             self._looking = self._loop.call_at(oldest.used_at + IDLE_S, self._look)
@@ -128,9 +128,9 @@ class McpSessions:
 
 
 class Serving:
-    """Costs nothing before the first client comes; then `load` gives what speaks the protocol.
+    """Loads the protocol with `load` when the first client comes; it costs nothing before.
 
-    `over` closes what was opened for a client that has introduced itself and is forgotten.
+    `over` closes what was opened for an initialized client, when that is forgotten.
     """
 
     def __init__(self, load: Callable[[], McpServerEndpoint], over: Callable[[Handshake], object]) -> None:
@@ -140,7 +140,10 @@ class Serving:
         self.handshakes: McpSessions = McpSessions(over=over)
 
     async def speaker(self) -> McpServerEndpoint:
-        """What speaks the protocol; loaded once, in a thread, as that takes a second. Raises `ModuleNotFoundError`."""
+        """Return the protocol endpoint, which is loaded once, in a thread, within about a second.
+
+        Raises `ModuleNotFoundError` without the extra `mcp`.
+        """
         if self._speaker is None:
             self._speaker = asyncio.ensure_future(in_own_thread(self._load))
         loading = self._speaker
@@ -151,6 +154,6 @@ class Serving:
             raise
 
     def stop(self) -> None:
-        """End the streams of all who wait for changes."""
+        """End the streams of clients that wait for changes."""
         self.announcer.stop()
         self.handshakes.stop()

@@ -34,11 +34,11 @@ UNFIT = "structured content that does not fit the tool's output schema"
 
 
 def result_of(answer: Answer, output: Schema | None) -> ToolResult:
-    """The result: what is text as its output, a line each; every other block as a part.
+    """Return the result: text content as its output, one block per line; each other block as a part.
 
-    The output knows the places of the parts, for clients of MCP. Structured content that does not fit the schema
-    `output` is left out, which `metadata` says; the text stays. The `_meta` of the answer is in the metadata, unless it
-    is too large.
+    The output knows the places of the parts, for MCP clients. Structured content that does not fit the schema `output`
+    is omitted, and the metadata says so; the text stays. The answer's `_meta` is in the metadata unless it is too
+    large.
     """
     text: list[str] = []
     parts: list[Mapping[str, object]] = []
@@ -74,7 +74,7 @@ ADDED = "_added"
 
 
 class Planner:
-    """Makes the tools of one server, as it is configured. Needs approvals where a policy is to ask."""
+    """Builds the tools of one server from its configuration. A policy `ask` requires `approvals`."""
 
     def __init__(self, server: Server, services: CallServices, labels: Labels) -> None:
         self._server = server
@@ -89,15 +89,15 @@ class Planner:
 
     @property
     def drain_s(self) -> float:
-        """How long running calls may take to end when the server is switched off."""
+        """Seconds that running calls may take to end when the server is disabled."""
         return self._builder.drain_s
 
     def catalog(
         self, found: Iterable[FoundTool], reach: SwitchedConnection, before: Catalog = EMPTY_CATALOG
     ) -> Catalog:
-        """These tools, without those of the policy `disable`; quarantined ones are away.
+        """Return the catalog of these tools, without those whose policy is `disable`; quarantined ones are unavailable.
 
-        What is in `before`, which this planner made for the same reach, and did not change stays the same.
+        Unchanged tools of `before`, which this planner made with the same target, stay the same objects.
         """
         listed: list[Tool] = []
         unavailable: list[Tool] = []
@@ -135,7 +135,7 @@ class Planner:
 
 
 class Labels:
-    """The counters of one server's tools; those that come late share one, and so do all of added servers."""
+    """The counters of one server's tools. Tools beyond a maximum share one, as do all servers added at run time."""
 
     def __init__(self, accounting: CallAccounting, server: ServerName) -> None:
         self._accounting = accounting
@@ -144,7 +144,7 @@ class Labels:
         self._names: set[str] = set()
 
     def counters(self, name: str) -> CallCounters:
-        """The counters of the tool of this name."""
+        """Return the counters of the tool of this name."""
         if self._added:
             return self._accounting.counters(self._provider, ADDED)
         if name not in self._names and len(self._names) >= MAX_LABELS:
@@ -154,7 +154,7 @@ class Labels:
 
 
 def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
-    """The target that calls the tool of this definition over a line."""
+    """Return the target that calls the tool of this definition over a connection."""
     output = definition.output_schema
 
     async def target(call: ToolCall, context: CallContext) -> ToolResult:
@@ -173,7 +173,7 @@ def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
 
 
 def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
-    """The same tools, called in another way; those that are away stay as they are."""
+    """Return the same tools with another target; unavailable ones stay as they are."""
     tools = [
         Tool(definition, replace(plan, target=calling(reach.line, definition), switch=reach.switch))
         for definition, plan in catalog.values()
@@ -186,5 +186,5 @@ async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
 
 
 def _level(name: ServerName) -> LevelKey:
-    """Where the counters of a server stand: two tenants may call theirs alike."""
+    """Return the level of a server's limits, with its tenant, as two tenants may use the same name."""
     return (KIND, name.id) if name.tenant is None else (f"{KIND} of {name.tenant}", name.id)

@@ -1,4 +1,4 @@
-"""The configuration of one MCP server: how it is reached, and the rules for its tools."""
+"""The configuration of an MCP server: its transport, and the rules for its tools."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A process that is started and spoken to over its standard input and output.
+    """A process that talks over its standard input and output.
 
-    `env` is added to the few variables that every child gets; `cwd` None: the folder of the configuration.
+    `env` is added to the few variables that each child gets; `cwd` None is the folder of the configuration.
     """
 
     command: str
@@ -31,10 +31,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCredentials:
-    """How a token for a server is fetched: OAuth 2.1, grant `client_credentials`.
-
-    `issuer` None: the authorization server that the MCP server names.
-    """
+    """OAuth 2.1, grant `client_credentials`. `issuer` None is the authorization server that the MCP server names."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -44,10 +41,10 @@ class ClientCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A server that is reached over Streamable HTTP.
+    """A server over Streamable HTTP.
 
-    `headers` go with every request; nothing of a caller's own credentials ever does. A URL that is `trusted` stands in
-    the operator's file and is allowed as written; any other must be public, or listed under `egress.allow`.
+    `headers` are sent with each request; a caller's own credentials are never sent. A `trusted` URL is in the
+    operator's file and is allowed as written; any other must be public or listed under `egress.allow`.
     """
 
     url: str
@@ -68,11 +65,11 @@ def _nowhere(*_path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Server:
-    """One server. `policy` and `limits` hold for all its tools, `tools` are rules of some, by the server's own names.
+    """One server. `policy` and `limits` apply to all its tools; `tools` has rules of some, by the server's own names.
 
-    `discovery_timeout_s` bounds what it takes to start it and to list its tools; `rediscover_s` is how old its list may
-    become, None: as old as it likes. Where it has a `prefix`, its tools are in every catalog without agent. `origin`
-    gives the place of a key of the entry, by its path: `origin("tools", "get_time", "policy")`.
+    `discovery_timeout_s` limits the start and the listing of its tools; `rediscover_s` is the maximum age of its list,
+    None for no limit. With a `prefix`, its tools are in all catalogs without an agent. `origin` returns the place of a
+    key of the entry by its path: `origin("tools", "get_time", "policy")`.
     """
 
     name: ServerName
@@ -88,25 +85,25 @@ class Server:
     origin: Callable[..., str] = _nowhere
 
     def rule(self, tool: str) -> ToolRule:
-        """What is said of one tool."""
+        """Return the rule of one tool."""
         return self.tools.get(tool, NO_RULE)
 
     def policy_of(self, tool: str) -> Policy:
-        """The policy in effect for one tool."""
+        """Return the effective policy of one tool."""
         return self.rule(tool).policy or self.policy
 
     def origin_of(self, tool: str, key: str) -> str:
-        """The place of a key of one tool's rule; for a policy that no rule gives, that of the server's."""
+        """Return the place of a key of one tool's rule; for a policy without a rule, that of the server's."""
         if key == "policy" and self.rule(tool).policy is None:
             return self.origin(key)
         return self.origin("tools", tool, key)
 
 
 def config_hash(server: Server, key: bytes) -> str:
-    """Equal for configurations that start or reach the same server; tells nothing of their secrets without the key.
+    """Return a hash that is equal for configurations which start or reach the same server.
 
-    The order of variables and headers makes no difference, nor do rules, limits, timeouts and whether it is enabled
-    (docs/reference/discovery.md).
+    It reveals no secret without the key. The order of variables and headers, rules, limits, timeouts and `enabled` do
+    not change it (docs/reference/discovery.md).
     """
     transport = server.transport
     if isinstance(transport, Command):

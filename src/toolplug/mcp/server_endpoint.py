@@ -1,6 +1,6 @@
-"""The server side of MCP as a transport sees it: reading messages, answering them, and the caller behind them.
+"""The server side of MCP for a transport: reading messages and answering them for a caller.
 
-`sdk` is the one implementation; nothing else imports the SDK, so a host that no client asks pays nothing for it.
+`sdk` is the only implementation; no other module imports the SDK, so that a host without MCP clients does not load it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from toolplug.mcp.list_changed import Watch
 
 
 def _nobody(catalog: Catalog) -> None:
-    """Nobody wants to know."""
+    """Ignore that a catalog was listed."""
 
 
 class Caller(NamedTuple):
-    """Everything that answering a request needs to know of the one who asks.
+    """The caller of a request, and the services for it.
 
-    `context` is that of the caller's calls. `catalog` gives what they list, once everything that lists later is open;
-    it raises what the host raises for a caller who may not. `watch` follows it from now on. `listed` hears of each
-    catalog from which the caller was shown a page. `approvals` has the calls that wait for a person.
+    `context` is that of its calls. `catalog` returns its tools, after opening sources that list later; it raises the
+    host's errors for a caller without permission. `watch` follows the catalog. `listed` is called with each catalog of
+    which the caller has received a page. `approvals` has the calls that wait for approval.
     """
 
     executor: ToolExecutor
@@ -60,7 +60,7 @@ Notify = Callable[[bytes], Awaitable[None]]
 
 
 class Message(NamedTuple):
-    """One message of a client: a request, or a notification, which has no id."""
+    """A client's request, or notification, which has no id."""
 
     id: RequestId | None
     method: str
@@ -68,21 +68,21 @@ class Message(NamedTuple):
 
 
 class ClientAnswer(NamedTuple):
-    """What a client answers to a request of ours; `result` is None for an error."""
+    """A client's answer to one of our requests; `result` is None for an error."""
 
     id: RequestId
     result: Mapping[str, object] | None
 
 
 class Questions:
-    """Requests of ours that one client of the older era has not answered yet."""
+    """Our pending requests to one client of the older era."""
 
     def __init__(self) -> None:
         self._waiting: dict[RequestId, asyncio.Future[Mapping[str, object] | None]] = {}
         self._asked = 0
 
     async def ask(self, send: Callable[[str], Awaitable[None]]) -> Mapping[str, object] | None:
-        """Send a request under the id that `send` gets, and wait for its result; None for an error."""
+        """Send a request with the id that `send` gets, and wait for its result; None for an error."""
         self._asked += 1
         question = f"toolplug-{self._asked}"
         answer = self._waiting[question] = asyncio.get_running_loop().create_future()
@@ -100,7 +100,7 @@ class Questions:
 
 
 class Client(NamedTuple):
-    """What a client has said of itself: the version that it speaks, and two objects as it sent them."""
+    """A client's own description: its protocol version, and its info and capabilities as it sent them."""
 
     version: str
     info: object
@@ -108,14 +108,14 @@ class Client(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The message that answers a request, as JSON, and the HTTP status that fits it."""
+    """The answer to a request as JSON, with its HTTP status."""
 
     status: int
     body: bytes
 
 
 class RpcError(TypedDict):
-    """What is wrong with a message."""
+    """A JSON-RPC error."""
 
     code: int
     message: str
@@ -131,22 +131,22 @@ class RpcRefusal(TypedDict):
 
 
 class McpServerEndpoint(Protocol):
-    """The protocol in both its eras: with a handshake (2025-11-25 and before), and without state (2026-07-28)."""
+    """MCP in both eras: with a handshake (2025-11-25 and earlier), and stateless (2026-07-28)."""
 
     def read(self, body: bytes) -> Message | ClientAnswer | Reply:
-        """The message or the answer, or the refusal of what is neither."""
+        """Return the message or the answer, or the refusal of an invalid one."""
         ...
 
     def is_stateless(self, message: Message, version: str | None) -> bool:
-        """Is it of the era without a handshake; `version` is what its header says."""
+        """Return whether the message is of the stateless era; `version` is that of its header."""
         ...
 
     def stateless_client(self, message: Message, headers: Headers) -> Client | Reply:
-        """Who sent a message of that era, or why it cannot be answered."""
+        """Return the client of a stateless message, or the refusal."""
         ...
 
     async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
-        """Answer `initialize`: the client, where the handshake is done."""
+        """Answer `initialize`, and return the client if the handshake succeeds."""
         ...
 
     async def answer(
@@ -160,17 +160,17 @@ class McpServerEndpoint(Protocol):
     ) -> Reply:
         """Answer any other request.
 
-        `headers` are those that must agree with it. `questions`: of a client that can be asked something meanwhile.
+        `headers` must agree with it. `questions` are of a client that can answer requests in the meantime.
         """
         ...
 
     async def serve_stdio(self, caller: Caller) -> None:
-        """Answer one client of either era on standard input and output, until it hangs up."""
+        """Serve one client of either era on standard input and output until it closes its end."""
         ...
 
 
 def refusal(status: int, code: int, message: str, to: RequestId | None = None) -> Reply:
-    """An error as an answer."""
+    """Return an error as an answer."""
     answer: RpcRefusal = {"jsonrpc": "2.0", "id": to, "error": {"code": code, "message": message}}
     return Reply(status, orjson.dumps(answer))
 
@@ -179,6 +179,6 @@ _ANSWERING = "toolplug.mcp.sdk.answering"
 
 
 def mcp_server_endpoint() -> McpServerEndpoint:
-    """The endpoint that the SDK implements. Raises `ModuleNotFoundError` without the extra `mcp`."""
+    """Return the SDK's implementation. Raises `ModuleNotFoundError` without the extra `mcp`."""
     # A module that is imported by name has no types.
     return cast("McpServerEndpoint", import_with_sdk(_ANSWERING).SdkServerEndpoint())

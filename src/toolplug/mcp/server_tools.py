@@ -1,6 +1,6 @@
 """The tools of one MCP server as executors: shared, for each session, and for callers without a session.
 
-DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── PersistentConnection: one for everybody
+DiscoveryRecord ─▶ show ─▶ plans ─▶ `live` ── PersistentConnection: one shared by all
                                      ├─ `lone` ── PerCallConnection: one for each call
                                      └─ `per_session()` ── SessionTools: one for each session
 """
@@ -39,10 +39,10 @@ _LOG = logging.getLogger("toolplug.mcp")
 
 
 class OwnListing:
-    """What one connection lists: read before its first call, and again after `list_changed`, at most once a second.
+    """The list of one connection: read before its first call, and after `list_changed`, at most once a second.
 
-    `tools` is the last list, None before the first. `changed` is called after each new one, and `first` receives the
-    first list of each connection.
+    `tools` is the last list, None before the first. `changed` is called after each later list, `first` with the first
+    list of each connection.
     """
 
     def __init__(self, server: str, *, first: FirstList, changed: Callable[[], None], pause: Pause) -> None:
@@ -59,27 +59,27 @@ class OwnListing:
         self.tools: tuple[FoundTool, ...] | None = None
 
     async def begin(self, connection: ServerConnection) -> None:
-        """Read the list of a new connection; where that fails, what was known stays."""
+        """Read the list of a new connection; on failure the last known list stays."""
         self._connection = connection
         raw = await self._read(connection)
         if raw is not None:
             self._first(raw)
 
     def due(self) -> None:
-        """Read the list again soon; once for every change until then."""
+        """Read the list again soon, once for all changes until then."""
         if self._connection is not None and not self._stopped:
             self._due = True
             if self._task is None:
                 self._task = asyncio.create_task(self._read_again(), name="toolplug-mcp-relisting")
 
     def stop(self) -> None:
-        """Call neither `changed` nor `first` again."""
+        """Call neither `changed` nor `first` any longer."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
 
     async def aclose(self) -> None:
-        """Stop, and wait for the reading that is under way."""
+        """Stop, and wait for a reading in progress."""
         self.stop()
         if self._task is not None:
             await asyncio.wait({self._task})
@@ -111,11 +111,11 @@ class OwnListing:
 
 
 class SessionTools(MergedExecutor):
-    """A server's tools for one session, over a connection of its own that opens at the first call; `aclose` ends both.
+    """A server's tools for one session, over its own connection, which opens at the first call; `aclose` closes both.
 
-    Until that connection is open it lists what is known of the server, then what the connection itself lists. A server
-    may show one session what it does not show another, so such a list stays in its session. Only the first list of a
-    connection, read before any call, is what every session would get.
+    Before that it lists the known tools of the server, then those of the connection. A server may show different tools
+    to different sessions, so such a list stays in its session. Only the first list of a connection, read before any
+    call, is the same for all sessions.
     """
 
     def __init__(self, tools: ServerTools) -> None:
@@ -130,7 +130,7 @@ class SessionTools(MergedExecutor):
         self._open()
 
     def follow(self) -> None:
-        """Use the server's configuration and plans of now; the connection stays where it reaches the same server."""
+        """Adopt the server's current configuration and plans; the connection stays if it reaches the same server."""
         before, is_replanned = self._server, self._planner is not self._tools.planner
         self._server, self._planner = self._tools.server, self._tools.planner
         if self._is_closed:
@@ -143,7 +143,7 @@ class SessionTools(MergedExecutor):
             self._show(anew=is_replanned)
 
     async def aclose(self) -> None:
-        """Take no more calls, list nothing, and end the server; calls that run are answered as if it were down."""
+        """Refuse new calls, list no tools, and end the server; running calls are answered as unavailable."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -155,7 +155,7 @@ class SessionTools(MergedExecutor):
             await self._own.aclose()
 
     def _open(self) -> None:
-        """Be ready to start the server, where it is enabled."""
+        """Prepare a connection if the server is enabled; the first call opens it."""
         server, tools = self._server, self._tools
         if not server.enabled:
             self.join()
@@ -166,7 +166,7 @@ class SessionTools(MergedExecutor):
         self.join(tools.live.view(lambda catalog: over(catalog, reach)))
 
     def _leave(self) -> None:
-        """Let the connection end in the background, when its calls have."""
+        """Close the connection in the background after its calls have ended."""
         reach, own = self._reach, self._own
         self._reach = self._own = None
         self._live.publish(EMPTY_CATALOG)
@@ -178,7 +178,7 @@ class SessionTools(MergedExecutor):
             self._tools.endings.begin(reach.retire(self._planner.drain_s))
 
     def _show(self, *, anew: bool = False) -> None:
-        """List what the connection lists, once it has; `anew`: under new plans."""
+        """List the tools of the connection, once it has a list; `anew`: with new plans."""
         reach, own = self._reach, self._own
         if reach is None or own is None or own.tools is None or self._is_closed:
             return
@@ -188,18 +188,18 @@ class SessionTools(MergedExecutor):
         self.join(self._live)
 
     def _checked(self, tool: FoundTool) -> FoundTool:
-        """In quarantine where its definition is not the accepted one of a pinned server."""
+        """Return the tool, quarantined if its definition differs from the accepted one of a pinned server."""
         accepted = self._tools.accepted
         quarantined = accepted is not None and accepted.get(tool.name) != tool.definition.ref.digest
         return tool if tool.quarantined == quarantined else replace(tool, quarantined=quarantined)
 
 
 class ServerTools:
-    """Lists what it was shown, and starts the server when a tool is called.
+    """Lists the tools of a record, and starts the server when one of them is called.
 
-    `on_change` is called when the shared connection lists something else, or has been opened. `first` receives what the
-    connection of a session lists before its first call, which is what a listing of its own would find. `accepted` are
-    the digests of pinned definitions by name, None where the server is not pinned.
+    `on_change` is called when the shared connection has another list, or has been opened. `first` receives the list of
+    a session's connection before its first call, which equals that of a discovery. `accepted` are the digests of pinned
+    definitions by name, None if the server is not pinned.
     """
 
     def __init__(
@@ -236,12 +236,12 @@ class ServerTools:
 
     @property
     def unmatched_rules(self) -> tuple[str, ...]:
-        """Tools that have a rule and that the server does not have, as far as its tools are known."""
+        """Return the tools that have a rule but that the server does not have, as far as its tools are known."""
         names = {tool.name for tool in self._found}
         return tuple(name for name in self.server.tools if name not in names) if self._listed_once else ()
 
     def show(self, record: DiscoveryRecord) -> None:
-        """List the tools of this record from now on."""
+        """List the tools of this record."""
         self._listed_once = record.status == "success" or bool(record.tools)
         if record.tools is self._found:
             return
@@ -249,10 +249,10 @@ class ServerTools:
         self._publish(self.live.catalog)
 
     def configure(self, server: Server) -> None:
-        """Go by this configuration of the same server, and by the host's limits as they are now.
+        """Adopt a new configuration of the same server, and the host's current limits.
 
-        Where it reaches the same server the connection stays and only plans change; else, and where it is disabled, the
-        old connection ends when its calls have, and new calls go to a new one.
+        If it reaches the same server, the connection stays and only plans change. Otherwise, or if it is disabled, the
+        old connection is closed after its calls, and new calls use a new one.
         """
         before, self.server = self.server, server
         self.planner = Planner(server, self.services, self._labels)
@@ -265,16 +265,16 @@ class ServerTools:
         self._publish(EMPTY_CATALOG)
 
     def per_session(self) -> SessionTools:
-        """Return an executor with a connection of its own, opened at the first call. The caller closes it."""
+        """Return an executor with its own connection, which opens at the first call. The caller closes it."""
         session = SessionTools(self)
         self.sessions.add(session)
         return session
 
     async def listing(self, fresh: bool = False) -> Sequence[object]:
-        """The tools as the server sends them now: over the shared connection while it is open, else over one for this.
+        """Return the server's current tools, over the shared connection if it is open, otherwise over a temporary one.
 
-        A `fresh` listing has a connection of its own, so that a command is started again. Where the process that runs
-        was another version of it, a new one takes the calls that come. Raises `ListingFailed`.
+        A `fresh` listing uses its own connection, so that a command is started again. If the running process has
+        another list, a new one takes later calls. Raises `ListingFailed`.
         """
         connection = None if self._link is None else self._link.connection
         try:
@@ -289,7 +289,7 @@ class ServerTools:
             raise ListingFailed(str(error)) from error
 
     def announces(self) -> bool | None:
-        """Whether the server announces changes of its list; None while that is not known."""
+        """Return whether the server announces changes of its list; None if that is not known."""
         return self._announces
 
     async def _read(self, connection: ServerConnection) -> Sequence[object]:
@@ -298,7 +298,7 @@ class ServerTools:
         return tools
 
     async def _replace_unless_current(self, connection: ServerConnection, tools: Sequence[object]) -> None:
-        """Leave the connection to a process that lists, or would list, something else than a new one does."""
+        """Replace the shared connection if its process has, or would have, another list than a new one."""
         try:
             is_current = await connection.tools() == tools
         except (ConnectionFailed, ServerRefused, BadAnswer):
@@ -309,7 +309,7 @@ class ServerTools:
             self._publish(EMPTY_CATALOG)
 
     async def aclose(self) -> None:
-        """List nothing, end every session's server now and the others when their calls have ended."""
+        """List no tools, end the servers of all sessions now, and the others after their calls."""
         self._closed = True
         self._leave()
         self.live.publish(EMPTY_CATALOG)
@@ -324,7 +324,7 @@ class ServerTools:
             self._lone = SwitchedConnection(PerCallConnection(server, self.connect, self.endings))
 
     async def _begun(self, connection: ServerConnection) -> None:
-        """A server that has just been started may be another than the one that was listed."""
+        """Report a new process as a change, as it may be another version than the listed one."""
         self._on_change()
 
     def _leave(self) -> None:
@@ -353,4 +353,4 @@ class ServerTools:
 
 
 def _not_heard() -> None:
-    """A listing hears of no changes."""
+    """Ignore a change of the list during a discovery."""

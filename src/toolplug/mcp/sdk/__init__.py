@@ -1,1 +1,1 @@
-"""Model Context Protocol by its official SDK: the one folder that imports it, loaded when it is first spoken."""
+"""MCP by its official SDK: the only folder that imports the SDK, loaded when MCP is first used."""

@@ -83,14 +83,14 @@ _block: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
 
 
 class SdkServerEndpoint:
-    """The protocol for any number of clients; holds nothing of them."""
+    """MCP for any number of clients; it keeps no state of them."""
 
     def __init__(self) -> None:
         self._server = _server(orjson.Fragment)
         self._options = self._server.create_initialization_options(NotificationOptions(tools_changed=True))
 
     def read(self, body: bytes) -> Message | ClientAnswer | Reply:
-        """The message, or the refusal of what is none: no JSON, a batch."""
+        """Return the message, or the refusal if it is not JSON or is a batch."""
         try:
             value = load_json(body)
         except InvalidJson as error:
@@ -116,13 +116,13 @@ class SdkServerEndpoint:
         return refusal(400, INVALID_REQUEST, "Body must be a single JSON-RPC request or notification object")
 
     def is_stateless(self, message: Message, version: str | None) -> bool:
-        """Is it of the era without a handshake: by its header, and, where it has none, by what it carries."""
+        """Return whether the message is of the era without a handshake: by its header, without one by its content."""
         if version is None:
             return message.method != INITIALIZE and _meta_of(message).get(types.PROTOCOL_VERSION_META_KEY) is not None
         return version not in HANDSHAKE_PROTOCOL_VERSIONS
 
     def stateless_client(self, message: Message, headers: Headers) -> Client | Reply:
-        """Who sent it; refused where headers and message do not agree, or nobody here speaks the version."""
+        """Return the client; refused if headers and message differ, or the version is not supported."""
         texts = _texts(headers)
         if (doubled := find_duplicated_routing_header(texts)) is not None:
             return refusal(400, types.HEADER_MISMATCH, f"{doubled} header appears more than once", message.id)
@@ -154,7 +154,7 @@ class SdkServerEndpoint:
         headers: Headers = (),
         questions: Questions | None = None,
     ) -> Reply:
-        """Answer a request of a client that is known."""
+        """Answer a request of an initialized or stateless client."""
         if headers and (mismatch := _mismatch(message, caller, headers)) is not None:
             return _rejected(mismatch, message.id)
         connection = Connection.from_envelope(client.version, client.info, client.capabilities)
@@ -162,7 +162,7 @@ class SdkServerEndpoint:
         return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
 
     async def serve_stdio(self, caller: Caller) -> None:
-        """Answer one client until it hangs up; one of the older era hears of changes once it is ready."""
+        """Serve one client until it closes its end. An older client is notified of changes after it has initialized."""
         server = _server(orjson.loads, caller)
         async with asyncio.TaskGroup() as beside:
             telling: set[asyncio.Task[None]] = set()
@@ -192,7 +192,7 @@ class SdkServerEndpoint:
 
 @contextmanager
 def _own_stdin() -> Generator[anyio.AsyncFile[str]]:
-    """Standard input for the protocol alone; providers and their children find it empty until the block ends."""
+    """Take standard input for the protocol; until the block ends, providers and child processes read an empty one."""
     descriptor, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -208,9 +208,9 @@ async def _nowhere(_: SessionMessage) -> None:
 
 
 class _ExactLines:
-    """The lines of standard input that are JSON; any other is answered with a parse error.
+    """The lines of standard input that are JSON; any other line is answered with a parse error.
 
-    The SDK does not answer them, and takes the last of two equal keys.
+    The SDK itself ignores such lines, and takes the last of two equal keys.
     """
 
     def __init__(self, lines: anyio.AsyncFile[str]) -> None:
@@ -231,10 +231,10 @@ class _ExactLines:
 
 
 class _Channel:
-    """What the SDK sees of a request that came over HTTP; a `mcp.shared.dispatcher.DispatchContext`.
+    """The `mcp.shared.dispatcher.DispatchContext` of a request over HTTP.
 
-    Notifications go beside the answer, and so do requests to a client that can answer them (`questions`): one of the
-    older era that takes a stream. The newer era has no such requests.
+    Notifications are sent on the response stream, and so are requests to the client (`questions`): only clients of the
+    older era that take a stream can answer these. The newer era has no such requests.
     """
 
     message_metadata = None
@@ -249,7 +249,7 @@ class _Channel:
 
     @property
     def can_send_request(self) -> bool:
-        """Whether the client can be asked anything while its request is answered."""
+        """True if the client can answer requests while its own is being answered."""
         return self._questions is not None and self._notify is not None
 
     async def send_raw_request(
@@ -278,7 +278,7 @@ class _Channel:
             await self._notify(_encoded({"jsonrpc": "2.0", "method": method, "params": params or {}}))
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Send progress, where the client has asked for it."""
+        """Send progress if the client has asked for it."""
         if self._token is not None:
             fields = {"progressToken": self._token, "progress": progress, "total": total, "message": message}
             told = {name: value for name, value in fields.items() if value is not None}
@@ -287,13 +287,13 @@ class _Channel:
 
 @dataclass(slots=True)
 class _Listing:
-    """A page on its way past the SDK."""
+    """A page of tools that bypasses the SDK's models."""
 
     tools: bytes = b"[]"
 
 
 def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -> Server[Caller]:
-    """The methods; `as_value` makes of JSON what the transport encodes. `caller`: the only one, where there is one."""
+    """Return a server with our methods. `as_value` converts JSON for the transport; `caller` is the only one, if given."""
 
     @asynccontextmanager
     async def alone(_: Server[Caller]) -> AsyncGenerator[Caller]:
@@ -322,7 +322,7 @@ def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -
 
 
 async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    """Everything but the tools themselves, which `pages` adds."""
+    """Return the result without the tools, which `pages` adds."""
     caller, cursor = ctx.lifespan_context, params.cursor if params is not None else None
     catalog = await caller.catalog()
     found = page(catalog, cursor)
@@ -336,7 +336,7 @@ async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None
 async def _call_tool(
     ctx: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
-    """Run one call. Every failure but an unknown tool is a result that the model can read."""
+    """Run one call. Each failure except an unknown tool is a result that the model can read."""
     executor, context = ctx.lifespan_context.executor, ctx.lifespan_context.context
     call = ToolCall(str(ctx.request_id), params.name, params.arguments or {})
     approval = (ctx.params or {}).get("_meta", {}).get(APPROVAL)
@@ -362,7 +362,7 @@ async def _call_tool(
 
 
 async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
-    """Say what will be told, then tell of each change until there is nothing more to come."""
+    """Acknowledge the subscription, then notify of each change until the watch ends."""
     wanted = params.notifications.tools_list_changed is True
     stamp: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
     honored = types.SubscriptionFilter(tools_list_changed=wanted or None)
@@ -379,14 +379,14 @@ async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams)
 
 
 async def _tell(ctx: _Context) -> None:
-    """Tell a client of the older era of each change, outside of any request."""
+    """Notify a client of the older era of each change, outside of any request."""
     with ctx.lifespan_context.watch() as watch:
         while await watch.changed():
             await ctx.session.send_tool_list_changed()
 
 
 def _mismatch(message: Message, caller: Caller, headers: Headers) -> InboundLadderRejection | None:
-    """Where a call's headers do not repeat the arguments that its tool's schema wants there."""
+    """Return the rejection of headers that do not repeat the arguments which the tool's schema assigns to them."""
     params = message.params or {}
     tool = caller.executor.catalog.find(str(params.get("name"))) if message.method == _CALL else None
     if tool is None or _HEADER_HINT not in tool.definition.parameters.text:
@@ -397,7 +397,7 @@ def _mismatch(message: Message, caller: Caller, headers: Headers) -> InboundLadd
 
 
 def _texts(headers: Headers) -> list[tuple[str, str]]:
-    """Without the blanks around a value: they are no part of it (RFC 9110, 5.5), and a server may leave them there."""
+    """Return the values without surrounding blanks, which are not part of a field value (RFC 9110, 5.5)."""
     return [(name.decode("latin-1"), value.decode("latin-1").strip(" \t")) for name, value in headers]
 
 

@@ -56,7 +56,7 @@ from toolplug.runtime.threads import in_own_thread
 
 
 class Authorized(httpx2.AsyncBaseTransport):
-    """Sends through `transport`, with a token, also what fetching one needs to know of its authorization server."""
+    """Sends requests with a token through `transport`, including those to the authorization server for the token."""
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, token: ServerToken) -> None:
         self._token = token
@@ -64,9 +64,9 @@ class Authorized(httpx2.AsyncBaseTransport):
         self._client = httpx2.AsyncClient(transport=transport, trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, once more where the server wants another token.
+        """Send a request, and once more if the server demands another token.
 
-        Raises what `transport` raises, and `OAuthFlowError`.
+        Raises the errors of `transport`, and `OAuthFlowError`.
         """
         used = await self._token.current(self._send)
         response = await self._signed(request, used)
@@ -100,7 +100,7 @@ _HTTP_LOG = logging.getLogger("toolplug.mcp.http")
 
 
 class Streams(NamedTuple):
-    """An open way to a server. `why` says what is known of its end, after a short wait where more may come."""
+    """The open streams of a server. `why` returns why they ended, after a short wait for the last output."""
 
     read: ReadStream[SessionMessage | Exception]
     write: WriteStream[SessionMessage]
@@ -109,7 +109,7 @@ class Streams(NamedTuple):
 
 @asynccontextmanager
 async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Streams]:
-    """Start a command and speak with it. It has ended, with all that it started, when this has been left."""
+    """Start a command and open streams to it. On exit, it and all that it started have ended."""
     environment = {"COLUMNS": _LOG_COLUMNS, **get_default_environment(), **command.env}
     child = await Child.start(command, environment=environment, folder=folder)
     try:
@@ -132,7 +132,7 @@ async def over_http(
     token: ServerToken | None,
     gone: Callable[[], None],
 ) -> AsyncGenerator[Streams]:
-    """Speak with an endpoint; nothing is asked of it yet. `gone` is told when it cannot be reached any more."""
+    """Open streams to an endpoint, without a request yet. `gone` is called when it can no longer be reached."""
     ends: list[str] = []
 
     def ended(reason: str) -> None:
@@ -161,12 +161,13 @@ _REFUSALS = 3
 
 
 async def follow_news(session: ClientSession, on_change: OnChange, announces: asyncio.Future[bool]) -> None:
-    """Call `on_change` for each change, and after a gap, in which one may have been missed.
+    """Call `on_change` for each change, and after a gap in which one may have been missed.
 
-    Sets `announces` once it is known whether there is such a stream; a server of the older era has said so itself.
+    Sets `announces` once it is known whether the server has a stream of notifications; a server of the older era has
+    said so in the handshake.
 
-    Returns where the server has no such stream: it is of the older era, or does not honour the subscription, or refuses
-    it again and again. One that cannot answer, or whose streams do not last, is asked ever more rarely.
+    Returns if there is no such stream: the server is of the older era, does not honour the subscription, or refuses it
+    repeatedly. A server that cannot answer, or whose streams do not last, is asked at growing intervals.
     """
     if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         capabilities = session.server_capabilities
@@ -211,11 +212,10 @@ class ProbeUnanswered(Exception):
 
 
 async def negotiate(session: ClientSession, *, probe: bool) -> None:
-    """Agree on a version: `server/discover` where `probe`, else and after any other answer the `initialize` handshake.
+    """Agree on a version: `server/discover` if `probe`; otherwise, or after an error, the `initialize` handshake.
 
-    A server that took longer to start than the probe waits may have answered it meanwhile; it then refuses the
-    handshake and is probed again. Raises `ProbeUnanswered`, and `MCPError`, `ValidationError` and `RuntimeError` as the
-    session does.
+    A server that starts slower than the probe waits may answer it later; it then refuses the handshake and is probed
+    again. Raises `ProbeUnanswered`, and the session's `MCPError`, `ValidationError` and `RuntimeError`.
     """
     if probe and await _discovered(session):
         return
@@ -276,10 +276,10 @@ Open = Callable[[Callable[[], None]], AbstractAsyncContextManager[Streams]]
 
 
 class ConnectionTask:
-    """A connection to a server, opened and closed by a task of its own; call `end` in every case.
+    """A connection to a server, opened and closed by its own task; `end` must be called in any case.
 
-    `probes` are the attempts in order: whether a server is asked for the newer era first. A server may end on a request
-    that it does not know, and is then started once more. `secrets` are in no text of a failure.
+    `probes` are the attempts in order: whether to ask the server for the newer era first. A server that ends on a
+    request which it does not know is started once more. `secrets` are masked in the texts of failures.
     """
 
     def __init__(self, opening: Open, on_change: OnChange, *, probes: Sequence[bool], secrets: Sequence[str]) -> None:
@@ -300,7 +300,7 @@ class ConnectionTask:
             raise self._failure(failed.__cause__) from None
 
     async def end(self) -> None:
-        """Let go of the server, also where it is still being opened; takes at most five seconds, cancelled or not."""
+        """Close the connection, also while it is being opened. Takes at most five seconds, cancelled or not."""
         if not await self._owned.end(CLOSE_S):
             _LOG.error("a connection to a server has not ended after %g s", CLOSE_S)
 
@@ -394,7 +394,7 @@ class _Connector:
 
     @asynccontextmanager
     async def connect(self, transport: Transport, on_change: OnChange) -> AsyncGenerator[ServerConnection]:
-        """Open a connection; the end of the block ends it, within five seconds. Raises `ConnectionFailed`."""
+        """Open a connection, which is closed within five seconds at the end of the block. Raises `ConnectionFailed`."""
         if isinstance(transport, Command):
             life = ConnectionTask(
                 lambda _: over_pipes(transport, self._folder),
@@ -435,7 +435,7 @@ class _Connector:
 
 
 def _trusted(endpoint: Endpoint) -> frozenset[tuple[str, int]]:
-    """Where the URLs of the operator's file lead; with a plain port 80 its encrypted twin, to which one may be sent."""
+    """Return hosts and ports of the operator's URLs; for http at port 80 also those of https, for a redirect."""
     if not endpoint.trusted:
         return frozenset()
     issuer = None if endpoint.oauth is None else endpoint.oauth.issuer

@@ -1,4 +1,4 @@
-"""Requests over an open SDK session; tools are read from the raw answer, so a malformed one costs only itself."""
+"""Requests over an open SDK session. Tools are read from the raw result, so that a bad one does not hide the others."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _MARK = b'"x-mcp-header"'
 
 
 class RawPage(NamedTuple):
-    """A page's result as it came; `refused` are the names of its tools that the session may not use."""
+    """The raw result of a page; `refused` are the names of its tools that the session may not use."""
 
     result: Mapping[str, object]
     refused: frozenset[str]
 
 
 class RawListing(Dispatcher[TransportContext]):
-    """A dispatcher that keeps the last page of tools until it is taken, and tells when it has ended."""
+    """A dispatcher that keeps the last page of tools until it is taken, and calls back when it has ended."""
 
     def __init__(self, dispatcher: Dispatcher[TransportContext], ended: Callable[[], None]) -> None:
         self._page = RawPage({}, frozenset())
@@ -52,7 +52,7 @@ class RawListing(Dispatcher[TransportContext]):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Send a request as the dispatcher does; of a page of tools the answer is ours."""
+        """Send a request as the dispatcher does; the session gets a page of tools in the form of `taken`."""
         result = await self._dispatcher.send_raw_request(method, params, opts)
         if method != _LISTING:
             return result
@@ -61,7 +61,7 @@ class RawListing(Dispatcher[TransportContext]):
         return {"tools": mirrored, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
     def taken(self, learned: Collection[str]) -> RawPage:
-        """The last page, after the session has learned of these of its tools and refused the others."""
+        """Return the last page, after the session has accepted its valid tools and refused the others."""
         page, self._page = self._page, RawPage({}, frozenset())
         return RawPage(page.result, page.refused - frozenset(learned))
 
@@ -109,11 +109,11 @@ _ANNOUNCES_S = 1.0
 
 
 class _Raw(RootModel[dict[str, object]]):
-    """A result that the SDK has checked but not reshaped."""
+    """A result that the SDK has validated but not converted."""
 
 
 class SdkConnection:
-    """An open connection; `lost` is set when it has ended, and `why` says how then.
+    """An open connection; `lost` is set when it has ended, and `why` returns the reason.
 
     `announces` is done once it is known whether the server announces changes.
     """
@@ -135,12 +135,12 @@ class SdkConnection:
 
     @property
     def version(self) -> str:
-        """The version of the protocol that both speak."""
+        """The negotiated protocol version."""
         return self._session.protocol_version or ""
 
     @property
     def open(self) -> bool:
-        """Whether the server is there, as far as known."""
+        """True unless the connection is known to have ended."""
         return not self._lost.is_set()
 
     async def gone(self) -> None:
@@ -148,9 +148,9 @@ class SdkConnection:
         await self._lost.wait()
 
     async def tools(self) -> Sequence[object]:
-        """Every page's tools, as sent, up to the page that goes past 10,000.
+        """Return the tools of all pages as sent, up to and including the page that exceeds 10,000.
 
-        Those whose mirrored arguments break the protocol's rules are left out.
+        Tools whose mirrored arguments break the protocol's rules are omitted.
         """
         found: list[object] = []
         cursors: set[str] = set()
@@ -168,12 +168,12 @@ class SdkConnection:
         raise BadAnswer(f"its list of tools has more than {MAX_PAGES} pages")
 
     async def announces_changes(self) -> bool | None:
-        """Whether the server says when its list changes; None where that is not known within a second."""
+        """Return whether the server announces changes of its list; None if that is not known within a second."""
         await asyncio.wait({self._announces}, timeout=_ANNOUNCES_S)
         return self._announces.result() if self._announces.done() and not self._announces.cancelled() else None
 
     async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
-        """Run a tool, again after a listing where the server wants arguments in headers that only its listing names."""
+        """Call a tool; again after a listing if the server demands arguments in headers that only the listing names."""
         try:
             return await self._called(name, arguments, report)
         except ServerRefused as refused:
@@ -240,6 +240,6 @@ def _next_cursor(page: RawPage) -> str | None:
 
 
 def _places(error: ValidationError) -> str:
-    """Where it does not, without a value of the answer."""
+    """Return where a result is invalid, without its values."""
     places = sorted({".".join(map(str, each["loc"])) or "(whole)" for each in error.errors(include_input=False)})
     return ", ".join(places[:3])

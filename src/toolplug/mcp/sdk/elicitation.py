@@ -1,10 +1,10 @@
-"""Asking the person at a client to approve a call, in both eras of the protocol.
+"""Asking the user of an MCP client to approve a call, in both eras of the protocol.
 
     2025-11-25  `elicitation/create` is sent to the client while its call waits
     2026-07-28  the call is answered by an `InputRequiredResult`; the client repeats it with the answer
 
-The ticket that the call waits on is the `requestState`. It needs no seal: a ticket is good for one call of one caller,
-and only a caller who may decide it is asked, or heard.
+The approval ticket of the call is the `requestState`. It needs no signature: a ticket is valid for one call of one
+caller, and only a caller that may decide it is asked.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Execute = Callable[[CallContext], Awaitable[ToolResult]]
 async def call_with_approval(
     ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext, execute: Execute
 ) -> ToolResult | types.InputRequiredResult:
-    """Return the result of the call, after asking the client where a person must approve it and the client can ask.
+    """Run the call; if it needs approval and the client can ask its user, ask, and return the result of the decision.
 
-    A person who dismisses the question leaves the call refused, and its ticket open.
+    If the user dismisses the question, the call stays refused and its ticket open.
     """
     if params.request_state is not None:  # the call is repeated with the answer
         response = (params.input_responses or {}).get(_KEY)
@@ -68,7 +68,7 @@ async def call_with_approval(
 
 
 def question_of(ticket: Ticket) -> str | None:
-    """Return the question for a person, with invisible characters escaped; None if it is too long."""
+    """Return the question for the user, with invisible characters escaped; None if it is too long."""
     arguments = json.dumps(ticket.arguments, ensure_ascii=False)
     if cleaned(arguments) != arguments:
         arguments = json.dumps(ticket.arguments)
@@ -77,7 +77,7 @@ def question_of(ticket: Ticket) -> str | None:
 
 
 async def _decidable(ctx: ServerRequestContext[Caller, Any], result: ToolResult, context: CallContext) -> Ticket | None:
-    """The ticket that the refused call waits on, where its caller may decide it and its client can ask."""
+    """Return the ticket of a refused call, if its caller may decide it and its client can ask."""
     ticket_id = as_object(result.metadata.get("approval")).get("id")
     if not isinstance(ticket_id, str) or not _can_ask(ctx):
         return None
@@ -89,7 +89,7 @@ async def _decidable(ctx: ServerRequestContext[Caller, Any], result: ToolResult,
 
 
 def _can_ask(ctx: ServerRequestContext[Caller, Any]) -> bool:
-    """Whether the client shows forms; a bare `elicitation: {}` is older than the other mode, and means forms."""
+    """Return whether the client supports forms; a bare `elicitation: {}` is older than the URL mode and means forms."""
     capabilities = ctx.session.client_capabilities
     elicitation = None if capabilities is None else capabilities.elicitation
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
@@ -98,7 +98,7 @@ def _can_ask(ctx: ServerRequestContext[Caller, Any]) -> bool:
 
 
 async def _answer(ctx: ServerRequestContext[Caller, Any], request: types.ElicitRequest) -> types.ElicitResult | None:
-    """What the person says; None where there is no answer that can be read before the ticket expires."""
+    """Return the user's answer; None if no valid one comes before the ticket expires."""
     beside = ServerMessageMetadata(related_request_id=ctx.request_id)
     try:
         return await ctx.session.send_request(request, types.ElicitResult, LIFE_S, beside)
@@ -108,7 +108,7 @@ async def _answer(ctx: ServerRequestContext[Caller, Any], request: types.ElicitR
 
 
 async def _decide(approvals: Approvals, ticket_id: str, response: object, context: CallContext) -> bool:
-    """Decide as the person says, where the caller may; whether it is decided now."""
+    """Decide the ticket by the user's answer if the caller may; return whether it is decided."""
     decision = _DECISIONS.get(response.action) if isinstance(response, types.ElicitResult) else None
     principal = context.principal
     try:

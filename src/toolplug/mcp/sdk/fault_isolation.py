@@ -1,7 +1,7 @@
-"""An HTTP transport that gives the SDK one readable answer for each request, and filters a server's event streams.
+"""An HTTP transport that returns a valid answer for each request to the SDK, and filters a server's event streams.
 
-An exception out of one request ends the SDK's transport, and with it every other request. So each failure becomes a
-JSON-RPC error of the one request, under a code that `connecting` reads back.
+An exception of one request would end the SDK's transport, and with it all other requests. So each failure becomes a
+JSON-RPC error of that request, under a code that the connection reads back.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ AFTERWARDS_S = 5.0
 
 
 class CancelGrace:
-    """One request's: without end, and five seconds from when it was cancelled on.
+    """The time limit of one request: none, and five seconds after it was cancelled.
 
-    A server of the older era is told of a cancellation in another request, and may never end the one that it is about.
+    A server of the older era is notified of a cancellation by another request, and may never end the cancelled one.
     """
 
     def __init__(self, afterwards_s: float = AFTERWARDS_S) -> None:
@@ -52,7 +52,7 @@ class CancelGrace:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncGenerator[None]:
-        """Wait for a part of the answer. Raises `TimeoutError`."""
+        """Limit the wait for a part of the answer. Raises `TimeoutError`."""
         waiting = asyncio.timeout_at(self._until)
         async with waiting:
             self._waiting = waiting
@@ -62,7 +62,7 @@ class CancelGrace:
                 self._waiting = None
 
     def end_soon(self) -> None:
-        """Wait only a short time longer for the response: its request was cancelled."""
+        """Limit the wait for the rest of the answer to a few seconds: the request was cancelled."""
         self._until = asyncio.get_running_loop().time() + self._afterwards_s
         if self._waiting is not None:
             self._waiting.reschedule(self._until)
@@ -77,11 +77,10 @@ _RETRY_MS = (1_000, 30_000)
 
 
 class MessageEvents(httpx2.AsyncByteStream):
-    """An event stream with messages only, none over 4 MiB; one that goes too far ends with an error as its last event.
+    """An event stream reduced to messages of at most 4 MiB; a stream that exceeds a limit ends with an error event.
 
-    So does one that a request was answered with, at an answer that cannot be read, and where it ends without the answer
-    and cannot be taken up again.
-    The time that a server asks us to wait before we come again is held between one and thirty seconds.
+    The response stream of a request also ends so if its answer cannot be read, or if it breaks off before the answer
+    and cannot be resumed. The server's `retry` time is limited to between one and thirty seconds.
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class MessageEvents(httpx2.AsyncByteStream):
 
 
 def refusal(code: int, message: str) -> bytes:
-    """An error for whichever request reads it."""
+    """Return the body of a JSON-RPC error without an id; the request that reads it adds its own."""
     return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
 
 
@@ -164,7 +163,7 @@ def _message(event: httpx2.ServerSentEvent) -> JSONRPCMessage | None:
 
 
 def _is_mark(event: httpx2.ServerSentEvent) -> bool:
-    """Whether the event only says where a stream could be taken up again."""
+    """Return whether the event only carries the id from which the stream can be resumed."""
     return event.event == "message" and not event.data and bool(event.id)
 
 
@@ -192,14 +191,14 @@ Ask = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 
 def is_for_news(request: httpx2.Request) -> bool:
-    """Whether it asks for news, and not for the rest of an answer."""
+    """Return whether the request asks for the notification stream, and not for the rest of an answer."""
     return request.method == "GET" and "last-event-id" not in request.headers
 
 
 class NewsStream:
-    """One stream after the other, ever more rarely where they do not last.
+    """Reopens the notification stream whenever it ends, at growing intervals if streams do not last.
 
-    After a gap the first message says that the tools have changed: that is all that can have been missed.
+    After a gap the first message says that the tools have changed, as nothing else can have been missed.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -208,7 +207,7 @@ class NewsStream:
         self._heard = False
 
     async def opened(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer of a server that can give one. Raises `httpx2.ConnectError` where it is not there."""
+        """Return the response of the first stream. Raises `httpx2.ConnectError` if the server cannot be reached."""
         while True:
             await asyncio.sleep(self._restarts.pause_s())
             try:
@@ -229,7 +228,7 @@ class NewsStream:
 
 
 class _News(httpx2.AsyncByteStream):
-    """One stream, which ends however it breaks off."""
+    """One notification stream, which ends without an error when it breaks off."""
 
     def __init__(self, messages: httpx2.AsyncByteStream, restarts: Restarts, *, missed: bool) -> None:
         self._messages = messages
@@ -253,12 +252,12 @@ class _News(httpx2.AsyncByteStream):
 
 
 def _is_for_now(status: int) -> bool:
-    """Whether a refusal tells of the server's state, not of what it offers."""
+    """Return whether an error status is about the server's current state, not about what it supports."""
     return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _without_id(message: bytes) -> bytes:
-    """So that the SDK asks for a new stream after this one, and not for the rest of it."""
+    """Return the event without its id, so that the SDK opens a new stream instead of resuming this one."""
     return message.partition(b"\n")[2] if message.startswith(b"id:") else message
 
 
@@ -273,9 +272,9 @@ _INITIALIZED = "notifications/initialized"
 
 
 class _Posted(NamedTuple):
-    """What a body is: `request` the id of a request, `cancelled` that of the one that it cancels; else both are None.
+    """The kind of a posted message: `request` is the id of a request, `cancelled` the id that it cancels, else None.
 
-    `first` is the notification that a server must have before anything else.
+    `first` is the notification that must reach the server before anything else.
     """
 
     request: RequestId | None
@@ -284,7 +283,7 @@ class _Posted(NamedTuple):
 
 
 class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
-    """Asks `server`, a way to it, and never ends it. `gone` is told when the server is not there or forgot us."""
+    """Sends requests to `server`, a transport that it does not close. `gone` is called if the session is lost."""
 
     def __init__(self, server: httpx2.AsyncBaseTransport, log: RateLimitedLog, gone: Callable[[str], None]) -> None:
         self._server = server
@@ -296,7 +295,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         self._news = NewsStream(self._streamed)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer a POST always; a GET (the stream of news) and a DELETE (the end) may raise."""
+        """Return an answer to each POST; a GET (the notification stream) and a DELETE may raise."""
         if request.method != "POST":
             return await self._other(request)
         posted = _posted(await request.aread())
@@ -317,7 +316,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
                 self._asked.pop(posted.request, None)
 
     async def aclose(self) -> None:
-        """Stop telling the server what it has not taken yet."""
+        """Drop notifications that are not sent yet."""
         await self._telling.cancel()
 
     async def _other(self, request: httpx2.Request) -> httpx2.Response:
@@ -340,7 +339,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         return self._filtered(request, response, CancelGrace(), None)
 
     async def _notified(self, request: httpx2.Request, posted: _Posted) -> httpx2.Response:
-        """Answer at once where order does not matter, since the SDK sends nothing else before."""
+        """Answer a notification before it is sent if its order does not matter, as the SDK sends one at a time."""
         if posted.cancelled is not None and (patience := self._asked.get(posted.cancelled)) is not None:
             patience.end_soon()
         if posted.first:

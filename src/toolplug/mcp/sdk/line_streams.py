@@ -1,8 +1,8 @@
-"""JSON-RPC messages as lines of a child, in the form of the streams that the SDK's dispatcher reads and writes.
+"""JSON-RPC messages as lines of a child process, as the streams of the SDK's dispatcher.
 
-The dispatcher reads a message when it has dealt with the one before, and the child's pipe holds the rest, so that
-nothing queues up here. What is no message costs its line: it is counted, rarely logged, and too much of it ends the
-reading. One that was meant as an answer ends the request that it names, or, where it names none, all that wait.
+The dispatcher reads a message after it has handled the last one, and the pipe holds the rest, so that nothing queues up
+in memory. An invalid line is counted and rarely logged; too many end the reading. An invalid answer ends the request
+that it names, or all pending requests if it names none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Waiting = dict[str, RequestId]
 
 
 class MessagesIn:
-    """What a child writes. `ended_because` says why the reading ended, where that was not the child's own end."""
+    """The messages from a child. `ended_because` says why the reading was stopped; None if the child ended."""
 
     def __init__(self, child: Child, waiting: Waiting) -> None:
         self.ended_because: str | None = None
@@ -58,14 +58,14 @@ class MessagesIn:
         self._garbage = 0
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message. Raises `anyio.EndOfStream`."""
+        """Return the next message. Raises `anyio.EndOfStream`."""
         try:
             return await self.__anext__()
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
 
     async def aclose(self) -> None:
-        """Nothing: the child is ended by who began it."""
+        """Do nothing: the owner of the child ends it."""
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
@@ -112,7 +112,7 @@ class MessagesIn:
         return None
 
     def _end_unreadable(self, line: bytes) -> None:
-        """Answer for the child what it has tried to answer."""
+        """Answer the request that the child has tried to answer with an error."""
         if not is_meant_as_answer(line):
             return
         named = [text for found in _IDS.finditer(line) if (text := found[1].decode(errors="replace")) in self._waiting]
@@ -130,14 +130,14 @@ class MessagesIn:
 
 
 class MessagesOut:
-    """What a child reads; each request in it is added to those that wait."""
+    """The messages to a child; the ids of requests are added to the pending ones."""
 
     def __init__(self, child: Child, waiting: Waiting) -> None:
         self._child = child
         self._waiting = waiting
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Write a message. Raises `anyio.BrokenResourceError` once the child no longer reads."""
+        """Write a message. Raises `anyio.BrokenResourceError` if the child no longer reads."""
         message = item.message
         line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if isinstance(message, JSONRPCRequest):
@@ -152,7 +152,7 @@ class MessagesOut:
             raise anyio.BrokenResourceError from None
 
     async def aclose(self) -> None:
-        """Nothing: the child is ended by who began it."""
+        """Do nothing: the owner of the child ends it."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -171,9 +171,9 @@ def _message(line: bytes) -> JSONRPCMessage | None:
 
 
 def _deep_message(line: bytes) -> JSONRPCMessage | None:
-    """A message that goes deeper than pydantic reads (200): a list of tools stays, and any other answer is a bad one.
+    """Return a message nested deeper than pydantic accepts (200): a list of tools stays, any other answer is an error.
 
-    One tool with such a schema costs its list no other tool.
+    So one tool with such a schema does not hide the others.
     """
     try:
         message = jsonrpc_message_adapter.validate_python(orjson.loads(line), by_name=False)

@@ -1,4 +1,4 @@
-"""Messages of a server that are let in, and the JSON-RPC error codes for failures on our own side."""
+"""Filters for a server's messages, and the JSON-RPC error codes of failures on our side."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def is_closed(error: MCPError) -> bool:
 
 
 def is_meant_as_answer(text: bytes) -> bool:
-    """Was this, which is no message, meant as an answer, and not printed by mistake as programs print their progress.
+    """Return whether an invalid message is meant as an answer, and not a line that the program has printed.
 
-    That is an object with a result or an error, and what is no text at all.
+    That is an object with a result or an error, and a line that is not text.
     """
     if text.lstrip().startswith(b"{"):
         return b'"method"' not in text and (b'"result"' in text or b'"error"' in text)

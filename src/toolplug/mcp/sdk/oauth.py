@@ -1,7 +1,7 @@
-"""Tokens by the grant `client_credentials`: one for each server, fetched once for all who need it, and kept in memory.
+"""Tokens by the grant `client_credentials`: one for each server, shared by its connections, and kept in memory.
 
-The SDK's provider lets one request through at a time, so that a call of a minute would hold up all others. Here it only
-fetches tokens, under a lock; requests are signed beside it.
+The SDK's provider sends one request at a time, so that a call of a minute would block all others. Here it only fetches
+tokens, under a lock; requests add the token themselves.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 
 class KeptToken(TokenStorage):
-    """One server's token in memory; it is in no log and no record.
+    """One server's token in memory; it is neither logged nor stored.
 
-    `renew_at` and `expires_at` are on the clock, None for a token that lasts as long as the server takes it.
+    `renew_at` and `expires_at` are on the event loop's clock, None for a token without expiry.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -48,11 +48,11 @@ class KeptToken(TokenStorage):
 
     @property
     def text(self) -> str | None:
-        """What requests carry, None before the first token."""
+        """The access token, None before the first."""
         return None if self._token is None else self._token.access_token
 
     async def get_tokens(self) -> OAuthToken | None:
-        """The last token, None before the first."""
+        """Return the last token, None before the first."""
         return self._token
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -62,18 +62,18 @@ class KeptToken(TokenStorage):
         self.expires_at = None if life_s is None else self._clock() + life_s
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """None: the client is not registered but configured."""
+        """Return None: the client is configured, not registered."""
         return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Nothing: see above."""
+        """Do nothing: the client is configured, not registered."""
 
 
 class _AsConfigured(ClientCredentialsOAuthProvider):
-    """Asks for the configured scope, whatever the server proposes.
+    """The SDK's provider with the configured scope, whatever the server proposes.
 
-    Sends the secret in a header, or in the body where the authorization server says that it takes it only there.
-    Repeats no words of the token endpoint, which may hold the credentials: the SDK logs its errors.
+    The secret is sent in a header, or in the body if the authorization server supports only that. Errors do not repeat
+    the words of the token endpoint, which may contain credentials: the SDK logs them.
     """
 
     async def renew(self, send: Send) -> None:
@@ -99,9 +99,10 @@ class _AsConfigured(ClientCredentialsOAuthProvider):
 
 
 class ServerToken:
-    """The token of one server, for every connection to it.
+    """The token of one server, for all its connections.
 
-    Whoever needs another one waits for the same fetch. Nobody waits for a renewal while the token still holds.
+    Concurrent requests for a new token wait for the same fetch. While the token is still valid, no request waits for
+    its renewal.
     """
 
     def __init__(self, url: str, credentials: ClientCredentials, clock: Callable[[], float] = monotonic) -> None:
@@ -120,7 +121,7 @@ class ServerToken:
             )
 
     async def current(self, send: Send) -> str | None:
-        """The token to send, None before the first; renewed where most of its life is over."""
+        """Return the token to send, None before the first. It is renewed after four fifths of its life."""
         if self._is_over(self._kept.renew_at) and (not self._fetching.locked() or self._is_over(self._kept.expires_at)):
             async with self._fetching:
                 if self._is_over(self._kept.renew_at):
@@ -130,7 +131,7 @@ class ServerToken:
     async def after(
         self, refused: str | None, request: httpx2.Request, response: httpx2.Response, send: Send
     ) -> str | None:
-        """The token to send in place of one that the server refused so. Raises `OAuthFlowError`, as `send` does."""
+        """Return a new token after a refusal of the last one. Raises `OAuthFlowError` and the errors of `send`."""
         async with self._fetching:
             if self._kept.text == refused:
                 try:
@@ -149,7 +150,7 @@ class ServerToken:
             _LOG.warning("the token of a server is not renewed: %s", type(error).__name__)
 
     async def _fetch(self, request: httpx2.Request, response: httpx2.Response, send: Send) -> None:
-        """Drive the provider's flow from the refusal on, up to where it would repeat the request."""
+        """Run the provider's flow from the refusal up to the repetition of the request."""
         flow = self._provider.async_auth_flow(request)
         try:
             await anext(flow)  # the request itself, which has been answered

@@ -33,13 +33,13 @@ async def resolved(host: str, port: int) -> Sequence[str]:
 
 
 class AnswerRefused(httpx2.TransportError):
-    """An answer is compressed or larger than we read."""
+    """A response is compressed or exceeds the size limit."""
 
 
 class CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects to an address that was resolved and checked just before; name, port and TLS stay those of the URL.
+    """Connects to addresses that were resolved and checked before; host name, port and TLS stay those of the URL.
 
-    Hosts in `trusted` (with their port) stand in the operator's file and are not checked.
+    The hosts and ports in `trusted` are from the operator's file and are not checked.
     """
 
     def __init__(self, egress: Egress, resolve: Resolve, trusted: Collection[tuple[str, int]]) -> None:
@@ -57,7 +57,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: _SocketOptions = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Try the host's addresses in turn. Raises `httpcore2.ConnectError`, also for an address that is refused."""
+        """Try the host's addresses in turn. Raises `httpcore2.ConnectError`, also if an address is not permitted."""
         failure: Exception | None = None
         for address in await self._addresses(host, port):
             try:
@@ -78,9 +78,9 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 class PinnedTransport(httpx2.AsyncBaseTransport):
-    """One request, one answer; nothing of the environment (proxies, `.netrc`) is used.
+    """A transport that ignores the environment (proxies, `.netrc`) and limits the size of responses.
 
-    An event stream is passed on as it comes, anything else is read whole, and both only uncompressed.
+    Event streams are passed on as they arrive, other responses are read whole; both must be uncompressed.
     """
 
     def __init__(
