@@ -1,4 +1,4 @@
-"""Clients of a host: applications that lend their functions as tools, and watchers of what is lent."""
+"""Clients of a host: applications that lend their functions as tools, and observers of sessions."""
 
 from toolplug.client.application import Application
 from toolplug.client.backoff import Backoff

@@ -1,4 +1,4 @@
-"""Answering one request: runs the tool's function in a task or thread and turns the outcome into one answer."""
+"""Answering a request: runs the tool's function in a task or thread and sends one answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def answer(
 ) -> Answer:
     """Call the tool as soon as one of the `places` is free. Raises only the caller's own cancellation.
 
-    A place is released when the function itself has ended. `call_id` and the context's request id are for the log.
+    A place is released when the function has ended. `call_id` and the context's request id are for the log.
     """
     named = (("call", call_id), ("request", context.request_id))
     ids = ", ".join(f"{name} {value}" for name, value in named if value)
@@ -83,13 +83,13 @@ def _error_answer(text: str) -> Answer:
 
 
 def _masked_answer(tool: Tool, error: BaseException, ids: str) -> Answer:
-    """The log has the whole trace: it is the application's own, not the host's."""
+    """Return the answer for a function that raised; the log has the full traceback, as it is the application's own."""
     _LOG.error("tool %r raised%s", tool.name, f" ({ids})" if ids else "", exc_info=error)
     return {"error": f'internal error: tool "{tool.name}" failed'}
 
 
 class _Outcome(NamedTuple):
-    """The value that a function returned, or what it raised."""
+    """The value that a function returned, or the exception that it raised."""
 
     value: object = None
     error: BaseException | None = None
@@ -102,10 +102,10 @@ class _Outcome(NamedTuple):
 
 
 async def _call_in_task(function: Callable[[], Awaitable[object]], name: str) -> object:
-    """Return or raise what the function does, in a task of its own.
+    """Return or raise what the function does, in its own task.
 
-    A function that cancels its task raises `CancelledError` here and leaves the caller uncancelled. Where the caller is
-    cancelled, the function is cancelled too, and waited for.
+    A function that cancels its task raises `CancelledError` here and does not cancel the caller. If the caller is
+    cancelled, so is the function, and the caller waits for its end.
     """
 
     async def run() -> _Outcome:
@@ -118,10 +118,10 @@ async def _call_in_task(function: Callable[[], Awaitable[object]], name: str) ->
 
 
 async def _call_in_thread(function: Callable[[], object], name: str, ended: Callable[[], None]) -> object:
-    """Return or raise what the function does, in a daemon thread of its own, with the caller's context variables.
+    """Return or raise what the function does, in its own daemon thread, with the caller's context variables.
 
-    A thread cannot be cancelled: the caller may be, and `ended` is called once, on the loop, when the function has
-    really ended. Daemon threads are not joined when the process exits.
+    A thread cannot be cancelled: if the caller is, the function goes on. `ended` is called once, on the event loop,
+    when it has ended. Daemon threads do not keep the process from exiting.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Outcome] = loop.create_future()
@@ -149,9 +149,9 @@ async def _call_in_thread(function: Callable[[], object], name: str, ended: Call
 
 
 class Progress:
-    """Sends the newest report as soon as the one before has arrived; reports in between are dropped.
+    """Sends the newest report as soon as the last one has arrived; reports in between are dropped.
 
-    `report` may be called from any thread and never waits.
+    `report` may be called from any thread and never blocks.
     """
 
     def __init__(self, send: Callable[[Answer], Awaitable[object]]) -> None:
@@ -161,7 +161,7 @@ class Progress:
         self._changed = asyncio.Event()
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report as `CallContext.report` does; what is not JSON is dropped."""
+        """Implement `CallContext.report`; values that are not JSON are dropped."""
         given = {"progress": progress, "total": total, "message": message and message[:MAX_MESSAGE]}
         fields = {key: value for key, value in given.items() if value is not None}
         if as_json(fields) is not None:
@@ -169,7 +169,7 @@ class Progress:
                 self._loop.call_soon_threadsafe(self._note, fields)
 
     async def run(self) -> None:
-        """Send reports until cancelled. One that does not arrive is no error of the call."""
+        """Send reports until cancelled. A report that does not arrive is not an error of the call."""
         while True:
             await self._changed.wait()
             self._changed.clear()

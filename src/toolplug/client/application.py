@@ -28,7 +28,7 @@ class _Address(NamedTuple):
 
 
 class _Entered(NamedTuple):
-    """What is there between entering and leaving."""
+    """The state between entering and leaving."""
 
     address: _Address
     session: OpenSession
@@ -37,13 +37,13 @@ class _Entered(NamedTuple):
 
 
 class Application:
-    """Lends functions to anyone who has the code of its session, while it is entered (`async with application`).
+    """Lends functions as tools of a session, while it is entered (`async with application`).
 
-    Entering creates a session (or joins one: `joining`) and registers the tools; raises `HostError` where that fails.
-    Calls are then answered in the background, over as many connections as needed. Leaving cancels running calls and
-    ends the session that was created, unless `keep` is set. Where the session was over before and `serve` did not raise
-    that error, leaving raises it. The application can be entered again. While it is entered, its methods belong to the
-    event loop's thread: `add`, `remove` and `replace` raise `RuntimeError` elsewhere, and nothing changes.
+    Entering creates a session (or joins one: `joining`) and registers the tools; it raises `HostError` if that fails.
+    Calls are then answered in the background, and lost connections are reopened. Leaving cancels running calls and ends
+    the session that was created, unless `keep` is set. If the session ended earlier and `serve` did not raise the
+    error, leaving raises it. The application can be entered again. While it is entered, its methods must be called on
+    the thread of the event loop: elsewhere `add`, `remove` and `replace` raise `RuntimeError` and change nothing.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Application:
     ) -> None:
         """`url`: where the host is mounted. `plugin_type`: the kind of application, such as `codap`.
 
-        `ttl_s`: how long the session outlives the last sign of the application. `keep`: leaving does not end it, so
-        that a later run can join it. `max_running`: how many functions run at once. `http`: a client of one's own, with
-        certificates or a proxy, which is left open.
+        `ttl_s`: how many seconds the session outlives the application's last sign. `keep`: do not end the session on
+        leaving, so that a later run can join it. `max_running`: how many functions may run at once. `http`: your own
+        client, for certificates or a proxy; it is not closed.
         """
         self._url = base_url(url)
         self._registration = RegistrationInfo(
@@ -95,9 +95,9 @@ class Application:
         http: AsyncClient | None = None,
         backoff: Backoff | None = None,
     ) -> Self:
-        """An application that goes on with a session of an earlier run, and leaves it alive.
+        """Return an application that continues a session of an earlier run, and does not end it on leaving.
 
-        It sends only what differs from the tools that the session has.
+        It sends only the difference from the tools that the session has.
         """
         application = cls(
             url,
@@ -113,22 +113,22 @@ class Application:
 
     @property
     def code(self) -> str:
-        """The address of the session, for those who may call its tools. Raises `RuntimeError` unless entered."""
+        """The code of the session, for callers of its tools. Raises `RuntimeError` unless entered."""
         return self._open.address.code
 
     @property
     def token(self) -> str:
-        """The credential that `joining` takes; keep it secret. Raises `RuntimeError` unless entered."""
+        """The credential for `joining`; keep it secret. Raises `RuntimeError` unless entered."""
         return self._open.address.token
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """What the application lends now, by name."""
+        """The tools that the application lends, by name."""
         return MappingProxyType(self._tools)
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """The tools that the host does not take, each with its reason. Raises `RuntimeError` unless entered."""
+        """The tools that the host has refused, each with the reason. Raises `RuntimeError` unless entered."""
         return self._open.session.tools.refused
 
     @overload
@@ -177,7 +177,7 @@ class Application:
         return lend if function is None else lend(function)
 
     def add(self, tool: Tool | Function, *, reason: str | None = None) -> None:
-        """Lend one more tool, or another one of the same name."""
+        """Lend another tool, or replace the one of the same name."""
         self._check_thread()
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         lent = _lent(tool, around)
@@ -185,13 +185,13 @@ class Application:
         self._changed(reason or f"{lent.name} was added")
 
     def remove(self, name: str, *, reason: str | None = None) -> None:
-        """Lend this tool no more; calls of it that run go on. Raises `KeyError` where it is not lent."""
+        """Stop lending a tool; running calls go on. Raises `KeyError` for an unknown name."""
         self._check_thread()
         del self._tools[name]
         self._changed(reason or f"{name} was removed")
 
     def replace(self, tools: Iterable[Tool | Function], *, reason: str | None = None) -> None:
-        """Lend these tools and no others; what is equal to what the host has is not sent."""
+        """Lend these tools and no others; unchanged tools are not sent again."""
         self._check_thread()
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         lent = [_lent(tool, around) for tool in tools]
@@ -200,15 +200,15 @@ class Application:
         self._changed(reason or "the tools were replaced")
 
     async def settled(self) -> None:
-        """Wait until the host has every change that was made so far.
+        """Wait until the host has all changes made so far.
 
-        Raises `HostRefused` where it does not take the change at all; `refused` names single tools that it did not
-        take. Raises `RuntimeError` unless entered.
+        Raises `HostRefused` if it refuses a change as a whole; `refused` has the tools that it refused. Raises
+        `RuntimeError` unless entered.
         """
         await self._open.session.tools.settled()
 
     async def serve(self) -> None:
-        """Wait while calls are answered. Raises `HostError` when the session is over; never returns otherwise.
+        """Wait while calls are answered. Raises `HostError` when the session has ended; never returns otherwise.
 
         Raises `RuntimeError` unless entered.
         """

@@ -20,10 +20,10 @@ _LOG = logging.getLogger("toolplug.client")
 class Backoff:
     """Delays and timeouts in seconds.
 
-    `first_s`, `longest_s`: the delay before an attempt is random, up to `first_s` at first, then up to twice the limit
-    before, up to `longest_s`. `silence_s`: a stream without data for this long is dead (a host sends something every
-    15 s). `gather_s`: changes of tools within this time are one update. `answer_s`: timeout of a request. `call_s`:
-    timeout of a call, until the host has its answer; no caller waits longer.
+    `first_s`, `longest_s`: the delay before an attempt is random, at most `first_s` at first, and twice the last
+    maximum after each failure, up to `longest_s`. `silence_s`: a stream without data for this long is broken (a host
+    sends something every 15 s). `gather_s`: changes of tools within this time are one update. `answer_s`: timeout of a
+    request. `call_s`: timeout of a call, until the host has its answer.
     """
 
     first_s: float = 0.5

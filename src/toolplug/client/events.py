@@ -1,4 +1,4 @@
-"""The events of one session as values, over as many connections as it takes."""
+"""The events of one session as values; lost connections are reopened."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ Readers = Mapping[str, Callable[[bytes], Event]]
 
 
 class _Error(BaseModel):
-    """The host's last word."""
+    """The data of the host's final error event."""
 
     code: str
     message: str
 
 
 class _Unreadable(Exception):
-    """An event that is not what its name says."""
+    """The data of an event does not fit its name."""
 
 
 class EventStream(Generic[Event]):
-    """Reads what a host tells about one session, and connects again where a connection breaks or falls silent.
+    """Reads the events of one session, and reconnects when a connection breaks or falls silent.
 
-    `readers` make a value of an event's data, by the event's name; one that raises `ValueError` says that the data
-    cannot be read. Other events are passed over.
+    `readers` convert the data of events by name; a `ValueError` of one means invalid data. Other events are ignored.
     """
 
     def __init__(self, host: HostRequests, path: str, readers: Readers[Event], backoff: Backoff) -> None:
@@ -52,10 +51,10 @@ class EventStream(Generic[Event]):
         self._last_id = ""
 
     async def events(self, first: Response | None = None) -> AsyncGenerator[Event]:
-        """Every event once, in order, or a new snapshot where that cannot be. Whoever leaves it closes it.
+        """Yield each event once, in order; after missed events, a new snapshot. The caller closes the generator.
 
-        `first`: a connection that is `opened` already. Raises `SessionOver`, or `HostRefused` where asking again is no
-        use; never ends otherwise. A connection that breaks as soon as it is open is opened again later and later.
+        `first`: a connection from `opened`. Raises `SessionOver`, and `HostRefused` if another attempt would be
+        useless; never ends otherwise. If connections break as soon as they are open, the delay between them grows.
         """
         clock = asyncio.get_running_loop().time
         pause_s = 0.0
@@ -80,7 +79,7 @@ class EventStream(Generic[Event]):
             await asyncio.sleep(random.uniform(0, pause_s))
 
     async def opened(self) -> Response:
-        """One connection, which goes on after the last event that was taken."""
+        """Open one connection, which resumes after the last event that was received."""
         headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
         return await self._host.opened(self._path, headers, self._backoff.silence_s)
 
@@ -105,13 +104,13 @@ _PLUGIN_GONE = "plugin_gone"
 
 
 class _Event(BaseModel):
-    """Keys that this version does not know are passed over, so that an older client can read a newer host."""
+    """Ignores unknown keys, so that an older client can read the events of a newer host."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
 
 class OfferedTool(_Event):
-    """A tool of a session. One that is not `available` is listed but cannot be called; `reason` says why."""
+    """A tool of a session. One that is not `available` cannot be called; `reason` says why."""
 
     name: str
     description: str = ""
@@ -123,7 +122,7 @@ class OfferedTool(_Event):
     reason: str | None = None
 
     def while_plugin_is(self, status: PluginStatus) -> OfferedTool:
-        """The tool while its application is in this state; what stands in its way otherwise goes on to."""
+        """Return the tool for this state of its application; other reasons for unavailability stay."""
         if self.reason not in {None, _PLUGIN_GONE}:
             return self
         away = status == "detached"
@@ -135,7 +134,7 @@ class OfferedTool(_Event):
 
 
 class ToolUpdates(_Event):
-    """Tools that came, the names of those that went, and tools that have another definition than before."""
+    """Added tools, the names of removed tools, and tools whose definition has changed."""
 
     added: tuple[OfferedTool, ...] = ()
     removed: tuple[str, ...] = ()
@@ -143,7 +142,7 @@ class ToolUpdates(_Event):
 
 
 class ToolsChanged(_Event):
-    """The tools of a session are others from this `revision` on; `timestamp` is ISO 8601 in UTC."""
+    """The session's tools have changed, with the new `revision`; `timestamp` is ISO 8601 in UTC."""
 
     session_code: str
     updates: ToolUpdates
@@ -153,7 +152,7 @@ class ToolsChanged(_Event):
 
 
 class StatusChanged(_Event):
-    """The session's application came or went; its tools are available with it."""
+    """The session's application has come or gone, and with it its tools."""
 
     session_code: str
     status: PluginStatus
@@ -161,9 +160,9 @@ class StatusChanged(_Event):
 
 
 class Snapshot(_Event):
-    """Everything about a session's tools at one moment.
+    """The state of a session's tools.
 
-    Without a registration (`registered`) they are the host's default tools for sessions.
+    If the application has not `registered` tools, these are the host's default tools for sessions.
     """
 
     session_code: str
@@ -173,7 +172,7 @@ class Snapshot(_Event):
     tools: tuple[OfferedTool, ...]
 
     def after(self, change: ToolsChanged | StatusChanged) -> Snapshot:
-        """The snapshot after a change that follows it."""
+        """Return the snapshot after the next change."""
         if isinstance(change, StatusChanged):
             tools = tuple(tool.while_plugin_is(change.status) for tool in self.tools)
             return self.model_copy(update={"plugin_status": change.status, "tools": tools})
@@ -187,15 +186,15 @@ class Snapshot(_Event):
 
 
 class Resumed(_Event):
-    """The stream goes on where it broke: nothing was missed."""
+    """The stream was resumed without missing an event."""
 
     resumed: Literal[True]
 
 
 class ToolRequest(_Event):
-    """A call of a tool that waits for this application's answer; sent again, it has the same `id`.
+    """A call that waits for this application's answer; it has the same `id` when it is sent again.
 
-    `call_id` is the caller's own, `host_request_id` the one in the host's log.
+    `call_id` is the caller's own id, `host_request_id` the one in the host's log.
     """
 
     id: str
@@ -224,12 +223,11 @@ _READERS = {
 async def watch(
     url: str, code: str, *, api_key: str | None = None, http: AsyncClient | None = None, backoff: Backoff | None = None
 ) -> AsyncGenerator[Change]:
-    """A snapshot of the session's tools, then every change, for as long as the session lives.
+    """Yield a snapshot of the session's tools, then each change, as long as the session lives.
 
-    It connects again by itself; where changes were missed meanwhile, a new snapshot stands in their place. `http`: a
-    client of one's own, with certificates or a proxy, which is left open. Close the generator when leaving it early
-    (`contextlib.aclosing`). Raises `SessionOver` in the end, and `HostUnreachable` only where the first connection
-    cannot be made.
+    It reconnects by itself; a new snapshot replaces changes that were missed. `http`: your own client, for certificates
+    or a proxy; it is not closed. Close the generator if you leave it early (`contextlib.aclosing`). Raises
+    `SessionOver` at the end, and `HostUnreachable` only if the first connection fails.
     """
     backoff = backoff or Backoff()
     async with AsyncExitStack() as stack:

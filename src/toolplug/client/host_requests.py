@@ -1,4 +1,4 @@
-"""HTTP requests to one host under one credential, and the errors that its answers stand for."""
+"""HTTP requests to one host with one credential, and the errors for its answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANSWERS_OF_A_REQUEST = frozenset({"request_not_found", "too_late"})
 
 
 def refusal(response: Response) -> HostError:
-    """The error behind an answer that is no success; its body has been read."""
+    """Return the error for an answer without success, whose body has been read."""
     asked = _seconds(response.headers.get("retry-after"))
     if response.status_code >= 500:
         return HostUnreachable(f"{_origin(response)} cannot answer now: {_message(response)}", retry_after_s=asked)
@@ -35,7 +35,7 @@ def refusal(response: Response) -> HostError:
 
 
 def no_host(response: Response) -> HostUnreachable:
-    """The error for a success that no toolplug host would answer with."""
+    """Return the error for a success that is not of a toolplug host."""
     return HostUnreachable(f"what answers at {response.url} is no toolplug host: {_message(response)}")
 
 
@@ -47,7 +47,7 @@ def _message(response: Response) -> str:
 
 
 def _failures(response: Response) -> list[str]:
-    """A line for each tool that a registration could not take."""
+    """Return a line for each refused tool of a registration."""
     failed = _object(response).get("failedTools")
     named = cast("list[object]", failed) if isinstance(failed, list) else []
     lines = [cast("Mapping[str, object]", item) for item in named if isinstance(item, dict)]
@@ -91,7 +91,7 @@ class HostRequests:
         self._timeout_s = timeout_s
 
     def with_credential(self, credential: str) -> HostRequests:
-        """The same host, addressed with another credential."""
+        """Return requests to the same host with another credential."""
         return HostRequests(self._http, self._url, credential, self._timeout_s)
 
     async def answered(
@@ -102,7 +102,7 @@ class HostRequests:
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """The answer's body as this kind of value."""
+        """Return the body of the answer as this type."""
         response = await self.done(method, path, body, headers)
         try:
             return kind.model_validate_json(response.content)
@@ -116,7 +116,7 @@ class HostRequests:
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """The answer, which is a success. Raises `ValueError` for a body that is not JSON."""
+        """Return the successful answer. Raises `ValueError` for a body that is not JSON."""
         given, content = dict(headers or {}), None
         if body is not None:
             json = as_json(body)
@@ -130,7 +130,7 @@ class HostRequests:
         return response
 
     async def opened(self, path: str, headers: Mapping[str, str], silence_s: float) -> Response:
-        """Open an event stream that fails after so much silence; the caller closes it."""
+        """Open an event stream that fails after so many seconds of silence; the caller closes it."""
         timeout = Timeout(self._timeout_s, read=silence_s)
         asking = {"Accept": "text/event-stream", "Cache-Control": "no-store", **headers}
         response = await self._sent(self._request("GET", path, asking, timeout), stream=True)
@@ -162,7 +162,7 @@ class HostRequests:
 
 
 def base_url(url: str) -> str:
-    """Where a host is mounted, without the slash at its end. Raises `ValueError`."""
+    """Return the URL of a host without a trailing slash. Raises `ValueError`."""
     try:
         parsed = URL(url)
     except InvalidURL as error:

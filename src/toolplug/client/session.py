@@ -1,4 +1,4 @@
-"""One entered session of an application: its event stream, its tools and the requests that it answers."""
+"""An entered session of an application: its event stream, its tools and the requests that it answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_AWAITED = frozenset({"already_answered", "too_late", "request_not_found"})
 class RunningRequests:
     """Runs each request once, however often it is sent, and repeats its answer until the host has it.
 
-    At most `max_running` functions run at once; the others wait in the order of their requests.
+    At most `max_running` functions run at once; others wait in order.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ _READERS: Mapping[str, Callable[[bytes], ToolRequest | ToolCancelled]] = {
 
 
 class OpenSession:
-    """`host` sends the session's token; `tools` are those that the application lends now."""
+    """A session: `host` sends the session's token; `tools` are those that the application lends."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class OpenSession:
         self._running = RunningRequests(tools, requests, code, backoff, max_running)
 
     async def run(self) -> None:
-        """Run until cancelled. Raises `HostError` when the session is over; functions that still run are cancelled."""
+        """Run until cancelled. Raises `HostError` when the session has ended; running functions are cancelled."""
         over: HostError = SessionOver("left", "the application has left its session")
         try:
             async with asyncio.TaskGroup() as group:

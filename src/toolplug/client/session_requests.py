@@ -1,4 +1,4 @@
-"""The requests that an application makes to its session (docs/reference/sessions.md)."""
+"""The requests of an application to its session (docs/reference/sessions.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Definitions = Mapping[str, Definition]
 
 
 class Difference(NamedTuple):
-    """False where nothing changes."""
+    """The difference between two sets of tools; false if there is none."""
 
     added: tuple[Definition, ...]
     removed: tuple[str, ...]
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
 
 def difference(old: Definitions, new: Definitions) -> Difference:
-    """Compares whole definitions; the order of keys and of tools is no difference."""
+    """Compare whole definitions; the order of keys and of tools does not matter."""
     return Difference(
         added=tuple(definition for name, definition in new.items() if name not in old),
         removed=tuple(name for name in old if name not in new),
@@ -53,21 +53,21 @@ class _Answer(BaseModel):
 
 
 class Created(_Answer):
-    """A new session; the token is told only here."""
+    """A new session; this is the only answer with its token."""
 
     code: str
     plugin_token: str
 
 
 class FailedTool(_Answer):
-    """A tool that the host did not take, and why."""
+    """A tool that the host has refused, and the reason."""
 
     tool_name: str
     error: str
 
 
 class Registered(_Answer):
-    """Which tools the session has, and which were not taken."""
+    """The tools of the session after a registration, and the refused ones."""
 
     registered_tools: tuple[str, ...]
     failed_tools: tuple[FailedTool, ...]
@@ -81,13 +81,13 @@ class Updated(_Answer):
 
 
 class Taken(_Answer):
-    """The host has what was said of this request."""
+    """The host's confirmation of an answer or progress report."""
 
     id: str
 
 
 class Metadata(_Answer):
-    """What the host has of this application."""
+    """The host's data of this application."""
 
     plugin_type: str | None = None
     capabilities: list[Any] = []
@@ -98,7 +98,7 @@ class Metadata(_Answer):
 
 
 class RegistrationInfo(BaseModel):
-    """Who the application is; a part of every registration."""
+    """The application's description, a part of each registration."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
@@ -107,7 +107,7 @@ class RegistrationInfo(BaseModel):
     environment: Environment
 
     def wire(self) -> dict[str, object]:
-        """The part of a registration that is not its tools."""
+        """Return the fields of a registration other than its tools."""
         return {
             "pluginType": self.plugin_type,
             "capabilities": [capability.wire() for capability in self.capabilities],
@@ -116,7 +116,7 @@ class RegistrationInfo(BaseModel):
 
 
 async def create(host: HostRequests, plugin_type: str, ttl_s: int | None) -> Created:
-    """A new session of the caller's tenant."""
+    """Create a session of the caller's tenant."""
     body: dict[str, object] = {"pluginType": plugin_type}
     if ttl_s is not None:
         body["ttlSeconds"] = ttl_s
@@ -124,12 +124,12 @@ async def create(host: HostRequests, plugin_type: str, ttl_s: int | None) -> Cre
 
 
 async def end(host: HostRequests, code: str) -> None:
-    """End a session that the caller's tenant has."""
+    """End a session of the caller's tenant."""
     await host.done("DELETE", f"/api/sessions/{code}")
 
 
 class SessionRequests:
-    """The session's own routes, under its token."""
+    """The session's own routes, called with its token."""
 
     def __init__(self, host: HostRequests, code: str) -> None:
         self._host = host
@@ -137,20 +137,20 @@ class SessionRequests:
 
     @property
     def stream(self) -> str:
-        """The path of its events."""
+        """The path of the session's event stream."""
         return f"{self._path}/stream"
 
     async def metadata(self) -> Metadata:
-        """What the host has now."""
+        """Return the host's current data of the application."""
         return await self._host.answered("GET", f"{self._path}/metadata", Metadata)
 
     async def register(self, registration: RegistrationInfo, tools: Sequence[Definition]) -> Registered:
-        """Make these the session's whole set."""
+        """Replace all tools of the session."""
         body = {**registration.wire(), "tools": list(tools)}
         return await self._host.answered("POST", f"{self._path}/register-tools", Registered, body)
 
     async def update(self, difference: Difference, reason: str, revision: int) -> Updated:
-        """Change the set from this revision on."""
+        """Change the tools; fails if the session's revision is not the expected one."""
         body = {"toolUpdates": difference.wire(), "reason": reason}
         match = {"If-Match": str(revision)}
         return await self._host.answered("POST", f"{self._path}/update-tools", Updated, body, match)

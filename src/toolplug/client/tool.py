@@ -33,7 +33,7 @@ class _Sent(BaseModel):
 
 
 class Capability(_Sent):
-    """One thing that the application can do; `resources` are its own words, which the host keeps as they are."""
+    """A capability of the application; `resources` are its own JSON values, which the host stores unchanged."""
 
     type: CapabilityType
     level: CapabilityLevel = "basic"
@@ -41,7 +41,7 @@ class Capability(_Sent):
 
 
 class Environment(_Sent):
-    """Where the application runs; the host keeps it and shows it in the session's metadata."""
+    """Where the application runs, for the session's metadata."""
 
     version: str = ""
     features: tuple[str, ...] = ()
@@ -55,20 +55,20 @@ Definition = Mapping[str, object]
 
 
 class Requirement(NamedTuple):
-    """A capability that the application must have declared, at this level or a higher one."""
+    """A capability that the application must have declared, at this level or higher."""
 
     type: CapabilityType
     level: CapabilityLevel
 
 
 class Tool:
-    """A function, or a method of an object, with what a model is told about it; frozen.
+    """A function or bound method as a tool for a model; immutable.
 
-    Parameters become the schema and the docstring the descriptions, as for the tools of providers; a parameter that is
-    annotated `CallContext` gets the context. `name`: instead of the function's. `description`: instead of the
-    docstring's text. `read_only`, `idempotent`, `destructive`: promises about its effects. `requires`:
-    capabilities without which the host refuses it. `around`: the names that annotations may use beside those of the
-    function's module; by default those where the tool is made. Raises `InvalidDefinition`, naming the function.
+    Its parameters become the schema and its docstring the descriptions, as for the tools of providers; a parameter
+    annotated `CallContext` receives the context. `name`: replaces the function's name. `description`: replaces the
+    docstring's text. `read_only`, `idempotent`, `destructive`: hints about its effects. `requires`: capabilities
+    without which the host refuses it. `around`: the names that annotations may use besides those of the function's
+    module, by default those of the caller. Raises `InvalidDefinition`, naming the function.
     """
 
     __slots__ = ("_parameters", "_signature", "blocking", "definition", "function", "name")
@@ -108,7 +108,7 @@ class Tool:
         self._signature = signature
 
     def taken(self, arguments: Mapping[str, object], context: CallContext) -> dict[str, object]:
-        """What the function takes for these arguments, by parameter. Raises `InvalidArguments`."""
+        """Convert the arguments for the function, by parameter. Raises `InvalidArguments`."""
         refusals = self._parameters.refusals(arguments)
         if refusals:
             raise InvalidArguments(refusals)

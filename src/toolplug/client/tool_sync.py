@@ -1,4 +1,4 @@
-"""Keeps the host's list of tools equal to those that the application lends."""
+"""Keeps the host's list of tools equal to that of the application."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _UNFIT = frozenset({"invalid_tool"})
 
 
 class ToolSync:
-    """Sends changes of `tools`, which the application lends now, after each call of `changed`.
+    """Sends changes of `tools`, the application's own mapping, after each call of `changed`.
 
-    Changes within `gather_s` of the backoff are one update. It has only the difference from the host's tools; without
-    a difference nothing is sent.
+    Changes within `gather_s` of the backoff are one update. It contains only the difference from the host's tools;
+    without one, nothing is sent.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ToolSync:
 
     @property
     def refused(self) -> dict[str, str]:
-        """The tools that the host does not take, each with its reason."""
+        """The tools that the host has refused, each with the reason."""
         return {name: self._refused[name][1] for name, tool in self._tools.items() if self._is_refused(tool)}
 
     async def begin(self, *, joins: bool) -> None:
@@ -64,7 +64,7 @@ class ToolSync:
         self._changed.set()
 
     async def settled(self) -> None:
-        """Wait until the host has every change so far. Raises `HostRefused` where it refuses them."""
+        """Wait until the host has all changes so far. Raises `HostRefused` if it refuses them."""
         if self._over is not None:
             raise self._over
         if self._settled is not None:
@@ -81,7 +81,7 @@ class ToolSync:
                 self._settle(error)
 
     def end(self, over: HostError) -> None:
-        """Send no more changes; `settled` raises this error."""
+        """Stop sending; `settled` raises this error from then on."""
         self._over = over
         self._settle(over)
 
@@ -106,7 +106,7 @@ class ToolSync:
             settled.exception()  # marks it as retrieved: nothing has to wait for it
 
     async def _push(self) -> None:
-        """Send the difference; read the host's tools again where they are stale, and register all where that fails."""
+        """Send the difference; read the host's tools again if they are stale, and register all if that fails."""
         refusal = await self._update()
         if refusal in _STALE:
             await self._read()
@@ -145,7 +145,7 @@ class ToolSync:
         self._done(reasons)
 
     async def _read(self) -> None:
-        """Read the host's tools; they count as none where another application has registered."""
+        """Read the host's tools; treat them as none if another application has registered."""
         found = await self._session.metadata()
         info = {"pluginType": found.plugin_type, "capabilities": found.capabilities, "environment": found.environment}
         known = found.registered and info == self._registration.wire()

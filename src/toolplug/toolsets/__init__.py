@@ -1,1 +1,1 @@
-"""Toolsets: tools under a prefix, made for a session or shared, and the agents that may use them."""
+"""Toolsets: tools under a prefix, for one session or shared, and the allowlists of agents."""

@@ -1,4 +1,4 @@
-"""The tools of agents as executors: their toolsets under their prefixes, as allowlists and registrations are now."""
+"""The tools of agents as executors, which follow changes of toolsets and allowlists."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MOST_TOGETHER = 256
 
 
 class Choice(NamedTuple):
-    """Whose toolsets: those on the allowlist of a tenant's agent, or, without an agent, those of the ids given.
+    """A choice of toolsets: those on the allowlist of a tenant's agent, or, without an agent, those with the given ids.
 
-    `servers`: in place of toolsets, the MCP servers that have a prefix. `only` and `without` are ids that a request has
-    picked out among them.
+    `servers`: the MCP servers that have a prefix, instead of toolsets. `only` and `without` are the ids that a request
+    selects or excludes.
     """
 
     tenant: str
@@ -35,15 +35,15 @@ class Choice(NamedTuple):
     servers: bool = False
 
     def takes(self, toolset: str) -> bool:
-        """Is the toolset of this id one that the request did not leave out."""
+        """Return whether the request selects the toolset of this id."""
         return toolset not in self.without and (self.only is None or toolset in self.only)
 
 
 class AgentTools:
-    """Makes executors that follow every change of toolsets and allowlists, and opens and closes what sessions need.
+    """Creates executors that follow all changes of toolsets and allowlists, and opens and closes what sessions need.
 
-    A session is any hashable key; `end` or `close` closes what was opened for it. All who have the same shared toolsets
-    have the same catalog. `some_wait`: is there any toolset that lists nothing before its factory has run.
+    A session is any hashable key; `end` or `close` closes what was opened for it. Callers with the same shared toolsets
+    have the same catalog. `some_wait` is true if some toolset lists no tools until its factory has run.
     """
 
     def __init__(self, services: CallServices) -> None:
@@ -60,16 +60,16 @@ class AgentTools:
 
     @property
     def toolsets(self) -> Toolsets:
-        """Every registration."""
+        """All registered toolsets."""
         return self._toolsets
 
     @property
     def allowlists(self) -> Allowlists:
-        """Who may use which."""
+        """All allowlists."""
         return self._allowlists
 
     def change(self, *, toolsets: Toolsets | None = None, allowlists: Allowlists | None = None) -> None:
-        """Make these hold: the next call of every executor, also of those in use, sees them."""
+        """Adopt these; all executors, also those in use, follow from the next call on."""
         before, kept = self._allowlists, toolsets is None or toolsets is self._toolsets
         self._toolsets = self._toolsets if toolsets is None else toolsets
         self._allowlists = self._allowlists if allowlists is None else allowlists
@@ -83,7 +83,7 @@ class AgentTools:
                     joint.join(*self._parts(choice, session))
 
     def executor(self, choice: Choice, session: Hashable = None) -> LiveCatalog:
-        """The tools of these toolsets, in the order of the allowlist; the same executor while anybody holds it."""
+        """Return an executor of these toolsets, in the order of the allowlist; the same one as long as it is in use."""
         joints = self._live.get(session)
         if joints is None:
             joints = self._live[session] = WeakValueDictionary()
@@ -96,11 +96,11 @@ class AgentTools:
 
     @property
     def servers(self) -> LiveCatalog:
-        """The tools of the MCP servers that have a prefix."""
+        """Return an executor of the MCP servers that have a prefix."""
         return self.executor(Choice("", servers=True))
 
     def part(self, toolset: Toolset, session: Hashable = None) -> LiveCatalog:
-        """The tools of one toolset under its prefix, as a session has them, or as everybody does."""
+        """Return an executor of one toolset under its prefix, for a session or shared."""
         source = toolset.source
         if isinstance(source, SharedSource):
             return self._shared_part(toolset, source.executor)
@@ -111,12 +111,12 @@ class AgentTools:
         return self._lone_part(toolset, source)
 
     def opened(self, toolset: Toolset, session: Hashable) -> LiveCatalog | None:
-        """What a session has of a toolset for itself, under the prefix; None where it has nothing of its own."""
+        """Return the session's own executor of a toolset, under the prefix; None if it has none."""
         part = self._sessions.get(session, {}).get(toolset)
         return None if part is None else part.live
 
     def chosen(self, choice: Choice) -> list[Toolset]:
-        """The toolsets of a choice that are registered, in order."""
+        """Return the registered toolsets of a choice, in order."""
         if choice.servers:
             return list(self._toolsets.servers.values())
         ids = choice.toolsets if choice.agent is None else _list_of(choice, self._allowlists)
@@ -124,36 +124,36 @@ class AgentTools:
         return [known[name] for name in dict.fromkeys(ids) if name in known and choice.takes(name)]
 
     def waits(self, choice: Choice, session: Hashable, name: str = "") -> bool:
-        """Is there a toolset that must be opened before it can list a tool of this name, or any tool.
+        """Return whether a toolset must be opened before it can list a tool of this name, or any tool.
 
-        Without a session there always is, where a toolset declares no tools; in one that is over there is none.
+        Without a session, each toolset without declared tools must; in a session that is over, none.
         """
         if session is not None:
             return bool(self._waiting(choice, session, name))
         return any(_lists_later(item) and _could_be_of(name, item.prefix) for item in self.chosen(choice))
 
     async def open(self, choice: Choice, session: Hashable, name: str = "") -> None:
-        """Open, for a session that has an executor, what `waits` speaks of.
+        """Open, for a session that has an executor, the toolsets for which `waits` is true.
 
-        A factory that fails loses its own toolset only.
+        A factory that fails affects only its own toolset.
         """
         await asyncio.gather(*(part.open() for part in self._waiting(choice, session, name)))
 
     def end(self, session: Hashable) -> list[asyncio.Task[None]]:
-        """Start to close what was opened for this session, each once; its executors then list no tools."""
+        """Start to close what was opened for this session, each once. Its executors list no tools from then on."""
         joints = self._live.pop(session, None)
         for joint in joints.values() if joints is not None else ():
             joint.join()
         return [self._retired(part) for part in self._sessions.pop(session, {}).values()]
 
     async def close(self, session: Hashable) -> None:
-        """The same, and wait for it; it goes on where the caller goes away."""
+        """Close what was opened for this session, and wait for it; the closing goes on if the caller is cancelled."""
         closing = self.end(session)
         if closing:
             await asyncio.shield(asyncio.gather(*closing))
 
     async def aclose(self) -> None:
-        """Close what was opened for any session, all at once."""
+        """Close what was opened for all sessions, concurrently."""
         for session in list(self._sessions):
             self.end(session)
         await self._closing.wait()
@@ -164,7 +164,7 @@ class AgentTools:
         return [part for part in chosen if isinstance(part, SessionToolset) and part.waits]
 
     def _parts(self, choice: Choice, session: Hashable) -> list[LiveCatalog]:
-        """What an executor is joined from: one part for all who have the same, where no part is a session's own."""
+        """Return the parts that an executor joins: one shared part if none is a session's own."""
         parts: list[LiveCatalog] = []
         alone = True
         for toolset in self.chosen(choice):
@@ -173,7 +173,7 @@ class AgentTools:
         return [self._joined(tuple(parts))] if alone and parts else parts
 
     def _joined(self, parts: tuple[LiveCatalog, ...]) -> LiveCatalog:
-        """These parts in one map: it is read by many, and keeps their verdicts."""
+        """Return one executor of these parts, which many callers share."""
         if len(parts) == 1:
             return parts[0]
         joint = self._together.get(parts)
@@ -217,7 +217,7 @@ class AgentTools:
         return part
 
     def _drop_unregistered(self) -> None:
-        """Forget what was made for toolsets that are registered no more, and close what was opened for them."""
+        """Forget and close what was created for toolsets that are no longer registered."""
         known = set(self._toolsets.every())
         self._shared = {toolset: part for toolset, part in self._shared.items() if toolset in known}
         for toolset in [toolset for toolset in self._lone if toolset not in known]:
@@ -231,7 +231,7 @@ class AgentTools:
 
 
 def _list_of(choice: Choice, allowlists: Allowlists) -> tuple[str, ...]:
-    """The toolsets on the allowlist of the choice's agent."""
+    """Return the toolsets on the allowlist of the choice's agent."""
     allowlist = None if choice.agent is None else allowlists.of(choice.tenant, choice.agent)
     return () if allowlist is None else allowlist.toolsets
 
@@ -245,5 +245,5 @@ def _lists_later(toolset: Toolset) -> bool:
 
 
 def _could_be_of(name: str, prefix: str) -> bool:
-    """Could it be the canonical or wire name of a tool under this prefix; yes where no name is given."""
+    """Return whether this may be the canonical or wire name of a tool with this prefix; True without a name."""
     return not name or name.startswith((f"{prefix}.", f"{prefix}_"))

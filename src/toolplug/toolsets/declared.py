@@ -1,4 +1,4 @@
-"""Toolsets with declared tools, listed before their executor exists, and the limits of a toolset."""
+"""Toolsets with declared tools, which are listed before their executor exists, and the limits of a toolset."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Use = Callable[[], AbstractAsyncContextManager[ToolExecutor]]
 def declared(
     toolset: Toolset, tools: tuple[ToolDefinition, ...], services: CallServices, switch: SourceSwitch, use: Use
 ) -> Catalog:
-    """These tools under the toolset's prefix; a call of one runs it, by its own name, in the executor that `use` gives.
+    """Return these tools under the toolset's prefix; calls run in the executor that `use` returns, by their own names.
 
-    The rules around the call are those for every tool of the host; the executor's own come on top.
+    The host's rules apply to the call, and the executor's own in addition.
     """
     builder = PlanBuilder(services, LimitLevel((KIND, toolset.id)))
     abandoned = services.accounting.abandoned(KIND, toolset.id)

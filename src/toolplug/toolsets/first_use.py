@@ -1,4 +1,4 @@
-"""An executor over toolsets that list nothing before their factory has run: the first call or listing runs it."""
+"""An executor over toolsets that list no tools before their factory has run; the first call or listing runs it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Compose = Callable[[Hashable], ToolExecutor]
 
 
 class LazyExecutor(ModelTools):
-    """The caller's executor, which opens what a name may need before it says that nobody has it.
+    """The caller's executor, which opens the toolsets that may have a name before it answers that the name is unknown.
 
-    Without a session, what it opens is for that one call or listing, and closed after it.
+    Without a session, they are opened for one call or listing, and closed after it.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class LazyExecutor(ModelTools):
 
     @property
     def catalog(self) -> Catalog:
-        """What is listed now; opens nothing."""
+        """The tools that are listed now; opens nothing."""
         return self._inner.catalog
 
     @property
     def listing(self) -> ToolExecutor:
-        """The executor whose catalog it is."""
+        """The executor of `catalog`."""
         return self._inner
 
     def can_execute(self, name: str) -> bool:
@@ -54,11 +54,11 @@ class LazyExecutor(ModelTools):
         return self._inner.can_execute(name)
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Hear each difference of the catalog."""
+        """Call the listener with each difference of the catalog."""
         return self._inner.subscribe(listener)
 
     def execute(self, call: ToolCall, context: CallContext | None = None) -> CoroutineType[Any, Any, ToolResult]:
-        """Run one call; where nothing listed has its name, after opening what could."""
+        """Run one call; for a name that is not listed, first open the toolsets that may have it."""
         if context is None:
             context = self._default_context
         tools = self._tools
@@ -67,7 +67,7 @@ class LazyExecutor(ModelTools):
         return self._inner.execute(call, context)
 
     async def listed(self) -> Catalog:
-        """What is listed once everything is open."""
+        """Return the catalog after opening all toolsets."""
         async with self._opened("", None) as executor:
             return executor.catalog
 
@@ -81,7 +81,7 @@ class LazyExecutor(ModelTools):
 
     @asynccontextmanager
     async def _opened(self, name: str, deadline: float | None) -> AsyncGenerator[ToolExecutor]:
-        """The executor once what the name may need is open; raises `TimeoutError` at the deadline."""
+        """Return the executor with the toolsets that may have the name open. Raises `TimeoutError` at the deadline."""
         if not self._tools.waits(self._choice, self._session, name):
             yield self._inner
             return

@@ -20,13 +20,13 @@ _LOG = logging.getLogger("toolplug.toolsets")
 
 
 class NotOpened(Exception):
-    """The factory raised, gave no executor, took too long, or was told to end; nothing of its own text is repeated."""
+    """The factory raised, returned no executor, took too long, or was closed. Its own message is not repeated."""
 
 
 class Opened:
-    """Runs a factory once, in a task of its own that also closes what it made: exactly once, however it went.
+    """Runs a factory once, in a task that also closes what it made, exactly once.
 
-    A factory may use task groups and timeouts around its executor, since it is entered and left by one task.
+    As one task enters and leaves it, a factory may use task groups and timeouts around its executor.
     """
 
     def __init__(self, name: str, factory: Factory, *, open_s: float = OPEN_S, close_s: float = CLOSE_S) -> None:
@@ -54,7 +54,7 @@ class Opened:
         raise NotOpened(f"the factory of toolset {self._name!r} made no executor")
 
     async def aclose(self) -> None:
-        """End what was made, waiting at most a few seconds; a factory that still runs is told to end as well."""
+        """Close what was made within a few seconds; a factory that still runs is cancelled."""
         self._closed = True
         if self._owned is not None and not await self._owned.end(self._close_s):
             _LOG.error("toolset %r has not closed after %g s", self._name, self._close_s)

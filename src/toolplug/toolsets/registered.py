@@ -12,7 +12,7 @@ from toolplug.toolsets.toolset import Toolset
 
 
 class Allowlist(NamedTuple):
-    """The ids of an agent's toolsets, in the order in which a model sees them; `origin` is who said so, and where."""
+    """The ids of an agent's toolsets, in the order in which a model sees them; `origin` is where it was configured."""
 
     toolsets: tuple[str, ...]
     origin: str
@@ -28,7 +28,7 @@ def _no_allowlists() -> Mapping[tuple[str, str], Allowlist]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowlists:
-    """The allowlists of the configuration by agent, and over them those of a tenant, by tenant and agent."""
+    """The allowlists of the configuration by agent, and those of tenants by tenant and agent, which override them."""
 
     configured: Mapping[str, Allowlist] = field(default_factory=_nothing)
     own: Mapping[tuple[str, str], Allowlist] = field(default_factory=_no_allowlists)
@@ -38,15 +38,15 @@ class Allowlists:
         return self.own.get((tenant, agent)) or self.configured.get(agent)
 
     def agents(self, tenant: str) -> frozenset[str]:
-        """The agents that have an allowlist for this tenant."""
+        """Return the agents that have an allowlist for this tenant."""
         return frozenset([*self.configured, *(agent for of, agent in self.own if of == tenant)])
 
     def configured_as(self, lists: Mapping[str, Allowlist]) -> Allowlists:
-        """With these as the configuration's."""
+        """Return a copy with these as the configuration's."""
         return replace(self, configured=MappingProxyType(dict(lists)))
 
     def with_own(self, lists: Mapping[tuple[str, str], Allowlist]) -> Allowlists:
-        """With these for some tenants' agents."""
+        """Return a copy with these for some tenants' agents."""
         return replace(self, own=MappingProxyType({**self.own, **lists}))
 
 
@@ -59,11 +59,10 @@ def _no_toolsets() -> Mapping[str, Mapping[str, Toolset]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolsets:
-    """All toolsets by id. A tenant's own takes precedence over the code's, and that over the configuration's.
+    """All toolsets by id. A tenant's own override the code's, and these the configuration's.
 
-    `servers` are the MCP servers that have a prefix, by their ids: no toolsets to choose, but in every catalog without
-    agent. A prefix is used once among those that a tenant can see; each change raises `ApiError` where it would
-    not be.
+    `servers` are the MCP servers that have a prefix, by id: they cannot be chosen as toolsets, but are in all catalogs
+    without an agent. A prefix is unique among those that a tenant can see; a change that breaks this raises `ApiError`.
     """
 
     configured: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
@@ -72,16 +71,16 @@ class Toolsets:
     servers: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
 
     def of(self, tenant: str | None) -> Mapping[str, Toolset]:
-        """The toolsets that this tenant can see; for None, those that every tenant can."""
+        """Return the toolsets that this tenant can see; for None, those that all tenants can."""
         everybody = {**self.configured, **self.coded}
         return {**everybody, **self.own.get(tenant, _NONE)} if tenant is not None else everybody
 
     def prefixes(self, tenant: str) -> frozenset[str]:
-        """Those of the toolsets that this tenant can see, and of servers."""
+        """Return the prefixes of the toolsets that this tenant can see, and of servers."""
         return frozenset(item.prefix for item in (*self.of(tenant).values(), *self.servers.values()))
 
     def configured_as(self, toolsets: Iterable[Toolset], servers: Iterable[Toolset] = ()) -> Toolsets:
-        """With these as the configuration's, and these servers under their prefixes."""
+        """Return a copy with these as the configuration's, and these servers under their prefixes."""
         mine = {item.id: item for item in toolsets}
         exposed = {item.id: item for item in servers}
         changed = replace(self, configured=MappingProxyType(mine), servers=MappingProxyType(exposed))
@@ -91,18 +90,18 @@ class Toolsets:
         return changed
 
     def with_coded(self, toolset: Toolset) -> Toolsets:
-        """With this one of the host's code, in place of any other of its id."""
+        """Return a copy with this toolset of the host's code, instead of another with its id."""
         self._check_prefix(toolset, None)
         return replace(self, coded=MappingProxyType({**self.coded, toolset.id: toolset}))
 
     def with_own(self, tenant: str, toolset: Toolset) -> Toolsets:
-        """With this one of a tenant, in place of any other of its id."""
+        """Return a copy with this toolset of a tenant, instead of another with its id."""
         self._check_prefix(toolset, tenant)
         mine = MappingProxyType({**self.own.get(tenant, _NONE), toolset.id: toolset})
         return replace(self, own=MappingProxyType({**self.own, tenant: mine}))
 
     def every(self) -> Iterable[Toolset]:
-        """Return every registration, including those that another of the same id overrides."""
+        """Return all registrations, including those that another with the same id overrides."""
         yield from self.configured.values()
         yield from self.coded.values()
         yield from self.servers.values()

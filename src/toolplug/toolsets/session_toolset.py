@@ -19,7 +19,7 @@ _LOG = logging.getLogger("toolplug.toolsets")
 
 
 class LazyToolset:
-    """Lists what the session's own executor lists; `live` is that under the toolset's prefix, by `reshape`."""
+    """Lists the tools of the session's own executor; `live` has them under the toolset's prefix, by `reshape`."""
 
     def __init__(
         self, toolset: Toolset, source: OnDemand, services: CallServices, reshape: Callable[[Catalog, Toolset], Catalog]
@@ -30,7 +30,7 @@ class LazyToolset:
         self.live: LiveCatalog = self._joint.view(lambda catalog: reshape(catalog, toolset))
 
     async def aclose(self) -> None:
-        """List nothing, and close the executor."""
+        """List no tools, and close the executor."""
         self._joint.join()
         try:
             await self._executor.aclose()
@@ -39,9 +39,9 @@ class LazyToolset:
 
 
 class PerCallToolset:
-    """Lists the declared tools; each call has an executor of its own, which is closed when the call has ended.
+    """Lists the declared tools; each call has its own executor, which is closed after the call.
 
-    Without declared tools it lists nothing. `live` is the toolset under its prefix.
+    Without declared tools it lists nothing. `live` has the tools under the toolset's prefix.
     """
 
     def __init__(self, toolset: Toolset, source: PerSession, services: CallServices) -> None:
@@ -54,7 +54,7 @@ class PerCallToolset:
         self.live: LiveCatalog = LiveCatalog(services.unknown, listed)
 
     def retire(self) -> None:
-        """Take no more calls; those that run go on."""
+        """Refuse new calls; running ones go on."""
         self._switch.open = False
 
     @asynccontextmanager
@@ -67,9 +67,9 @@ class PerCallToolset:
 
 
 class SessionToolset:
-    """Lists the declared tools, or nothing until the factory has run; then what its executor lists.
+    """Lists the declared tools, or none, until the factory has run; then those of its executor.
 
-    `live` is the toolset under its prefix. A factory that fails is not run again for this session.
+    `live` has them under the toolset's prefix. A factory that fails is not run again for this session.
     """
 
     def __init__(self, toolset: Toolset, source: PerSession, services: CallServices) -> None:
@@ -85,7 +85,7 @@ class SessionToolset:
             self.live = self._declared = LiveCatalog(services.unknown, tools)
 
     async def open(self) -> None:
-        """Run the factory of a toolset that declares no tools, so that they are listed; does nothing where it fails."""
+        """Run the factory of a toolset without declared tools, so that its tools are listed; ignore its failure."""
         if not self.waits:
             return
         try:
@@ -98,7 +98,7 @@ class SessionToolset:
             self._joint.join(executor)
 
     async def aclose(self) -> None:
-        """Take no more calls, list nothing, and close what the factory made."""
+        """Refuse new calls, list no tools, and close what the factory made."""
         self._switch.open = self.waits = False
         self._joint.join()
         self._declared.publish(EMPTY_CATALOG)

@@ -1,4 +1,4 @@
-"""A toolset: an id, a prefix, and where its tools come from."""
+"""A toolset: an id, a prefix, and the source of its tools."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _ID = re.compile(TOOLSET_ID)
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore that a session begins to use the toolset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """One executor for everybody, which no session closes."""
+    """One executor for all callers, which no session closes."""
 
     executor: ToolExecutor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerSession:
-    """A factory that runs once for each session. `tools`: what is listed before; None: nothing, it must run first."""
+    """A factory that runs once for each session. `tools` are listed before; with None it must run first."""
 
     factory: Factory
     tools: tuple[ToolDefinition, ...] | None = None
@@ -49,16 +49,16 @@ class SessionExecutor(ToolExecutor, Protocol):
     """A tool executor of one session."""
 
     async def aclose(self) -> None:
-        """End what its calls have started."""
+        """Release what its calls have started."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemand:
-    """Executors that list at once, and start what they need at their first call.
+    """Executors that list their tools at once, and start what they need at the first call.
 
-    `make` gives one for each session, when it is first needed; it is closed once, with the session. `lone` is that of
-    callers without a session, which nobody closes.
+    `make` returns one for each session when it is first needed, which is closed once, with the session. `lone` is that
+    of callers without a session, which is never closed.
     """
 
     lone: ToolExecutor
@@ -70,10 +70,10 @@ Source = SharedSource | PerSession | OnDemand
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Toolset:
-    """One registration. Raises `InvalidDefinition` for an id or a prefix that is illegal (docs/reference/names.md).
+    """One registration. Raises `InvalidDefinition` for an invalid id or prefix (docs/reference/names.md).
 
-    `limits` hold for its tools together, beside those of where they come from. `used` is told when a session begins to
-    use the toolset. `shown` says what its tools come from, and `origin` the line of the configuration, or the call,
+    `limits` apply to its tools together, in addition to those of their source. `used` is called when a session begins
+    to use the toolset. `shown` names the source of its tools, and `origin` the line of the configuration, or the call,
     that registered it.
     """
 
@@ -99,7 +99,7 @@ class Toolset:
 def coded_toolset(
     name: str, prefix: str, source: ToolExecutor | Factory, tools: Iterable[ToolDefinition] | None
 ) -> Toolset:
-    """What the host's code registers. Raises `InvalidDefinition`, and `TypeError` for what is no source of tools."""
+    """Return a toolset of the host's code. Raises `InvalidDefinition`, and `TypeError` for an invalid source."""
     if not isinstance(source, type) and isinstance(source, ToolExecutor):
         if tools is not None:
             raise TypeError("tools are for a factory; an executor lists its own")

@@ -1,1 +1,1 @@
-"""Saved toolsets: an owner's own choice of tools with notes, kept as documents, and equipped or not."""
+"""Saved toolsets: an owner's choice of tools with notes, kept as documents; one of them can be equipped."""

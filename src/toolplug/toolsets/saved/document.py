@@ -42,7 +42,7 @@ class _Part(BaseModel):
 
 
 class ToolRefPart(_Part):
-    """A tool, by one of the two or both."""
+    """A tool, by its canonical name, its short id, or both."""
 
     namespaced_name: Annotated[
         str | None, Field(min_length=1, max_length=_MAX_TOOL_NAME, description="the name that the catalog lists")
@@ -59,7 +59,7 @@ class ToolRefPart(_Part):
 
     @property
     def reference(self) -> ToolReference:
-        """The same, as a value."""
+        """Return it as a `ToolReference`."""
         return ToolReference(self.namespaced_name, self.ref_id)
 
 
@@ -78,7 +78,7 @@ class NotePart(_Part):
 
     @property
     def value(self) -> Note:
-        """The same, as a value."""
+        """Return it as a `Note`."""
         return Note(self.name, self.note)
 
 
@@ -100,7 +100,7 @@ class Document(_Part):
 
 
 def document_fields(toolset: SavedToolset) -> dict[str, object]:
-    """The document of a toolset as plain values, in the order in which a person reads it."""
+    """Return the document of a toolset as plain values, in reading order."""
     notes = [
         {
             "toolRef": ToolReference.of(item.tool).fields(),
@@ -118,9 +118,9 @@ def document_fields(toolset: SavedToolset) -> dict[str, object]:
 
 
 def imported(document: Document, catalog: Catalog) -> SavedToolset:
-    """The toolset that a document describes; a tool that is named and not listed is away.
+    """Return the toolset that a document describes; tools that are not listed count as unavailable.
 
-    Its notes count as written about the tools as they are now. Raises `ApiError`.
+    Its notes count as written about the current tools. Raises `ApiError`.
     """
     tools = tuple(resolved_or_away(item.reference, catalog) for item in document.tools)
     check_saved(document.name, tools)
@@ -158,12 +158,12 @@ _WIDTH = 100
 
 
 def document_text(fields: Mapping[str, object], form: Form) -> bytes:
-    """The document, one key a line, in the order of its fields."""
+    """Return the document as JSON, one key a line, in the order of its fields."""
     if form == "json":
         return orjson.dumps(fields, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=_WIDTH, encoding="utf-8")
 
 
 def yaml_fields(text: bytes, *, file: str) -> dict[str, Value]:
-    """What a YAML document says, read within the limits of configuration files. Raises `ConfigError`."""
+    """Return the values of a YAML document, read within the limits of configuration files. Raises `ConfigError`."""
     return parse_document(text, file=file).value

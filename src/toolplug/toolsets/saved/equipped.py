@@ -16,9 +16,9 @@ Stays = Callable[[Tool], bool]
 
 
 def equipped(catalog: Catalog, toolset: SavedToolset, stays: Stays) -> Catalog:
-    """The tools of the document that the catalog has, in its order and with its notes; then those that stay.
+    """Return the document's tools that are in the catalog, in its order and with its notes; then those that `stays`.
 
-    It only leaves out: what the owner could not call before is not in it.
+    The result is a subset: it never has a tool that the owner could not call before.
     """
     chosen = frozenset(toolset.tools)
     kept = catalog.where(lambda tool: tool.definition.name in chosen or stays(tool))
@@ -27,14 +27,14 @@ def equipped(catalog: Catalog, toolset: SavedToolset, stays: Stays) -> Catalog:
 
 
 def chosen_only(tool: Tool) -> bool:
-    """No tool stays that the document does not name."""
+    """Keep no tools besides those of the document."""
     return False
 
 
 class EquippedToolsets:
-    """Asking it does no I/O: whoever loads or changes what is equipped puts it here.
+    """The equipped toolsets in memory, kept current by `put`, so that lookups do no I/O.
 
-    `unknown` counts the calls of names that nobody lists, `stays` says which tools no choice leaves out.
+    `unknown` counts calls of unlisted names; `stays` tells which tools are listed besides those of the document.
     """
 
     def __init__(self, unknown: CallCounters, stays: Stays) -> None:
@@ -45,16 +45,16 @@ class EquippedToolsets:
 
     @property
     def owners(self) -> tuple[ToolsetOwner, ...]:
-        """Everybody who has something equipped."""
+        """All owners that have a toolset equipped."""
         return tuple(self._chosen)
 
     def of(self, owner: ToolsetOwner) -> SavedToolset | None:
-        """The equipped toolset of an owner."""
+        """Return the equipped toolset of an owner, None if there is none."""
         chosen = self._chosen.get(owner)
         return None if chosen is None else chosen.toolset
 
     def put(self, owner: ToolsetOwner, toolset: SavedToolset | None) -> None:
-        """Make this the owner's equipped toolset; the next call of every executor of theirs goes by it."""
+        """Set the owner's equipped toolset; the owner's executors follow from the next call on."""
         if self.of(owner) == toolset:
             return
         if toolset is None:
@@ -65,7 +65,7 @@ class EquippedToolsets:
             view.choose(self._chosen.get(owner))
 
     def view(self, owner: ToolsetOwner, parts: Sequence[LiveCatalog], session: str | None) -> LiveCatalog:
-        """The tools of these parts, in order, as the owner has chosen among them, now and after each change."""
+        """Return an executor of these parts, in order, limited to the owner's choice at any time."""
         view = _OwnersView(self._unknown, owner, parts, session)
         chosen = self._chosen.get(owner)
         if chosen is not None:
@@ -75,7 +75,7 @@ class EquippedToolsets:
 
 
 class _Chosen:
-    """An equipped toolset as a function of catalogs, which keeps its newest answers."""
+    """A function from a catalog to its equipped tools, which caches its last results."""
 
     def __init__(self, toolset: SavedToolset, stays: Stays) -> None:
         self.toolset = toolset
@@ -86,7 +86,7 @@ class _Chosen:
 
 
 class _OwnersView(MergedExecutor):
-    """All the tools, or the chosen ones among them."""
+    """The tools of an executor, or the equipped ones among them."""
 
     __slots__ = ("_parts", "owner")
 

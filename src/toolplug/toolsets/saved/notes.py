@@ -1,4 +1,4 @@
-"""Adding notes to a tool of a saved toolset, and taking them away."""
+"""Adding notes to a tool of a saved toolset, and removing them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = re.compile(NOTE_NAME)
 
 
 class NotesAnswer(Answer):
-    """What became of the notes, by their names; those that were replaced are among the added."""
+    """The outcome for each note, by name; replaced notes are among the added."""
 
     toolset: str
     tool: str
@@ -31,7 +31,7 @@ class NotesAnswer(Answer):
 
 
 class NotesGone(Answer):
-    """The notes that are gone."""
+    """The names of removed notes."""
 
     toolset: str
     tool: str
@@ -39,7 +39,7 @@ class NotesGone(Answer):
 
 
 class NotesAdded(NamedTuple):
-    """What became of the notes that were given. `skipped` are the names that were there and stayed as they were."""
+    """The outcome of adding notes; `skipped` are existing names, whose notes are unchanged."""
 
     toolset: SavedToolset
     tool: str
@@ -48,7 +48,7 @@ class NotesAdded(NamedTuple):
     warnings: tuple[str, ...] = ()
 
     def fields(self) -> NotesAnswer:
-        """As JSON."""
+        """Return the JSON of an answer."""
         return {
             "toolset": self.toolset.name,
             "tool": self.tool,
@@ -59,14 +59,14 @@ class NotesAdded(NamedTuple):
 
 
 class NotesRemoved(NamedTuple):
-    """Which notes are gone."""
+    """The toolset after the removal, the tool, and the names of the removed notes."""
 
     toolset: SavedToolset
     tool: str
     removed: tuple[str, ...]
 
     def fields(self) -> NotesGone:
-        """As JSON."""
+        """Return the JSON of an answer."""
         return {"toolset": self.toolset.name, "tool": self.tool, "removedNotes": list(self.removed)}
 
 
@@ -78,10 +78,10 @@ def note_text(text: str) -> str:
 def with_notes(
     toolset: SavedToolset, definition: ToolDefinition, notes: Sequence[Note], *, replace: bool
 ) -> NotesAdded:
-    """The toolset with these notes on one of its tools; a name that is there already is skipped or replaced.
+    """Return the toolset with these notes on one of its tools; an existing name is skipped or replaced.
 
-    `definition` is the tool as it is now, listed under its canonical name. Raises `ApiError` for a tool that
-    is not in the toolset, for what is no note, and over the limits.
+    `definition` is the tool's current definition under its canonical name. Raises `ApiError` for a tool that is not in
+    the toolset, an invalid note, and an exceeded limit.
     """
     tool = definition.name
     if tool not in toolset.tools:
@@ -109,7 +109,7 @@ def with_notes(
 
 
 def without_notes(toolset: SavedToolset, tool: str, names: Collection[str]) -> SavedToolset:
-    """The toolset without these notes of a tool. Raises `ApiError` for a name that is not there."""
+    """Return the toolset without these notes of a tool. Raises `ApiError` for an unknown name."""
     before = toolset.notes_of(tool)
     missing = [name for name in names if all(note.name != name for note in before.notes)]
     if missing:
@@ -128,7 +128,7 @@ def _check_note(name: str, text: str) -> None:
 
 
 def check_limits(notes: ToolNotes) -> None:
-    """Raise `ApiError` where a tool would have too many notes, or too long ones."""
+    """Raise `ApiError` if a tool would have too many notes, or too long ones."""
     size = sum(len(note.name.encode()) + len(note.text.encode()) for note in notes.notes)
     if len(notes.notes) > MAX_NOTES or size > MAX_NOTES_BYTES:
         message = (

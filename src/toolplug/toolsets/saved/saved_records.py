@@ -1,8 +1,8 @@
-"""Saved toolsets, and which one each owner has equipped, as records of the store.
+"""Saved toolsets, and each owner's equipped one, as records of the store.
 
-`saved-toolset/<owner>/<name>`  one document; its revision is what two writers at once are told apart by
-`equipped-toolset/<owner>`      the owner and the name of the equipped one
-`toolset-changes`               no value, but a log: whose choice has changed, for the other processes on the store
+`saved-toolset/<owner>/<name>`  one document; its revision detects concurrent writers
+`equipped-toolset/<owner>`      the owner and the name of the equipped toolset
+`toolset-changes`               no value; its log names owners with changes, for the other processes on the store
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAGE = 1000
 
 
 class Equipped(NamedTuple):
-    """What an owner has equipped; `name` can be that of a deleted toolset."""
+    """An owner's equipped toolset; `name` may be that of a deleted one."""
 
     owner: ToolsetOwner
     name: str
@@ -35,62 +35,62 @@ _CHOICE = TypeAdapter(Equipped)
 
 
 class StoredRecord(NamedTuple):
-    """A document and the revision of its record."""
+    """A document with the revision of its record."""
 
     toolset: SavedToolset
     revision: int
 
 
 class SavedRecords:
-    """Reads and writes them; every method may raise `StoreError`."""
+    """Reads and writes the records. Each method may raise `StoreError`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def names(self, owner: ToolsetOwner) -> list[str]:
-        """The names of an owner's toolsets, in alphabetical order."""
+        """Return the names of an owner's toolsets, in alphabetical order."""
         prefix = _saved(owner, "")
         return [key.removeprefix(prefix) for key in await self._store.keys(prefix)]
 
     async def read(self, owner: ToolsetOwner, name: str) -> StoredRecord | None:
-        """One document; None where there is none."""
+        """Return one document; None if there is none."""
         record = await self._store.read(_saved(owner, name))
         return None if record is None else StoredRecord(_TOOLSET.validate_json(record.value), record.revision)
 
     async def write(self, owner: ToolsetOwner, toolset: SavedToolset, *, expected: int) -> None:
-        """Keep the document in place of the one of this revision. Raises `StoreConflict` where that is another."""
+        """Store the document in place of the one of this revision. Raises `StoreConflict` if that has changed."""
         await self._store.commit(_saved(owner, toolset.name), _TOOLSET.dump_json(toolset), expected=expected)
 
     async def delete(self, owner: ToolsetOwner, name: str) -> bool:
-        """Delete the document; False where there is none."""
+        """Delete the document; return False if there is none."""
         return await self._store.commit(_saved(owner, name), None) != 0
 
     async def equipped(self, owner: ToolsetOwner) -> str | None:
-        """The name of the toolset that the owner has equipped."""
+        """Return the name of the owner's equipped toolset, None if there is none."""
         record = await self._store.read(f"{_EQUIPPED}/{owner.key}")
         return None if record is None else _CHOICE.validate_json(record.value).name
 
     async def equip(self, owner: ToolsetOwner, name: str | None) -> None:
-        """Keep which toolset the owner has equipped; None: none."""
+        """Store the name of the owner's equipped toolset, None for none."""
         value = None if name is None else _CHOICE.dump_json(Equipped(owner, name))
         await self._store.commit(f"{_EQUIPPED}/{owner.key}", value)
 
     async def every(self) -> AsyncGenerator[SavedToolset]:
-        """The documents of every owner."""
+        """Yield the documents of all owners."""
         async for key in self._keys(f"{_SAVED}/"):
             record = await self._store.read(key)
             if record is not None:
                 yield _TOOLSET.validate_json(record.value)
 
     async def every_equipped(self) -> AsyncGenerator[Equipped]:
-        """What each owner has equipped."""
+        """Yield the equipped toolset of each owner."""
         async for key in self._keys(f"{_EQUIPPED}/"):
             record = await self._store.read(key)
             if record is not None:
                 yield _CHOICE.validate_json(record.value)
 
     async def forget_session(self, session: str) -> None:
-        """Delete everything that belongs to owners in this session."""
+        """Delete all records of owners in this session."""
         for kind in (_SAVED, _EQUIPPED):
             async for key in self._keys(f"{kind}/session/{session}/"):
                 await self._store.commit(key, None)
@@ -104,12 +104,12 @@ class SavedRecords:
 
 
 def owner_bytes(owner: ToolsetOwner) -> bytes:
-    """Whose choice has changed, as the log of changes has it."""
+    """Return the entry of the log of changes for an owner."""
     return _OWNER.dump_json(owner)
 
 
 def read_owner(change: bytes) -> ToolsetOwner:
-    """The same, read again."""
+    """Return the owner of an entry that `owner_bytes` has encoded."""
     return _OWNER.validate_json(change)
 
 

@@ -26,7 +26,7 @@ _REF_ID_DIGITS = 16
 
 
 class SavedNote(NamedTuple):
-    """A note and the digest of the definition that it was written about; empty where the tool was away then."""
+    """A note, with the digest of the definition that it was written about; empty if the tool was unavailable then."""
 
     name: str
     text: str
@@ -35,10 +35,10 @@ class SavedNote(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolNotes:
-    """The notes of one tool, in the order in which they came.
+    """The notes of one tool, the oldest first.
 
-    `description_length`: the characters of the tool's own description when a note was last added, 0 while it is not
-    known.
+    `description_length`: the length in characters of the tool's own description when a note was last added, 0 if
+    unknown.
     """
 
     tool: str
@@ -48,7 +48,7 @@ class ToolNotes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedToolset:
-    """`tools` are canonical names in the order in which a model sees them; `version` rises by one with each change."""
+    """A saved toolset. `tools` are canonical names in the model's order; `version` rises by one with each change."""
 
     name: str
     tools: tuple[str, ...]
@@ -57,11 +57,11 @@ class SavedToolset:
     notes: tuple[ToolNotes, ...] = ()
 
     def notes_of(self, tool: str) -> ToolNotes:
-        """The notes of a tool, which may be none."""
+        """Return the notes of a tool, empty without any."""
         return next((item for item in self.notes if item.tool == tool), ToolNotes(tool=tool, notes=()))
 
     def with_notes(self, changed: ToolNotes) -> SavedToolset:
-        """The next version, with these as the notes of their tool."""
+        """Return the next version, with these as the notes of their tool."""
         kept = [changed if item.tool == changed.tool else item for item in self.notes]
         if all(item.tool != changed.tool for item in self.notes):
             kept.append(changed)
@@ -69,17 +69,17 @@ class SavedToolset:
 
 
 def is_toolset_name(name: str) -> bool:
-    """Could a toolset be called so."""
+    """Return whether the text is valid as the name of a toolset."""
     return bool(_NAME.fullmatch(name))
 
 
 def ref_id(name: str) -> str:
-    """The short id of a tool: a function of its canonical name alone."""
+    """Return the short id of a tool, a function of its canonical name."""
     return hashlib.sha256(name.encode()).hexdigest()[:_REF_ID_DIGITS]
 
 
 def check_saved(name: str, tools: Sequence[str]) -> None:
-    """Raise `ApiError` where a toolset cannot be called so, or have just these tools."""
+    """Raise `ApiError` if the name or the list of tools is invalid."""
     if not is_toolset_name(name):
         message = f"{name[:60]!r} is no name of a toolset; 2 to 50 of the characters a-z 0-9 - are allowed"
         raise ApiError("invalid_name", message, "name")
@@ -94,25 +94,25 @@ def check_saved(name: str, tools: Sequence[str]) -> None:
 
 
 class ToolRefAnswer(Answer):
-    """A tool by both of its names."""
+    """A tool, by its canonical name and its short id."""
 
     namespacedName: str
     refId: str
 
 
 class ToolReference(NamedTuple):
-    """At least one of the two; where there are both, they are of one tool."""
+    """Names one tool by its canonical name, its short id, or both, which must then agree."""
 
     name: str | None = None
     ref_id: str | None = None
 
     @classmethod
     def of(cls, name: str) -> ToolReference:
-        """Both names of the tool of this canonical name."""
+        """Return a reference with both names of the tool of this canonical name."""
         return cls(name, ref_id(name))
 
     def fields(self) -> ToolRefAnswer:
-        """As JSON, where there are both."""
+        """Return the JSON, if both names are known."""
         return cast("ToolRefAnswer", {"namespacedName": self.name, "refId": self.ref_id})
 
     def __str__(self) -> str:
@@ -120,9 +120,9 @@ class ToolReference(NamedTuple):
 
 
 def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] = ()) -> str:
-    """The canonical name of a tool that the catalog lists. Raises `ApiError`.
+    """Return the canonical name of a listed tool. Raises `ApiError`.
 
-    `away`: names that are known though the catalog may not list them, which the refusal then says.
+    `away`: known names that may be unlisted; the error says so for them.
     """
     found = _found(reference, catalog)
     if found is None:
@@ -136,13 +136,13 @@ def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] =
 
 
 def resolved_or_away(reference: ToolReference, catalog: Catalog) -> str:
-    """The same, but a canonical name is taken as it is where nothing is listed under it: its tool may be away."""
+    """Return the canonical name of a tool; an unlisted canonical name is accepted, as its tool may be unavailable."""
     found = _found(reference, catalog)
     return resolved(reference, catalog) if found is None and reference.name is None else found or str(reference.name)
 
 
 def noted_tool(reference: ToolReference, toolset: SavedToolset, catalog: Catalog) -> str:
-    """The canonical name of a tool of the toolset, listed or away. Raises `ApiError`."""
+    """Return the canonical name of a tool of the toolset, listed or not. Raises `ApiError`."""
     by_id = {ref_id(tool): tool for tool in toolset.tools}
     if reference.name is None and reference.ref_id in by_id:
         return by_id[reference.ref_id]
@@ -162,7 +162,7 @@ def _found(reference: ToolReference, catalog: Catalog) -> str | None:
 
 
 class ToolsetOwner(NamedTuple):
-    """Who has toolsets, and may have one of them equipped. In a session it is another owner than outside of it."""
+    """The owner of saved toolsets, who may equip one. Inside a session a subject is another owner than outside."""
 
     tenant: str
     subject: str
@@ -170,13 +170,13 @@ class ToolsetOwner(NamedTuple):
 
     @property
     def key(self) -> str:
-        """A part of store keys, which says the session and hides who it is: names may be any text."""
+        """The owner's part of store keys: a hash, as names may be any text; in a session, after the session's code."""
         who = hashlib.sha256(ascii((self.tenant, self.subject)).encode()).hexdigest()[:32]
         return f"own/{who}" if self.session is None else f"session/{self.session}/{who}"
 
 
 class Caller(NamedTuple):
-    """Who asks, and through which agent and session. `request_id` is the one of audit lines."""
+    """The principal of a request, with its agent and session. `request_id` is for the audit log."""
 
     principal: Principal
     agent: str | None = None
@@ -185,10 +185,10 @@ class Caller(NamedTuple):
 
     @classmethod
     def of(cls, context: CallContext) -> Caller:
-        """Who makes a tool call."""
+        """Return the caller of a tool call."""
         return cls(context.principal, context.agent, context.session, context.request_id)
 
     @property
     def owner(self) -> ToolsetOwner:
-        """Whose toolsets are asked for."""
+        """The owner of the caller's toolsets."""
         return ToolsetOwner(self.principal.tenant, self.principal.subject, self.session)

@@ -1,4 +1,4 @@
-"""What owners do with saved toolsets: build, equip, annotate, export; the same over HTTP, as tools and in commands."""
+"""The operations on saved toolsets: build, equip, annotate, export. HTTP routes, tools and commands use them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,10 @@ CatalogOf = Callable[[Caller], Awaitable[Catalog]]
 
 
 class SavedToolsets:
-    """The saved toolsets of every owner on one store; used inside `async with`, on one event loop.
+    """The saved toolsets of all owners on one store; used inside `async with`, on one event loop.
 
-    Every method may raise `StoreError`, and those that look at the caller's tools `AccessError`; then nothing has
-    changed, in the store and in memory. Changes of this process hold when the method returns, those of another one on
-    the same store as soon as its log is read, within a second.
+    Each method may raise `StoreError`, and those that need the caller's tools `AccessError`; then nothing has changed.
+    Changes are effective when the method returns; those of another process on the same store within a second.
     """
 
     def __init__(self, store: Store, equipment: EquippedToolsets, catalog_of: CatalogOf) -> None:
@@ -71,11 +70,11 @@ class SavedToolsets:
         await self._forgetting.wait()
 
     async def available(self, caller: Caller) -> Catalog:
-        """What the caller can choose from."""
+        """Return the catalog that the caller can choose from."""
         return await self._catalog_of(caller)
 
     async def saved(self, caller: Caller) -> list[ToolsetLine]:
-        """The owner's toolsets, in alphabetical order."""
+        """Return the owner's toolsets, in alphabetical order."""
         owner = caller.owner
         chosen = await self._records.equipped(owner)
         kept = [await self._records.read(owner, name) for name in await self._records.names(owner)]
@@ -88,24 +87,24 @@ class SavedToolsets:
         return await self._shown(caller, kept.toolset)
 
     async def active(self, caller: Caller) -> ShownToolset | None:
-        """The equipped toolset; None where nothing is equipped."""
+        """Return the equipped toolset; None if there is none."""
         toolset = self._equipment.of(caller.owner)
         return None if toolset is None else await self._shown(caller, toolset)
 
     async def active_catalog(self, caller: Caller) -> Catalog:
-        """The tools of the equipped toolset that are there, as a model reads them; empty where nothing is equipped."""
+        """Return the available tools of the equipped toolset, with notes; empty if none is equipped."""
         toolset = self._equipment.of(caller.owner)
         return Catalog() if toolset is None else equipped(await self._catalog_of(caller), toolset, chosen_only)
 
     async def document(self, caller: Caller, name: str) -> dict[str, object]:
-        """A toolset as a document that `import_document` takes. Raises `ApiError`."""
+        """Return a toolset as a document for `import_document`. Raises `ApiError`."""
         kept = await self._kept(caller.owner, name)
         return document_fields(await self._reachable(caller, kept.toolset))
 
     async def build(
         self, caller: Caller, name: str, tools: Sequence[ToolReference], *, description: str = ""
     ) -> ShownToolset:
-        """Save a new toolset of tools that there are. Raises `ApiError`."""
+        """Save a new toolset of available tools. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
 
         def made() -> SavedToolset:
@@ -116,14 +115,14 @@ class SavedToolsets:
         return await self._save_new("toolset.create", caller, name, catalog, made)
 
     async def import_document(self, caller: Caller, document: Document) -> ShownToolset:
-        """Save a new toolset from its document; tools that it names may be away. Raises `ApiError`."""
+        """Save a new toolset from a document, whose tools need not be available. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         return await self._save_new(
             "toolset.import", caller, document.name, catalog, lambda: imported(document, catalog)
         )
 
     async def delete(self, caller: Caller, name: str) -> None:
-        """Delete a toolset; where it is equipped, nothing is afterwards. Raises `ApiError`."""
+        """Delete a toolset, and unequip it if it is equipped. Raises `ApiError`."""
         async with self._changing:
             with _audited("toolset.delete", caller, name):
                 owner = caller.owner
@@ -135,7 +134,7 @@ class SavedToolsets:
             await self._log.announce_done(owner_bytes(owner))
 
     async def equip(self, caller: Caller, name: str) -> ShownToolset:
-        """Make this the owner's choice, in place of any other. Raises `ApiError`."""
+        """Equip this toolset instead of any other. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         async with self._changing:
             with _audited("toolset.equip", caller, name):
@@ -146,7 +145,7 @@ class SavedToolsets:
         return ShownToolset(await self._reachable(caller, kept.toolset), True, catalog)
 
     async def unequip(self, caller: Caller) -> str | None:
-        """Clear the choice, so that all tools are listed again; return the name of the toolset that was equipped."""
+        """Unequip the toolset, so that all tools are listed; return its name, None if there was none."""
         async with self._changing:
             before = await self._records.equipped(caller.owner)
             if before is not None:
@@ -165,10 +164,7 @@ class SavedToolsets:
         toolset: str | None = None,
         replace_existing: bool = False,
     ) -> NotesAdded:
-        """Attach notes to a tool of a toolset, of the equipped one where none is named.
-
-        Raises `ApiError`; then no note is added.
-        """
+        """Add notes to a tool of a toolset, by default the equipped one. Raises `ApiError`, and then adds no note."""
         catalog = await self._catalog_of(caller)
         async with self._changing:
             owner = caller.owner
@@ -189,7 +185,7 @@ class SavedToolsets:
     async def remove_notes(
         self, caller: Caller, toolset: str, tool: ToolReference, names: Collection[str]
     ) -> NotesRemoved:
-        """Take notes off a tool, which may be away. Raises `ApiError`."""
+        """Remove notes from a tool, which may be unavailable. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         async with self._changing:
             owner = caller.owner
@@ -201,7 +197,7 @@ class SavedToolsets:
             return NotesRemoved(changed, wanted, tuple(dict.fromkeys(names)))
 
     def end(self, session: str) -> None:
-        """Forget what belongs to owners in a session that is over, beginning now."""
+        """Start to delete the toolsets of a session that has ended."""
         for owner in self._equipment.owners:
             if owner.session == session:
                 self._equipment.put(owner, None)
@@ -234,7 +230,7 @@ class SavedToolsets:
     async def _rewrite(
         self, owner: ToolsetOwner, name: str, change: Callable[[SavedToolset], SavedToolset]
     ) -> SavedToolset:
-        """Change a document; of two writers at once, the second begins again with what the first has written."""
+        """Change a document; after a concurrent change, try again with the newer one."""
         while True:
             kept = await self._kept(owner, name)
             changed = change(kept.toolset)
@@ -250,7 +246,7 @@ class SavedToolsets:
             return changed
 
     async def _named(self, owner: ToolsetOwner, toolset: str | None) -> str:
-        """The toolset of this name, which need not be there, else that of the equipped one."""
+        """Return the given name, which may be of no toolset, or that of the equipped one."""
         name = toolset if toolset is not None else await self._records.equipped(owner)
         if name is None:
             raise ApiError(
@@ -270,7 +266,7 @@ class SavedToolsets:
         return ShownToolset(await self._reachable(caller, toolset), is_equipped, await self._catalog_of(caller))
 
     async def _reachable(self, caller: Caller, toolset: SavedToolset) -> SavedToolset:
-        """The toolset as the caller may see it: to a credential of agents, only the tools that its agent can reach."""
+        """Return the toolset as the caller may see it; a credential with agents sees only tools that its agent can call."""
         if caller.principal.agents is None:
             return toolset
         catalog = await self._catalog_of(caller)
@@ -299,7 +295,7 @@ class SavedToolsets:
 
 @contextmanager
 def _audited(event: str, caller: Caller, name: str) -> Generator[None]:
-    """One line of the audit trail for the change, or for its refusal."""
+    """Write one audit line for the change or its refusal."""
     target = name if is_toolset_name(name) else "_unknown"
     try:
         yield

@@ -62,16 +62,16 @@ class _Described(TypedDict, total=False):
 
 
 class ShownToolset(NamedTuple):
-    """`catalog` is what its owner could call now, without the choice that a toolset makes."""
+    """A saved toolset and the `catalog` that its owner could call without it."""
 
     toolset: SavedToolset
     equipped: bool
     catalog: Catalog
 
     def fields(self) -> ToolsetAnswer:
-        """As JSON: the document, whether each tool is active, and of each note whether it is stale.
+        """Return the JSON: the document, whether each tool is active, and whether each note is stale.
 
-        Stale is a note whose tool is not the one for which it was written: it has changed, or, for an orphan, is away.
+        A note is stale if its tool is not the one that it was written about: changed, or, for an orphan, unavailable.
         """
         toolset = self.toolset
         tools: list[ChosenTool] = [
@@ -88,7 +88,7 @@ class ShownToolset(NamedTuple):
         }
 
     def state_of(self, item: ToolNotes, note: SavedNote) -> NoteState:
-        """Is the note's tool there, and what it was when the note was written."""
+        """Return `orphan` if the note's tool is unavailable, `stale` if it has changed since the note, else `good`."""
         tool = self.catalog.get(item.tool)
         if tool is None:
             return "orphan"
@@ -109,7 +109,7 @@ class ToolsetLine(NamedTuple):
     equipped: bool
 
     def fields(self) -> ToolsetLineAnswer:
-        """As JSON."""
+        """Return the JSON of a line."""
         toolset = self.toolset
         return {
             "name": toolset.name,
