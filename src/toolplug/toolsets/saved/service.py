@@ -266,7 +266,7 @@ class SavedToolsets:
         return ShownToolset(await self._reachable(caller, toolset), is_equipped, await self._catalog_of(caller))
 
     async def _reachable(self, caller: Caller, toolset: SavedToolset) -> SavedToolset:
-        """Return the toolset as the caller may see it; a credential with agents sees only tools that its agent can call."""
+        """Return the toolset as the caller may see it; a credential with agents sees only tools of its agent."""
         if caller.principal.agents is None:
             return toolset
         catalog = await self._catalog_of(caller)
