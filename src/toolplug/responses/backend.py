@@ -1,4 +1,4 @@
-"""What the loop needs of a model: answers to Chat Completions requests, piece by piece."""
+"""The interface of a model's server: answers to Chat Completions requests, in pieces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Question = Mapping[str, object]
 
 
 class ModelAnswer(TypedDict):
-    """One model of the model's server."""
+    """A model of the backend, as `GET /v1/models` lists it."""
 
     id: str
     object: Literal["model"]
@@ -21,7 +21,7 @@ class ModelAnswer(TypedDict):
 
 
 class Usage(NamedTuple):
-    """Tokens of one turn, or of several."""
+    """The tokens of one or more turns."""
 
     input: int = 0
     output: int = 0
@@ -34,7 +34,7 @@ class Usage(NamedTuple):
 
 
 class CallPart(NamedTuple):
-    """A piece of a call. `place` tells the calls of one turn apart; a piece without `id` goes on with its call."""
+    """A part of a function call. `place` is the call's index in its turn; a part without `id` continues its call."""
 
     place: int
     id: str = ""
@@ -43,7 +43,7 @@ class CallPart(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """A piece of an answer, or the whole. `finish` is why the model stopped, once it has."""
+    """A part of an answer, or all of it. `finish` is the finish reason, once the model has stopped."""
 
     text: str = ""
     reasoning: str = ""
@@ -55,22 +55,22 @@ class Delta(NamedTuple):
 
 
 class Backend(Protocol):
-    """A server of models. One instance for all requests."""
+    """A server of models, shared by all requests."""
 
     @property
     def default_model(self) -> str | None:
-        """The model for requests that name none."""
+        """The model for requests without one."""
         ...
 
     def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
-        """One turn. `stream`: as it is written; otherwise it comes whole. To be closed by whoever reads it.
+        """Run one turn and yield its answer: in parts with `stream`, otherwise in one. The caller closes the generator.
 
-        Raises `BackendFailed`; tries again by itself while nothing has come, where that may help.
+        Raises `BackendFailed`. Before the first part, it retries errors that may be temporary.
         """
         ...
 
     async def models(self) -> list[ModelAnswer]:
-        """The models that it has, as the OpenAI API lists them; the default model alone where it does not list any.
+        """Return the models that the server lists; only the default model if it lists none.
 
         Raises `BackendFailed`.
         """

@@ -1,8 +1,8 @@
-"""Responses in the background: made by tasks of this process, whoever listens or does not.
+"""Background responses, made by tasks of this process whether or not a client listens.
 
-task    takes every event; a lease in the store tells other processes that it lives
-tape    of a response that is streamed: its events, played to those who listen here
-record  the same when it has ended, for those who come later or ask another process
+task    handles each event; a lease in the store tells other processes that it is alive
+tape    of a streamed response: its events, replayed to the listeners of this process
+record  the same after its end, for later listeners and other processes
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolplug.stores.store import Store
 
 
 class ResponseWriter:
-    """Knows what it wrote last: a response that another process has stopped or deleted meanwhile stays so."""
+    """Writes a response and remembers the revision, so that one stopped or deleted by another process stays so."""
 
     def __init__(
         self, stored: StoredResponses, tenant: str, draft: ResponseBuilder, sent: Sequence[Item], conversation: str
@@ -36,7 +36,7 @@ class ResponseWriter:
         self._revision = 0
 
     async def write(self) -> None:
-        """Write the response as it is. Raises `StoreConflict` where somebody else has ended it, and `StoreError`."""
+        """Store the current response. Raises `StoreConflict` if another process has ended it, and `StoreError`."""
         try:
             self._revision = await self._stored.keep(self._tenant, self._kept(), expected=self._revision)
         except StoreConflict:
@@ -47,7 +47,7 @@ class ResponseWriter:
             self._revision = await self._stored.keep(self._tenant, self._kept(), expected=mine)
 
     async def write_cancelled(self) -> None:
-        """Write what there is of it, whatever became of the last write. Raises `StoreError`."""
+        """Store the response as cancelled, also if the last write failed. Raises `StoreError`."""
         await self._stored.keep(self._tenant, self._kept())
 
     def _kept(self) -> StoredResponse:
@@ -55,7 +55,7 @@ class ResponseWriter:
 
 
 class EventBuffer:
-    """The events so far, each at the place of its number. None is dropped: a listener may be as slow as it likes."""
+    """The events so far, by number. None is dropped, so that a listener may be arbitrarily slow."""
 
     def __init__(self, events: Iterable[Event] = (), *, is_over: bool = False) -> None:
         self.events: list[Event] = list(events)
@@ -68,7 +68,7 @@ class EventBuffer:
         self._tell()
 
     def break_off(self, response: ResponseAnswer) -> None:
-        """Tell what became of each item, and of the response, where it was stopped: the loop tells nobody."""
+        """Append the final events of the open items and of the response, for a response that was stopped."""
         done = {event["output_index"] for event in self.events if event["type"] == "response.output_item.done"}
         for index, item in enumerate(response["output"]):
             if index not in done:
@@ -84,7 +84,7 @@ class EventBuffer:
         self._tell()
 
     async def play(self, after: int) -> AsyncGenerator[Event]:
-        """Every event after that number: those that are there, then the others as they come."""
+        """Yield each event after that number: the existing ones, then the others as they come."""
         place = after + 1
         while True:
             news = self._news
@@ -111,7 +111,7 @@ _LOG = logging.getLogger("toolplug.responses")
 
 @asynccontextmanager
 async def leased(store: Store, key: str) -> AsyncGenerator[None]:
-    """Renew the lease inside this scope; that of a process that has died expires."""
+    """Renew the lease while the context is open; that of a process that has died expires."""
     beating = asyncio.create_task(_beat(store, key), name="toolplug-response-lease")
     try:
         yield
@@ -143,7 +143,7 @@ class _Running(NamedTuple):
 
 
 class Background:
-    """The responses that one host makes in the background."""
+    """The background responses of one host."""
 
     def __init__(self, store: Store, stored: StoredResponses) -> None:
         self._store = store
@@ -151,9 +151,9 @@ class Background:
         self._running: dict[tuple[str, str], _Running] = {}
 
     async def begin(self, tenant: str, events: AsyncGenerator[Event], *, streamed: bool) -> ResponseAnswer:
-        """Have a response made, and give what there is of it; `streamed`: its events are kept for listeners.
+        """Start a response in the background and return its first state; `streamed`: keep its events for listeners.
 
-        Raises what the events do before the first of them, and `StoreError`.
+        Raises what making its first event raises, and `StoreError`.
         """
         async with AsyncExitStack() as broken_off:
             broken_off.push_async_callback(events.aclose)
@@ -175,9 +175,9 @@ class Background:
         return await self._store.read(_lease(response)) is not None
 
     async def listen(self, tenant: str, response: str, after: int) -> AsyncGenerator[Event]:
-        """The events after that number; where another process makes the response, they come when it has ended.
+        """Yield the events after that number; if another process makes the response, after it has ended.
 
-        Raises `ResponseRefused` where they are not kept, and `StoreError`.
+        Raises `ResponseRefused` if the events are not kept, and `StoreError`.
         """
         running = self._running.get((tenant, response))
         if running is not None and running.tape is not None:
@@ -194,7 +194,7 @@ class Background:
             lives = await self.lives(response)
 
     async def stop(self, tenant: str, response: str) -> bool:
-        """Stop making a response, and wait until it has stopped; False where this process does not make it."""
+        """Stop a response and wait for its end; return False if this process does not make it."""
         running = self._running.get((tenant, response))
         if running is None:
             return False
@@ -224,7 +224,7 @@ class Background:
             _LOG.error("a response in the background ended: %s", error)
 
     async def _end(self, key: tuple[str, str], tape: EventBuffer) -> None:
-        """Keep what was told, the end included where it was stopped."""
+        """Store the events of the response, with final events if it was stopped."""
         try:
             if as_object(tape.events[-1].get("response")).get("status") not in FINAL:
                 tape.break_off((await self._stored.read(*key)).response)

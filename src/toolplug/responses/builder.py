@@ -1,4 +1,4 @@
-"""The response while it is made: the object that clients read, and the events that tell how it comes about."""
+"""A response in progress: the object that clients read, and the events of its changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Json = Mapping[str, object]
 
 @with_config(extra="allow")
 class ResponseAnswer(TypedDict, extra_items=object):
-    """A response; the fields that are not named here say what was asked for."""
+    """A response object; further fields repeat the request's settings."""
 
     id: str
     object: Literal["response"]
@@ -48,9 +48,9 @@ class ResponseAnswer(TypedDict, extra_items=object):
 
 
 class ResponseBuilder:
-    """One response. Items are never changed in place: whoever holds the object keeps what it was.
+    """Builds one response. Items are replaced, never changed in place, so that returned objects stay valid.
 
-    `turn` counts the model's answers; before the first it is 0.
+    `turn` is the number of the model's answers so far.
     """
 
     def __init__(self, request: ResponseRequest, model: str, created_at: float) -> None:
@@ -71,16 +71,16 @@ class ResponseBuilder:
 
     @property
     def id(self) -> str:
-        """The response's id."""
+        """The id of the response."""
         return response_id(self.key)
 
     @property
     def items(self) -> list[Item]:
-        """The output, each item whole."""
+        """The output items, with hidden fields."""
         return whole_items(self.output, self.hidden)
 
     def new_id(self, prefix: str) -> str:
-        """An id for the next item; it says which turn of which response made it."""
+        """Return the id of the next item, which contains the keys of the response and the turn."""
         return f"{prefix}_{self.key}{len(self.output):03x}t{self.turn:x}"
 
     def event(self, kind: str, **fields: object) -> Event:
@@ -89,7 +89,7 @@ class ResponseBuilder:
         return {"type": kind, "sequence_number": number, **fields}
 
     def told(self, kind: str) -> Event:
-        """Return the next event, with the response as it is."""
+        """Return the next event of this type, with the current response."""
         return self.event(kind, response=self.object())
 
     def added(self, item: Item) -> Event:
@@ -103,11 +103,11 @@ class ResponseBuilder:
         return self.event("response.output_item.done", output_index=index, item=item)
 
     def hide(self, whole: Item, shape: HostedItem) -> None:
-        """Keep a whole item of which not everybody sees everything, and how it is shown."""
+        """Remember an item with its hidden fields, and how it is shown without them."""
         self.hidden[str(whole["id"])] = {"item": whole, "fields": dict(shape.fields), "on_include": shape.on_include}
 
     def use(self, usage: Usage | None) -> None:
-        """Add a turn's tokens."""
+        """Add the tokens of a turn."""
         if usage is not None:
             self.usage = usage if self.usage is None else self.usage.plus(usage)
 
@@ -133,7 +133,7 @@ class ResponseBuilder:
         self._interrupt()
 
     def object(self) -> ResponseAnswer:
-        """The response as clients read it, with everything in it."""
+        """Return the response object, with hidden fields."""
         asked = self._request
         text, reasoning = asked.text, asked.reasoning
         answer: ResponseAnswer = {
@@ -184,7 +184,7 @@ class ResponseBuilder:
 
 
 def whole_items(items: Sequence[Item], hidden: Mapping[str, object]) -> list[Item]:
-    """The items with what not everybody sees of them."""
+    """Return the items with their hidden fields."""
     return [as_object(as_object(hidden.get(str(item.get("id")))).get("item")) or item for item in items]
 
 
@@ -194,7 +194,7 @@ def response_id(key: str) -> str:
 
 
 def _echo(tool: Mapping[str, object]) -> Mapping[str, object]:
-    """The client's own tool; a function with every key that readers of a response expect."""
+    """Return the client's tool as the response repeats it; a function with all keys that clients expect."""
     return {**dict.fromkeys(_OF_FUNCTION), **tool} if tool.get("type") == "function" else tool
 
 

@@ -1,4 +1,4 @@
-"""Hosted calls as items: what kind of item, what it shows before and after the call, and which events tell of it."""
+"""Hosted calls as items: their type, their fields before and after the call, and their events."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ ItemStyle = Literal["mcp_call", "extension"]
 
 
 def shape_of(tool: ToolDefinition | None, style: ItemStyle) -> HostedItem:
-    """How calls of a tool are shown; None for an unknown tool.
+    """Return how calls of a tool are shown; None for an unknown tool.
 
-    A type that its provider declares is shown where clients know it: a type with a slug is one of `extension`.
+    A type declared by the provider is used if the OpenResponses schema has it; a type with a slug is shown as
+    `extension`.
     """
     declared = None if tool is None or tool.hosted is None else tool.hosted.item
     if declared is not None and (style == "extension" or ":" not in declared.type):
@@ -40,7 +41,7 @@ def shape_of(tool: ToolDefinition | None, style: ItemStyle) -> HostedItem:
 
 
 class HostedCall:
-    """One call from its beginning to its end, as an item of the draft. `approval`: the id of the item that asked."""
+    """One call as an item of the response, from beginning to end. `approval`: the id of its approval request."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ def _ended(item: Item, shape: HostedItem, result: ToolResult) -> Item:
 
 
 def shown(item: Item, shape: HostedItem, include: Collection[str]) -> Item:
-    """The item without what only those see who ask for it."""
+    """Return the item without the fields that only `include` reveals."""
     for path in shape.on_include:
         if f"{shape.type}.{path}" not in include:
             item = _without(item, path.split("."), shape.fields)
@@ -119,7 +120,7 @@ def shown(item: Item, shape: HostedItem, include: Collection[str]) -> Item:
 
 
 def _without(item: Item, path: list[str], empty: Mapping[str, object]) -> Item:
-    """The same without what stands at the path; a field of the item itself is as it was before the call."""
+    """Return the item without the value at the path; a top-level field gets its value from before the call."""
     name, *rest = path
     if name not in item:
         return item
@@ -131,7 +132,7 @@ def _without(item: Item, path: list[str], empty: Mapping[str, object]) -> Item:
 
 
 def server_list(draft: ResponseBuilder, server: str, tools: Collection[ToolDefinition]) -> Iterator[Event]:
-    """The tools of an MCP server as an item."""
+    """Return the tools of an MCP server as an item."""
     item: dict[str, object] = {
         "id": draft.new_id("mcpl"),
         "type": "mcp_list_tools",
@@ -153,7 +154,7 @@ def server_list(draft: ResponseBuilder, server: str, tools: Collection[ToolDefin
 def approval_request(
     draft: ResponseBuilder, call: ToolCall, tool: ToolDefinition | None, ticket: str
 ) -> Iterator[Event]:
-    """A call that a person must approve, as an item."""
+    """Return a call that needs approval as an item."""
     item: dict[str, object] = {
         "id": f"{draft.new_id('mcpr')}_{ticket}",
         "type": "mcp_approval_request",
@@ -166,17 +167,17 @@ def approval_request(
 
 
 def _named(call: ToolCall, tool: ToolDefinition | None) -> Item:
-    """What is called. A server's tool has the server's own name for it, and the name that the model knows beside it."""
+    """Return the name fields of a call: for a server's tool the server's own name, and the model's name in addition."""
     item: Item = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
     return {**item, "name": tool.ref.name, WIRE_NAME: call.name} if tool is not None and tool.ref.kind == MCP else item
 
 
 def ticket_of(item_id: str) -> str:
-    """The ticket of the approval that an item asked for, by the item's id."""
+    """Return the approval ticket in the id of an approval request."""
     return item_id.rpartition("_")[2]
 
 
 def asks(result: ToolResult) -> str | None:
-    """The ticket that the call waits for, None where it does not."""
+    """Return the approval ticket that the call waits for; None if it waits for none."""
     ticket = as_object(result.metadata.get("approval")).get("id") if result.is_error else None
     return ticket if isinstance(ticket, str) else None

@@ -1,4 +1,4 @@
-"""Running the hosted calls of a turn side by side, and those that a person has decided about."""
+"""Running the hosted calls of a turn concurrently, and approved calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolplug.responses.turn import Citations
 
 
 class Decided(NamedTuple):
-    """A call that a person had to approve, and what was said of it. `request` is the id of the item that asked."""
+    """A call with the decision on its approval. `request` is the id of the approval request."""
 
     call: ToolCall
     request: str
@@ -38,14 +38,14 @@ class Decided(NamedTuple):
 
     @property
     def ticket(self) -> str:
-        """The ticket of the approval."""
+        """The approval ticket of the call."""
         return ticket_of(self.request)
 
 
 def decided_calls(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
-    """The calls that a request decides about.
+    """Return the calls that a request's approval responses decide.
 
-    Raises `ResponseRefused` for an answer that nobody asked for, and for a client's call without an answer.
+    Raises `ResponseRefused` for a response without its request, and for a client's call without output.
     """
     items = [*history, *sent]
     calls = {str(item["call_id"]): item for item in items if item.get("type") in CLIENT_CALLS}
@@ -84,7 +84,7 @@ def _decided(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
 async def results(
     executor: ToolExecutor, calls: Sequence[tuple[ToolCall, CallContext]], *, parallel: bool
 ) -> AsyncGenerator[tuple[int, ToolResult]]:
-    """Each call's place and result, as they end. Whoever closes it, or is cancelled, cancels the calls that run."""
+    """Yield each call's index and result, as they end. Closing the generator cancels the running calls."""
     if not parallel or len(calls) < 2:
         for place, (call, context) in enumerate(calls):
             yield place, await executor.execute(call, context)
@@ -102,9 +102,9 @@ async def results(
 
 
 class HostedCalls:
-    """Makes calls and tells of them.
+    """Runs calls and yields their events.
 
-    `made` counts them; `asked`: one waits for a person; `exhausted`: no more may be made.
+    `made` is their number; `asked`: one waits for approval; `exhausted`: the limit is reached.
     """
 
     def __init__(
@@ -129,20 +129,20 @@ class HostedCalls:
 
     @property
     def items(self) -> list[Item]:
-        """The output so far, with the calls over the limit that the model made nevertheless: only the model is told."""
+        """The output so far, with refused calls over the limit, which only the model sees."""
         told: list[Item] = self._draft.items
         for place, item in reversed(self._left_out):
             told.insert(place, item)
         return told
 
     async def make_decided(self, decided: Sequence[Decided], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
-        """Make the calls that have been approved, each once, and show those that have not."""
+        """Run the approved calls, each once, and show the denied ones."""
         for each in decided:
             for event in await self._decided(each, offer, catalog):
                 yield event
 
     async def make(self, calls: Sequence[ToolCall], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
-        """Make the calls of a turn side by side; those that may not be made are given back."""
+        """Run the calls of a turn concurrently; answer those that may not be run."""
         wanted: list[tuple[ToolCall, CallContext | str]] = []
         over: list[ToolCall] = []
         for call in calls:
@@ -184,7 +184,7 @@ class HostedCalls:
     async def _asked_first(
         self, call: ToolCall, context: CallContext, tool: Tool | None, request: str | None = None
     ) -> list[Event]:
-        """Make a call that a person may have to approve first: it is no item of its own before that is known."""
+        """Run a call that may need approval; it becomes an item when that is known."""
         definition = tool and tool.definition
         result = await self._asker.executor.execute(call, context)
         ticket = asks(result)
@@ -212,7 +212,7 @@ class HostedCalls:
             self._left_out += [(place, {**made, "id": self._draft.new_id("fc")}), (place, answer)]
 
     def _refuse(self, call: ToolCall, reason: str, tool: Tool | None = None, request: str | None = None) -> list[Event]:
-        """Show the call as one that was denied, without making it."""
+        """Show the call as denied, without running it."""
         shown = HostedCall(self._draft, call, tool and tool.definition, self._style, request)
         return [*shown.begin(), *self._ended(shown, ToolResult(call.id, call.name, reason, ToolStatus.DENIED))]
 

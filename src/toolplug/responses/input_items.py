@@ -1,14 +1,14 @@
-"""Items as clients send them: checked where the loop relies on them, and kept as they are.
+"""Input items: validated where the loop relies on them, otherwise unchanged.
 
 message                  role and content
-function_call            a call that the model made, by its `call_id`
-function_call_output     the client's answer to it
-custom_tool_call         a call of a custom tool of the client's, and
-custom_tool_call_output  the answer to it
-reasoning                what the model thought; goes back where the model's server gave it
+function_call            a call by the model, with its `call_id`
+function_call_output     the client's output of it
+custom_tool_call         a call of the client's custom tool, and
+custom_tool_call_output  its output
+reasoning                the model's reasoning; sent back to the backend that made it
 item_reference           an item of a stored response
 mcp_approval_request, mcp_approval_response, mcp_list_tools
-*_call, slug:name        hosted calls that have been made, here or elsewhere
+*_call, slug:name        finished hosted calls, of this host or another
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "r
 
 
 def checked_items(given: object) -> list[Item]:
-    """The items of a request's input; text is a user's message. Raises `ResponseRefused`."""
+    """Return the items of a request's input; a text is a user message. Raises `ResponseRefused`."""
     if isinstance(given, str):
         _check_length(given, "input")
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
@@ -56,13 +56,13 @@ def call_key(item: Item) -> str:
 
 
 def response_key_of(item_id: str) -> str | None:
-    """The key of the response that an item's id names, None for an id of somebody else."""
+    """Return the key of the response in an item's id; None if another server made the id."""
     match = _ID.fullmatch(item_id)
     return None if match is None else match["key"]
 
 
 def turn_of(item: Item) -> str | None:
-    """Which turn of which response made an item, None where its id does not say so."""
+    """Return the response and turn in an item's id; None if it contains none."""
     match = _ID.fullmatch(str(item.get("id")))
     return None if match is None or match["turn"] is None else f"{match['key']} {match['turn']}"
 
@@ -73,26 +73,26 @@ def is_cut(item: Item) -> bool:
 
 
 def called_name(item: Item) -> str:
-    """The name by which the model calls the tool."""
+    """Return the tool's name as the model calls it."""
     name = str(item.get(WIRE_NAME) or item.get("name") or str(item.get("type")).removesuffix("_call"))
     return name_for_model(name, item.get("namespace"))
 
 
 def called_with(item: Item) -> str:
-    """The arguments of a call, as JSON."""
+    """Return the arguments of a call as JSON."""
     if item.get("type") == "custom_tool_call":
         return arguments_of(str(item["input"]))
     return str(item.get("arguments") or "{}")
 
 
 def text_of(part: Mapping[str, object]) -> str | None:
-    """The text of a part of a content, None where it is something else."""
+    """Return the text of a content part; None for other parts."""
     text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
     return text if isinstance(text, str) and part.get("type") in {*_TEXT_PARTS, "refusal"} else None
 
 
 def parts_of(content: object) -> list[Mapping[str, object]]:
-    """The parts of a content, which may be one text."""
+    """Return the content as parts; a text is one part."""
     if isinstance(content, str):
         return [{"type": "input_text", "text": content}]
     return [as_object(part) for part in cast("list[object]", content)] if isinstance(content, list) else []
@@ -140,7 +140,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 
 
 def _check_members(kind: str, item: Item, at: str) -> None:
-    """Raise `ResponseRefused` for a member that is no text but should have another form."""
+    """Raise `ResponseRefused` for a member of the wrong type."""
     if kind == "message":
         role = item.get("role")
         if role not in _ROLES:
@@ -165,7 +165,7 @@ def _check_texts(item: Item, at: str, names: Iterable[str]) -> None:
 
 
 def _content(content: object, at: str, *, own: bool) -> None:
-    """Parts that a Chat Completions backend can be given; `own`: the model's, which is text."""
+    """Return the parts for a Chat Completions backend; with `own`, of an assistant message, which is text only."""
     if isinstance(content, str):
         _check_length(content, at)
         return

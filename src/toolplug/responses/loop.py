@@ -1,9 +1,9 @@
-"""The loop: the model is asked, its calls are made, and it is asked again, until it has nothing more to call.
+"""The agentic loop: ask the model, run its calls, and ask again until it calls no more tools.
 
-first       the calls that a person has decided about
-each turn   the caller's tools as they are now → the model's answer → its hosted calls
-ends        no call, a call of the client's own, one that a person must approve: completed
-            too long, too many turns: incomplete · a model's server that fails: failed
+first       run the calls that were approved
+each turn   list the caller's tools → ask the model → run its hosted calls
+ends        no call, a call of the client's tool, a call that needs approval: completed
+            too long, too many turns: incomplete · the backend fails: failed
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FREE = frozenset({None, "auto", "none"})
 
 
 class Loop:
-    """Makes one response, once."""
+    """Makes one response; use it once."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Loop:
         self._taken: set[str] = set()
 
     async def events(self, history: Sequence[Item] = ()) -> AsyncGenerator[Event]:
-        """Everything that happens, in order; the last one ends the response. `history`: what it continues.
+        """Yield the events in order; the last one ends the response. `history` has the items that it continues.
 
-        Raises `ResponseRefused` before the first event, and `BackendFailed` where a client that waits for the whole
-        answer has nothing of it yet. Who closes it early, or is cancelled, leaves a draft that is `cancelled`.
+        Raises `ResponseRefused` before the first event, and `BackendFailed` if the client waits for the whole answer
+        and there is none yet. If the generator is closed early or cancelled, the response is `cancelled`.
         """
         draft = self.draft
         offer = await self._offered(strict=self._asker.strict)
@@ -158,7 +158,7 @@ class Loop:
         return self._offer
 
     def _choice(self, offer: Offer) -> object:
-        """What the model must call: nothing where no more may be, and once it has called, what it likes."""
+        """Return the tool choice of a turn: none at the limit of calls, automatic after the first turn."""
         if self._calls.exhausted:
             return "none"
         choice = offer.choice
@@ -172,7 +172,7 @@ class Loop:
                 self._servers[str(item["server_label"])] = _names_in(item)
 
     def _server_lists(self, offer: Offer) -> Iterator[Event]:
-        """The tools of each MCP server, where they have not been told."""
+        """Return the tools of each MCP server that was not listed before."""
         servers: dict[str, list[ToolDefinition]] = {}
         for tool in offer.hosted:
             if tool.ref.kind == MCP:

@@ -32,8 +32,8 @@ _NOTHING: Names = frozenset()
 class Offer(NamedTuple):
     """The tools of one turn.
 
-    `tools` and `choice` are in the Chat Completions form; `own` are the client's by the model's names, `hosted`
-    the other tools that are offered, `allowed` the names that may be called (None: any); `options` by canonical name.
+    `tools` and `choice` are in Chat Completions form; `own` are the client's tools by the model's names, `hosted` the
+    other tools, `allowed` the names that may be called (None: any); `options` are by canonical name.
     """
 
     tools: Sequence[object]
@@ -50,7 +50,7 @@ class _Listed(NamedTuple):
 
 
 def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *, strict: bool) -> Offer:
-    """The tools of a request as the catalog is now. Raises `ResponseRefused`."""
+    """Return the tools for a request and the current catalog. Raises `ResponseRefused`."""
     brought = read_tools(request.tools or [])
     own = frozenset(brought.own)
     _check_choice(request.tool_choice)
@@ -87,13 +87,13 @@ def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *
 
 
 def _placed(warnings: Sequence[StubWarning], places: Sequence[int]) -> Iterator[StubWarning]:
-    """The warnings with the place of each entry in the request."""
+    """Return the warnings with the index of each entry in the request."""
     for warning in warnings:
         yield warning if warning.index == CHOICE else replace(warning, index=places[warning.index])
 
 
 def check_choice(request: ResponseRequest, offer: Offer) -> None:
-    """Raise `ResponseRefused` where one function must be called that is not offered."""
+    """Raise `ResponseRefused` if the choice names a function that is not offered."""
     if as_object(request.tool_choice).get("type") in {"function", CUSTOM}:
         name = _name_of(offer.choice)
         if name is None or not any(_name_of(entry) == name for entry in offer.tools):
@@ -112,7 +112,7 @@ def _check_choice(choice: object) -> None:
 
 
 def _chat(entry: object) -> object:
-    """A tool in the Chat Completions form; those that stand for stubs are in it already."""
+    """Return a tool in Chat Completions form; tools of stubs have it already."""
     tool = as_object(entry)
     if tool.get("type") != "function" or "function" in tool:
         return entry
@@ -128,7 +128,7 @@ def _names(entries: Sequence[object]) -> Names:
 
 
 def _chosen_names(choice: object, catalog: Catalog) -> Names:
-    """The names that a mapped choice has, wire names where the catalog knows them."""
+    """Return the names in a choice, as wire names if the catalog has them."""
     given = as_object(choice)
     if given.get("type") == "allowed_tools":
         listed = as_object(given.get("allowed_tools")).get("tools")
@@ -138,7 +138,7 @@ def _chosen_names(choice: object, catalog: Catalog) -> Names:
 
 
 def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog) -> Names | None:
-    """What both lists allow; None where there is none."""
+    """Return the names that are in both lists; None if there is no list."""
     by_choice = chosen if as_object(choice).get("type") == "allowed_tools" else None
     if choice == "none" and request.tool_choice != "none":
         by_choice = _NOTHING
@@ -159,14 +159,14 @@ def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: C
 
 
 def _meant(name: str, catalog: Catalog, table: StubTable) -> Mapping[str, object]:
-    """What a bare name stands for: a function, or the type of a stub."""
+    """Return the entry for a bare name: a function, or a stub by its type."""
     if catalog.find(name) is None and table.tools(name):
         return {"type": name}
     return {"type": "function", "name": name}
 
 
 def _choice(choice: object, allowed: Names | None, catalog: Catalog) -> object:
-    """The choice that any backend understands."""
+    """Return the choice in a form that all backends accept."""
     given = as_object(choice)
     if given.get("type") == "allowed_tools":
         return as_object(given["allowed_tools"]).get("mode", "auto")
@@ -201,8 +201,8 @@ async def decided_elsewhere(ticket: str, approve: bool) -> None:
 class ToolCaller(NamedTuple):
     """The tools of one response.
 
-    `context` is that of each call; `listing` gives the catalog of a turn, where reading it takes more than
-    `executor.catalog`; `strict`: a stub that nobody declares refuses the request.
+    `context` is that of each call; `listing` returns the catalog of a turn, if `executor.catalog` is not enough; with
+    `strict`, an unknown stub refuses the request.
     """
 
     executor: ToolExecutor
@@ -213,5 +213,5 @@ class ToolCaller(NamedTuple):
     strict: bool = False
 
     async def catalog(self) -> Catalog:
-        """Return the tools as they are now."""
+        """Return the current tools."""
         return self.executor.catalog if self.listing is None else await self.listing()

@@ -1,8 +1,8 @@
-"""A Chat Completions server by the `openai` client: the one file that imports it, loaded when a model is first asked.
+"""A Chat Completions server with the `openai` client; the only file that imports it, on the first request to a model.
 
-The client connects, tries again and reads event streams; what comes is read as plain JSON (`completions`), which costs
-a tenth of the client's own models and lets nothing unexpected pass. Versions 2 and 3 of the client will do: they differ
-in the HTTP library below them, which is taken from the client.
+The client connects, retries and reads event streams. Its answers are read as plain JSON (`completions`), at a tenth of
+the cost of the client's models and with validation. Versions 2 and 3 of the client work; they differ in the HTTP
+library, which is taken from the client.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOG = logging.getLogger("toolplug.responses")
 
 
 def delta_of(value: object, *, whole: bool) -> Delta:
-    """One chunk of a stream, or a `whole` completion. Raises `BackendFailed` for what is neither."""
+    """Return a chunk of a stream, or a `whole` completion, as a delta. Raises `BackendFailed` for anything else."""
     if not isinstance(value, Mapping):
         raise garbage("it is no object")
     answer = as_object(cast("object", value))
@@ -66,7 +66,7 @@ def delta_of(value: object, *, whole: bool) -> Delta:
 
 
 def garbage(what: str) -> BackendFailed:
-    """The failure of an answer that cannot be read."""
+    """Return the error for an answer that cannot be read."""
     return BackendFailed("backend_garbage", f"the model's server sent something that is no answer: {what}")
 
 
@@ -129,11 +129,11 @@ _MAX_MESSAGE = 500
 
 
 class _AnswerRefused(OpenAIError):
-    """An answer that is not read to its end. The client gives its own errors back as they are, and asks once."""
+    """An answer exceeds its limits. The client raises errors of this kind unchanged, without a retry."""
 
 
 class _BoundedStream(http.AsyncByteStream):
-    """The bytes of one answer, errors included, up to the limit."""
+    """The bytes of one answer, including error bodies, up to the limit."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -151,7 +151,7 @@ class _BoundedStream(http.AsyncByteStream):
 
 
 class _BoundedClient(DefaultAsyncHttpxClient):
-    """Bounds every answer. One that is compressed though nobody asked for it could not be bounded, so it is refused."""
+    """Limits the size of each answer, and refuses compressed ones, whose size cannot be limited."""
 
     async def send(self, request: Any, *, stream: bool = False, **members: Any) -> Any:
         response: Any = await super().send(request, stream=True, **members)
@@ -168,10 +168,10 @@ class _BoundedClient(DefaultAsyncHttpxClient):
 
 
 class OpenAIBackend:
-    """One server.
+    """A `Backend` over one server.
 
-    `timeout_s`: without a word from it; `deadline_s`: for one answer, with all attempts; `retries`: after 429, 408,
-    409, 5xx and lost connections, after as long as the server says. Its own words go to the log and to nobody else.
+    `timeout_s`: the longest silence; `deadline_s`: for one answer with all attempts; `retries`: after 429, 408, 409,
+    5xx and lost connections, respecting `Retry-After`. The server's own messages are logged and not passed on.
     """
 
     def __init__(
@@ -197,14 +197,14 @@ class OpenAIBackend:
         )
 
     async def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
-        """One turn."""
+        """Implement `Backend.ask`."""
         deadline = asyncio.get_running_loop().time() + self._deadline_s
         async with aclosing(self._streamed(question) if stream else self._whole(question)) as deltas:
             while (delta := await self._bounded(anext(deltas, None), deadline)) is not None:
                 yield delta
 
     async def models(self) -> list[ModelAnswer]:
-        """The models that the server lists, or the default one."""
+        """Implement `Backend.models`."""
         deadline = asyncio.get_running_loop().time() + self._deadline_s
         try:
             answer = await self._bounded(self._client.get("/models", cast_to=object), deadline)
@@ -223,7 +223,7 @@ class OpenAIBackend:
         await self._client.close()
 
     async def _bounded(self, answer: Awaitable[T], deadline: float) -> T:
-        """The next piece of an answer, before the deadline. Whatever the server does is a `BackendFailed`."""
+        """Return the next part of an answer before the deadline. Raises `BackendFailed` for any failure."""
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:

@@ -1,4 +1,4 @@
-"""What a client asks for, as it says it: the body of `POST /v1/responses`."""
+"""The body of `POST /v1/responses`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _text_or_object(value: object) -> object:
 
 
 def _nothing(advice: str) -> BeforeValidator:
-    """Accept nothing but null; `advice` says what does the same here."""
+    """Accept only null; `advice` is the alternative that the error names."""
 
     def check(value: object) -> None:
         if value is not None:
@@ -61,14 +61,14 @@ class _Part(BaseModel):
 
 
 class Reasoning(_Part):
-    """How much the model is to think, and whether it says what."""
+    """The reasoning effort, and whether to return a summary."""
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class Format(_Part):
-    """What the model's text must be."""
+    """The required format of the model's text."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: Annotated[str | None, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")] = None
@@ -78,20 +78,20 @@ class Format(_Part):
 
 
 class Text(_Part):
-    """The shape of the model's text."""
+    """Settings of the model's text."""
 
     format: Format | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class StreamOptions(_Part):
-    """Nothing here is padded, whatever it says."""
+    """Accepted without effect: events are never padded."""
 
     include_obfuscation: bool | None = None
 
 
 class ResponseRequest(_Part):
-    """One request. Items, tools and choices are what the client sent; they are looked into when they are used."""
+    """The validated fields of a request. Items, tools and choices are unchanged JSON, validated where they are used."""
 
     model: Annotated[str | None, Field(min_length=1, description="the backend's own default when absent")] = None
     input: Annotated[
@@ -138,10 +138,10 @@ class ResponseRequest(_Part):
 
     @property
     def is_stored(self) -> bool:
-        """Whether the response is stored (the default)."""
+        """True if the response is stored, which is the default."""
         return self.store is not False
 
     @property
     def is_plain(self) -> bool:
-        """Whether the client waits for the whole answer."""
+        """True if the client waits for the whole answer."""
         return not self.stream and not self.background

@@ -1,9 +1,9 @@
-"""The tools that a request brings, as functions: every model's server knows those, and few know more.
+"""The tools of a request, as functions, which all backends support.
 
-function    as it is
-custom      the client's own, called with a text: a function of one text
-namespace   functions and custom tools of the client's own, each offered as `namespace__name`
-mcp         a server by its label: tools of the caller's catalog, since a host connects to no server of a request
+function    unchanged
+custom      the client's own tool with a text as input: a function with one text parameter
+namespace   the client's own functions and custom tools, each offered as `namespace__name`
+mcp         a server by its label: tools of the caller's catalog, as a host does not connect to servers of a request
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IGNORED: Mapping[str, str] = {
 
 
 class ClientTool(NamedTuple):
-    """A tool of the client's own, under the names that it has there."""
+    """A tool of the client, with its names in the request."""
 
     kind: Literal["function", "custom"]
     name: str
@@ -51,9 +51,8 @@ class ClientTool(NamedTuple):
 class RequestTools(NamedTuple):
     """The tools of one request.
 
-    `functions`: in the Responses form, with those of a namespace in its place; `places`: where each stands in the
-    request; `own`: the client's own by the name that the model knows; `servers`: the entries of type `mcp`, with their
-    places.
+    `functions`: in Responses form, with those of namespaces in place; `places`: the index of each in the request;
+    `own`: the client's tools by the model's names; `servers`: the entries of type `mcp`, with their indexes.
     """
 
     functions: Sequence[Entry]
@@ -64,7 +63,7 @@ class RequestTools(NamedTuple):
 
 
 class NamedServers(NamedTuple):
-    """What the entries of type `mcp` say: the wire names that they declare, and those that their filters leave out."""
+    """The entries of type `mcp`: the wire names that they offer, and those that their filters exclude."""
 
     declared: frozenset[str]
     left_out: frozenset[str]
@@ -72,7 +71,7 @@ class NamedServers(NamedTuple):
 
 
 def name_for_model(name: str, namespace: object) -> str:
-    """The one name that a model's server knows for a tool that may be in a namespace."""
+    """Return the backend's name of a tool, which may be in a namespace."""
     return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name
 
 
@@ -105,9 +104,9 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
 
 
 def as_function(tool: Entry, namespace: str | None = None) -> Entry:
-    """The function that stands for a custom tool or one in a namespace; any other tool as it is.
+    """Return the function for a custom tool or one in a namespace; other tools unchanged.
 
-    A grammar is told, not enforced.
+    A grammar is described to the model, but not enforced.
     """
     if namespace is not None:
         tool = {**tool, "name": name_for_model(str(tool.get("name")), namespace)}
@@ -122,7 +121,7 @@ def as_function(tool: Entry, namespace: str | None = None) -> Entry:
 
 
 def as_function_choice(choice: object, catalog: Catalog) -> object:
-    """The choice of the functions that stand for custom tools, namespaces and servers; any other choice as it is."""
+    """Return the choice with functions instead of custom tools, namespaces and servers; other choices unchanged."""
     given = as_object(choice)
     if given.get("type") == "allowed_tools":
         inner = as_object(given["allowed_tools"]) if "allowed_tools" in given else given
@@ -140,10 +139,10 @@ def as_function_choice(choice: object, catalog: Catalog) -> object:
 
 
 def named_servers(servers: Sequence[tuple[int, Entry]], catalog: Catalog, *, strict: bool) -> NamedServers:
-    """What the entries of type `mcp` declare.
+    """Return what the entries of type `mcp` offer.
 
-    With `strict` raises `ResponseRefused` for a server that the catalog does not have, and for an option that the host
-    decides itself.
+    With `strict` raises `ResponseRefused` for a server that is not in the catalog, and for an option that only the host
+    can set.
     """
     declared: set[str] = set()
     left_out: set[str] = set()
@@ -168,7 +167,7 @@ def named_servers(servers: Sequence[tuple[int, Entry]], catalog: Catalog, *, str
 
 
 def input_of(arguments: str) -> str:
-    """The text of a custom tool's call; the arguments themselves where the model has not kept to the parameters."""
+    """Return the input text of a custom tool's call; the raw arguments if the model has not followed the schema."""
     try:
         text = as_object(orjson.loads(arguments)).get(_INPUT)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Responses from beginning to end: what they continue, where they are kept, and how they are read and stopped."""
+"""Responses: making, storing, reading, continuing and stopping them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOG = logging.getLogger("toolplug.responses")
 
 
 class Responses:
-    """The responses of one host. `load` gives what asks the model's server; it is called when it is first needed."""
+    """The responses of one host. `load` returns the backend, on first use."""
 
     def __init__(self, store: Store, load: Callable[[], Awaitable[Backend]]) -> None:
         self.stored: StoredResponses = StoredResponses(store, TTL_S)
@@ -43,23 +43,23 @@ class Responses:
         self._style: ItemStyle = "mcp_call"
 
     def configure(self, *, max_turns: int, style: ItemStyle, ttl_s: float) -> None:
-        """Apply these settings from the next response on; `ttl_s`: how long each is stored."""
+        """Apply these settings from the next response on; `ttl_s`: how many seconds each is stored."""
         self._max_turns = max_turns
         self._style: ItemStyle = style
         self.stored.ttl_s = ttl_s
 
     def of(self, principal: Principal) -> Self:
-        """The same for this caller, who makes the responses, and whom an agent's credential limits to its subject's."""
+        """Return the responses of this caller; a credential with agents is limited to those of its subject."""
         own = copy(self)
         own.stored = self.stored.of(principal)
         return own
 
     async def events(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> AsyncGenerator[Event]:
-        """Make a response. It is kept before its last event; one that is closed early is kept as `cancelled`.
+        """Make a response and yield its events. It is stored before its last event; if closed early, as `cancelled`.
 
-        The last event is missing where another process has stopped or deleted the response.
+        If another process has stopped or deleted the response, the last event is missing.
 
-        Raises `ResponseRefused`, `StoreError` and what `asker_for` raises before the first event, and `BackendFailed`
+        Raises `ResponseRefused`, `StoreError` and the errors of `asker_for` before the first event, and `BackendFailed`
         as `Loop.events` does.
         """
         chain = [] if request.previous_response_id is None else await self._continued(request, tenant)
@@ -88,24 +88,24 @@ class Responses:
             raise
 
     async def models(self) -> list[ModelAnswer]:
-        """The models of the model's server. Raises `BackendFailed`."""
+        """Return the models of the backend. Raises `BackendFailed`."""
         return await (await self._load()).models()
 
     async def begin(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> ResponseAnswer:
-        """Begin a response that is made in the background, and give what there is of it. Raises as `events` does."""
+        """Start a response in the background and return its first state. Raises the errors of `events`."""
         events = self.events(request, tenant, asker_for)
         return await self._background.begin(tenant, events, streamed=bool(request.stream))
 
     async def listen(self, tenant: str, response: str, after: int = -1) -> AsyncGenerator[Event]:
-        """The events after that number of a response that was made with `background` and `stream`, to their end.
+        """Yield the events after that number of a response with `background` and `stream`, to the end.
 
-        Raises `ResponseRefused` and `StoreError`, both before there is an event.
+        Raises `ResponseRefused` and `StoreError` before the first event.
         """
         await self.stored.read(tenant, response)
         return await self._background.listen(tenant, response, after)
 
     async def read(self, tenant: str, response: str) -> StoredResponse:
-        """A response as it is now; one whose process has died has failed. Raises `ResponseRefused` and `StoreError`."""
+        """Return the current response, `failed` if its process has died. Raises `ResponseRefused` and `StoreError`."""
         kept = await self.stored.read(tenant, response)
         if kept.is_over or await self._background.lives(response):
             return kept
@@ -113,7 +113,7 @@ class Responses:
         return await self.stored.end(tenant, response, {"status": "failed", "error": error})
 
     async def cancel(self, tenant: str, response: str) -> ResponseAnswer:
-        """Stop a response that is made in the background; what has ended stays as it is.
+        """Stop a background response; one that has ended stays unchanged.
 
         Raises `ResponseRefused` and `StoreError`.
         """
@@ -125,13 +125,13 @@ class Responses:
         return (await self.stored.end(tenant, response, {"status": "cancelled"})).response
 
     async def delete(self, tenant: str, response: str) -> None:
-        """Stop and forget a response. Raises `ResponseRefused` and `StoreError`."""
+        """Stop and delete a response. Raises `ResponseRefused` and `StoreError`."""
         await self.stored.read(tenant, response)
         await self._background.stop(tenant, response)
         await self.stored.delete(tenant, response)
 
     async def aclose(self) -> None:
-        """Stop what is made in the background; it is kept as `cancelled`."""
+        """Stop all background responses, which are stored as `cancelled`."""
         await self._background.aclose()
 
     async def _continued(self, request: ResponseRequest, tenant: str) -> list[StoredResponse]:
@@ -142,9 +142,9 @@ class Responses:
         return chain
 
     async def _with_references(self, request: ResponseRequest, tenant: str) -> ResponseRequest:
-        """The request with the items that it refers to in their places.
+        """Return the request with the referenced items in place.
 
-        A hosted call without its output refers to one too: clients leave out what "can be read server-side".
+        A hosted call without output is a reference too: clients omit what they consider readable on the server.
         """
         items = checked_items(request.input)
         references = [index for index, item in enumerate(items) if _is_reference(item)]
@@ -162,10 +162,10 @@ def _is_reference(item: Item) -> bool:
 
 
 async def _kept(keeping: ResponseWriter, draft: ResponseBuilder, event: Event) -> Event:
-    """The event, once the response is kept; where its end cannot be, the event that says so.
+    """Return the event after the response is stored; if the final state cannot be stored, an event that says so.
 
-    What cannot be kept on the way is kept with what comes next. Raises `StoreConflict`, and `StoreError` at the first
-    event: nobody has been told of the response.
+    Earlier states that cannot be stored are stored with the next one. Raises `StoreConflict`, and `StoreError` at the
+    first event, before the client knows the response.
     """
     try:
         await keeping.write()

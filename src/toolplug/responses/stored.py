@@ -1,4 +1,4 @@
-"""Responses that can be read again, by tenant: each with what its client sent."""
+"""Stored responses by tenant, with their input."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ _NEWS = (b"-",)
 
 
 class StoredResponse(NamedTuple):
-    """One response as it is kept. `conversation` is the same for all that continue one another; `hidden` are whole
-    items by id, with how they are shown to those who do not ask for everything; `subject` made it."""
+    """A response as stored.
+
+    `conversation` is equal for responses that continue each other; `hidden` are items with hidden fields by id, with
+    how they are shown without them; `subject` is the creator.
+    """
 
     response: ResponseAnswer
     sent: Sequence[Item]
@@ -57,12 +60,12 @@ class StoredResponse(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the response has ended."""
+        """True if the response has ended."""
         return self.response["status"] in FINAL
 
     @property
     def items(self) -> list[Item]:
-        """The items of both sides, each whole."""
+        """The input and output items, with hidden fields."""
         return [*self.sent, *whole_items(self.response["output"], self.hidden)]
 
 
@@ -72,7 +75,7 @@ class _Found(NamedTuple):
 
 
 class StoredResponses:
-    """The responses of one host. Every method raises `StoreError`."""
+    """The stored responses of one host. Each method may raise `StoreError`."""
 
     def __init__(self, store: Store, ttl_s: float) -> None:
         self._store = store
@@ -81,16 +84,16 @@ class StoredResponses:
         self.ttl_s: float = ttl_s
 
     def of(self, principal: Principal) -> Self:
-        """The same as this caller sees and makes them: one whose credential names agents has those of its subject."""
+        """Return the responses of this caller; a credential with agents is limited to those of its subject."""
         own = copy(self)
         own._maker = principal.subject
         own._only = None if principal.agents is None else principal.subject
         return own
 
     async def keep(self, tenant: str, kept: StoredResponse, *, expected: int | None = None) -> int:
-        """Write a response, in place of what it was before, and give its revision.
+        """Store a response and return its revision.
 
-        Raises `StoreConflict` where it has another than `expected`, 0 for none.
+        Raises `StoreConflict` if its revision is not `expected`, 0 for a new one.
         """
         if not kept.subject:
             kept = kept._replace(subject=self._maker)
@@ -98,18 +101,18 @@ class StoredResponses:
         return await self._store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
     async def read(self, tenant: str, response: str) -> StoredResponse:
-        """Read a response. Raises `ResponseRefused` where the tenant has none of this id."""
+        """Return a response. Raises `ResponseRefused` if the tenant has none of this id."""
         return (await self._there(tenant, response)).kept
 
     async def unfinished(self, tenant: str, response: str) -> int | None:
-        """The revision of a response that has not ended; None where it has, or is not there."""
+        """Return the revision of a response in progress; None if it has ended or does not exist."""
         found = await self._find(tenant, response)
         return None if found is None or found.kept.is_over else found.revision
 
     async def end(self, tenant: str, response: str, how: Mapping[str, object]) -> StoredResponse:
-        """End a response with these fields, unless it has ended meanwhile: what is kept of it then.
+        """End a response in progress with these fields, and return what is stored then.
 
-        Raises `ResponseRefused` where the tenant has none of this id.
+        Raises `ResponseRefused` if the tenant has none of this id.
         """
         while True:
             found = await self._there(tenant, response)
@@ -121,15 +124,15 @@ class StoredResponses:
                 return ended
 
     async def delete(self, tenant: str, response: str) -> None:
-        """Forget a response. Raises `ResponseRefused` where the tenant has none of this id."""
+        """Delete a response. Raises `ResponseRefused` if the tenant has none of this id."""
         await self.read(tenant, response)
         await self._store.commit(_key(tenant, response), None)
         await self._store.commit(_events_key(tenant, response), None)
 
     async def conversation(self, tenant: str, previous: str) -> list[StoredResponse]:
-        """A response and what it continues, the oldest first, as far back as it is still there.
+        """Return a response and those that it continues, the oldest first, as far as they are still stored.
 
-        Raises `ResponseRefused` where the response itself is not.
+        Raises `ResponseRefused` if the response itself is not stored.
         """
         chain: list[StoredResponse] = []
         wanted: object = previous
@@ -145,7 +148,7 @@ class StoredResponses:
         return chain[::-1]
 
     async def item(self, tenant: str, item_id: str) -> Item | None:
-        """The item of this id in the response that it names, None where there is none."""
+        """Return the item of this id in the response that the id names; None if there is none."""
         key = response_key_of(item_id)
         found = None if key is None else await self._find(tenant, response_id(key))
         for item in found.kept.items if found else ():
@@ -154,16 +157,16 @@ class StoredResponses:
         return None
 
     async def keep_events(self, tenant: str, response: str, events: Sequence[Mapping[str, object]]) -> None:
-        """Write what was told of a response that has ended; nothing yet of one that is made."""
+        """Store the events of a response that has ended, or the empty list for one in progress."""
         await self._store.commit(_events_key(tenant, response), dump_json(events), ttl_s=self.ttl_s, events=_NEWS)
 
     async def events(self, tenant: str, response: str) -> list[dict[str, object]] | None:
-        """What was told of a response: nothing while it is made, None where nobody could listen to it."""
+        """Return the events of a response: empty while it is in progress, None if they are not kept."""
         record = await self._store.read(_events_key(tenant, response))
         return None if record is None else cast("list[dict[str, object]]", load_json(record.value))
 
     async def wait_for_events(self, tenant: str, response: str) -> None:
-        """Wait until they may be there, or the process that makes the response may have ended."""
+        """Wait for the events, or until the process that makes the response may have ended."""
         key = _events_key(tenant, response)
         record = await self._store.read(key)
         if record is not None and record.value == _NOTHING:
@@ -186,9 +189,9 @@ class StoredResponses:
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:
-    """What a client sent, each item with an id by which it can be found again.
+    """Return the input items, each with an id.
 
-    An id of our own stays, and that of an approval request, which its approval repeats.
+    Our own ids stay, as does that of an approval request, which the approval repeats.
     """
     return [item if _keeps_id(item) else {**item, "id": f"in_{key}i{number:03x}"} for number, item in enumerate(items)]
 
@@ -198,7 +201,7 @@ def _keeps_id(item: Item) -> bool:
 
 
 def as_listed(item: Item) -> Item:
-    """An item as lists show it: whole, and its content in parts."""
+    """Return an item as listings show it: with hidden fields, and its content as parts."""
     shown: dict[str, object] = {"status": "completed", **item}
     if item.get("type") == "message":
         kind = "output_text" if item.get("role") == "assistant" else "input_text"

@@ -1,4 +1,4 @@
-"""The Chat Completions request for a turn: the items so far as messages, and the request's settings."""
+"""The Chat Completions request of a turn: the items so far as messages, and the settings."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _LastItem = Literal["text", "client call", "hosted call"]
 
 
 def messages(instructions: str | None, items: Sequence[Item]) -> list[Message]:
-    """The conversation as a backend reads it. Each call is followed by its answer, wherever that stands."""
+    """Return the conversation as messages. Each call is followed by its output, wherever that is in the input."""
     transcript = Transcript(items)
     if instructions:
         transcript.messages.append({"role": "system", "content": instructions})
@@ -103,10 +103,10 @@ def messages(instructions: str | None, items: Sequence[Item]) -> list[Message]:
 
 @dataclass(slots=True, eq=False)
 class _OpenTurn:
-    """The model's turn at the end of the messages, which further items may belong to.
+    """The last assistant turn, which further items may belong to.
 
-    `id`: which turn of which response it is, where the items say so; `last`: the item added last; `calls_client`: one
-    of its calls is the client's; `answered`: an answer of the client's stands after its calls.
+    `id`: its response and turn, if the items have them; `last`: the last item; `calls_client`: it contains a call of
+    the client's tool; `answered`: the client's output follows its calls.
     """
 
     message: Message
@@ -117,12 +117,12 @@ class _OpenTurn:
 
 
 class Transcript:
-    """Messages under way. `items` are those that answers are looked for in.
+    """Builds the messages. `items` are those that outputs are searched in.
 
-    What the model said in one turn is one assistant message. The ids of our own items name their turn. Items without
-    such ids belong together where they could not stand so otherwise: a call after a text, a client's call or a text
-    after a client's call that is not answered yet, a hosted call after a client's call. A client's call after a hosted
-    one was made with its answer known.
+    The items of one model turn are one assistant message. The ids of our own items contain their turn. Items without
+    such ids are one turn unless their order contradicts it: a call after a text, a client's call or a text after a
+    client's call without output, a hosted call after a client's call. A client's call after a hosted one was made with
+    that one's output known.
     """
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
@@ -140,7 +140,7 @@ class Transcript:
                 self._answers[call_key(item)] = _answer(item)
 
     def add(self, item: Item) -> None:
-        """Add what an item says; answers are told with their calls."""
+        """Add an item; outputs are added with their calls."""
         kind = item.get("type")
         if kind == "message":
             self._say(item)
@@ -182,13 +182,13 @@ class Transcript:
         self._seen += [part for part in parts if part["type"] != "text"]
 
     def end_turn(self) -> None:
-        """Nothing more belongs to the open turn. Its images follow as the user's: servers take none in answers."""
+        """End the open turn. Its images follow as a user message, as backends accept none in outputs."""
         if self._seen:
             self.messages.append({"role": "user", "content": self._seen})
         self._turn, self._seen = None, []
 
     def _message_of(self, item: Item, kind: _LastItem) -> Message:
-        """The assistant message that an item belongs to: the open turn's, or one of a new turn."""
+        """Return the assistant message of an item: that of the open turn, or of a new one."""
         turn = self._turn
         if turn is None or not self._belongs(item, kind, turn):
             self.end_turn()
@@ -234,7 +234,7 @@ def _part(part: Mapping[str, object]) -> Message:
 
 
 def _answer(item: Item) -> object:
-    """What the model saw of a call; of one that was made elsewhere, what the item shows."""
+    """Return the output of a call for the model; for one made elsewhere, the fields of its item."""
     output = item.get("output")
     if isinstance(output, str):
         images = [_image(part) for part in map(as_object, _listed(item.get("parts"))) if is_image(part)]
@@ -256,5 +256,5 @@ def _listed(value: object) -> list[object]:
 
 
 def _thought(item: Item) -> str:
-    """What the model's server gave of its thoughts; a summary is not among it."""
+    """Return the reasoning as the backend gave it, without summaries."""
     return "".join(text_of(as_object(part)) or "" for part in parts_of(item.get("content")))

@@ -1,9 +1,9 @@
-"""One turn of the model: the pieces of its answer become items and events, its calls are put together.
+"""One turn of the model: the deltas of its answer become items and events, and its calls are assembled.
 
-thoughts      a `reasoning` item
+reasoning     a `reasoning` item
 text          a `message` item; a refusal is another part of it
-calls         of the client's functions: `function_call` items as they are written, of its custom tools
-              `custom_tool_call` items when they are whole; all others are kept for the loop
+calls         of the client's functions: `function_call` items, streamed; of its custom tools
+              `custom_tool_call` items, when complete; all others are collected for the loop
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _SHORTEST_TITLE = 4
 
 
 class Citations:
-    """The sources of one response."""
+    """The sources that the results of one response have named."""
 
     def __init__(self) -> None:
         self._sources: dict[tuple[object, object], Mapping[str, object]] = {}
 
     def add(self, metadata: Mapping[str, object]) -> None:
-        """Take what a result offers; the first of a source holds."""
+        """Add the sources of a result; a source that is known already stays as it is."""
         given = metadata.get("citations")
         for entry in cast("list[object]", given) if isinstance(given, list) else ():
             source = as_object(entry)
             self._sources.setdefault((source.get("url"), source.get("file_id")), source)
 
     def found_in(self, text: str) -> list[Annotation]:
-        """An annotation for each place where the text names a source, in the order of the text."""
+        """Return an annotation for each place where the text names a source, in order."""
         if not self._sources:
             return []
         found = [pair for source in self._sources.values() for pair in _annotations(source, text)]
@@ -90,7 +90,7 @@ _MAX_CALL_ID = 64
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """A part of a content under way."""
+    """A content part in progress."""
 
     kind: Kind
     place: int
@@ -100,7 +100,7 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call under way."""
+    """A call in progress."""
 
     id: str
     given: str
@@ -115,7 +115,7 @@ class _Call:
 
 
 class Turn:
-    """Reads one answer. `finish` is why the model stopped."""
+    """Reads one answer. `finish` is the finish reason."""
 
     def __init__(
         self,
@@ -138,16 +138,16 @@ class Turn:
 
     @property
     def calls_client(self) -> bool:
-        """Whether one of the calls is the client's."""
+        """True if one of the calls is of the client's tools."""
         return any(call.item is not None for call in self._calls)
 
     @property
     def hosted(self) -> list[ToolCall]:
-        """The calls that are made here, in the model's order; an id that cannot be used is replaced."""
+        """The hosted calls in the model's order; an invalid id is replaced."""
         return [ToolCall(call.id, call.name, "".join(call.arguments)) for call in self._calls if call.item is None]
 
     def read(self, delta: Delta) -> Iterator[Event]:
-        """Yield the events of one piece of the answer."""
+        """Yield the events of one delta."""
         if delta.reasoning:
             yield from self._write("reasoning_text", delta.reasoning)
         if delta.text:
@@ -160,7 +160,7 @@ class Turn:
         self._draft.use(delta.usage)
 
     def end(self, *, cut: bool = False) -> Iterator[Event]:
-        """Yield the events that close open items; `cut`: the answer is not whole."""
+        """Yield the events that close open items; `cut`: the answer is incomplete."""
         cut = cut or self.finish in CUT_SHORT
         yield from self._close_item("incomplete" if cut else "completed")
         for call in self._calls:
@@ -235,7 +235,7 @@ class Turn:
             yield from self._tell(call)
 
     def _begin_call(self, part: CallPart) -> _Call:
-        """A call of its own, also where a server gives several one place or one id."""
+        """Start a call, also if a backend uses one index or id for several."""
         usable = 0 < len(part.id) <= _MAX_CALL_ID and part.id not in self._taken
         call = self._at[part.place] = _Call(part.id if usable else f"call_{token_hex(12)}", part.id)
         self._calls.append(call)
