@@ -68,7 +68,7 @@ class Problem:
 
 
 class ToolplugError(Exception):
-    """Any error that toolplug raises on purpose."""
+    """The base class of toolplug's own errors."""
 
 
 class ConfigError(ToolplugError):

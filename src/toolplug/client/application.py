@@ -157,7 +157,7 @@ class Application:
         destructive: bool | None = None,
         requires: Sequence[CapabilityType | Requirement] = (),
     ) -> object:
-        """Lend the function below, which stays as it is: bare, or with what `Tool` takes."""
+        """Lend the decorated function, which stays unchanged. Use it bare, or with the arguments of `Tool`."""
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
         def lend(function: Lent) -> Lent:

@@ -34,9 +34,9 @@ class Backoff:
     call_s: float = 300.0
 
     async def retry(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeat the attempt while the host is unreachable or busy, no sooner than its `Retry-After`.
+        """Repeat the attempt while the host is unreachable or busy, respecting its `Retry-After`.
 
-        Raises every other error.
+        Other errors are raised.
         """
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_temporary),

@@ -76,7 +76,7 @@ def _not_utf8(data: bytes, offset: int, file: str) -> Problem:
 
 
 def _end_of(text: str) -> Mark:
-    """Return the position after the text."""
+    """Return the position after the last character of the text."""
     return Mark(line=text.count("\n") + 1, column=len(text) - text.rfind("\n"))
 
 

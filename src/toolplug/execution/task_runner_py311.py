@@ -216,7 +216,7 @@ class TaskRunner:
         self._trim()
 
     def _trim(self) -> None:
-        """Let the oldest go while more are parked than calls run, but for one."""
+        """End the oldest parked tasks while there are more of them than running calls, but keep one."""
         kept = max(len(self._carrying), 1)
         while len(self._parked) > kept:
             self._parked.pop(0).leave()

@@ -48,7 +48,7 @@ _TYPES: Mapping[int, ErrorType] = {
 
 
 class Error(TypedDict):
-    """What went wrong."""
+    """The `error` object of an error response."""
 
     type: ErrorType
     code: str

@@ -1,1 +1,1 @@
-"""Provider packages: how they are written, found, started and served as one executor."""
+"""Provider packages: writing, finding and starting them, and serving their tools as one executor."""

@@ -1,7 +1,7 @@
 """`@tool` and `@route`: methods of a provider become tools and HTTP routes.
 
-When a class is made, each of its marked methods is read into a definition; an annotation that means nothing yet is
-read again later, since what it names may follow in the module. Each instance binds the definitions to its own methods.
+Each marked method is read into a definition when its class is created; an annotation that cannot be resolved yet is
+read again later, since it may name something below in the module. Instances bind the definitions to their methods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Mark = TypeVar("Mark")
 
 
 class ToolOptions(NamedTuple):
-    """What the author wrote in `@tool(…)`."""
+    """The arguments of `@tool(…)`."""
 
     name: str | None
     description: str | None
@@ -49,7 +49,7 @@ class ToolOptions(NamedTuple):
 
 
 class ToolMark:
-    """Left by `@tool`. `around` holds the names where the class is made, only until the annotations are read."""
+    """The mark of `@tool`. `around` has the names at the class, until its annotations are resolved."""
 
     def __init__(self, options: ToolOptions) -> None:
         self.options = options
@@ -59,7 +59,7 @@ class ToolMark:
 
 @dataclass(frozen=True, slots=True)
 class RouteMark:
-    """Left by `@route`."""
+    """The mark of `@route`."""
 
     method: str
     path: str
@@ -76,7 +76,7 @@ class Marked(NamedTuple, Generic[Mark]):
 
 
 def with_mark(method: Method, mark: object, decorator: str) -> Method:
-    """The same method, with the mark on it. It may be several routes, but one tool: what stands above wins."""
+    """Return the method with this mark added. It may have several route marks, but of tool marks only the topmost."""
     own = class_function(method)
     if own is None:
         raise InvalidDefinition(f"{decorator} decorates a method, not {method!r}")
@@ -86,9 +86,9 @@ def with_mark(method: Method, mark: object, decorator: str) -> Method:
 
 
 def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
-    """The methods with a mark of this kind, in the order of definition, base classes first.
+    """Return the methods with a mark of this kind, in the order of definition, base classes first.
 
-    What the class has at last under a name counts: an override without the decorator is not marked.
+    Only the final attribute of a name counts: an override without the decorator is not marked.
     """
     for attribute in dict.fromkeys(name for base in reversed(owner.__mro__) for name in vars(base)):
         own = class_function(inspect.getattr_static(owner, attribute))
@@ -98,7 +98,7 @@ def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
 
 
 def is_tool(function: object) -> bool:
-    """Has it been decorated with `@tool`."""
+    """Return whether the function is decorated with `@tool`."""
     own = class_function(function)
     return own is not None and any(isinstance(mark, ToolMark) for mark in _marks(own))
 
@@ -143,17 +143,17 @@ def tool(
     item: HostedItem | None = None,
     timeout: float | str | None = None,
 ) -> object:
-    """Make a method a tool: bare, or with what should not come from its signature and docstring.
+    """Make a method a tool. Use it bare, or with arguments that override its signature and docstring.
 
-    `name`: instead of the method's. `description`: instead of the docstring's text. `read_only`,
-    `idempotent`, `destructive`: promises about its effects; the first two allow retries. `stub`: types of built-in
-    stubs that this tool stands for; `stub_options`: the options that they may carry, as a pydantic model or a JSON
-    Schema, without which they may carry none. `item`: how the Responses API shows its calls. `timeout`: seconds or a
-    text such as `5s`; configuration overrides it.
+    `name`: replaces the method's name. `description`: replaces the docstring's text. `read_only`, `idempotent`,
+    `destructive`: hints about its effects; the first two allow retries. `stub`: types of built-in tool stubs that
+    expand to this tool; `stub_options`: the options that such a stub may have, as a pydantic model or a JSON Schema;
+    none by default. `item`: how the Responses API shows its calls. `timeout`: seconds, or a text such as `5s`; the
+    configuration overrides it.
 
-    The method is `async def`, or a plain `def`, which runs in a thread. Its parameters become the JSON Schema; one
-    that is annotated `CallContext` gets the context. A subclass that overrides it decorates it again. What is wrong
-    raises `InvalidDefinition`, here or when the class is made.
+    The method is `async def`, or a plain `def`, which runs in a thread. Its parameters become the JSON Schema; a
+    parameter annotated `CallContext` receives the context. An override in a subclass must be decorated again. Raises
+    `InvalidDefinition`, here or when the class is created.
     """
     options = ToolOptions(
         name=name,
@@ -170,11 +170,11 @@ def tool(
 
 
 def route(method: str, path: str, *, public: bool = False, scope: str | None = None) -> Callable[[Method], Method]:
-    """Make a method an HTTP route: `async def (self, request)` that returns a Starlette response or a JSON value.
+    """Make a method an HTTP route: `async def (self, request)`, returning a Starlette response or a JSON value.
 
-    The host checks credentials and `scope` (by default `tools:call`) before it; `request.state.tenant` is the caller's.
-    `public`: no credentials, where the operator's `public_routes: true` agrees. `path` may hold parameters as
-    Starlette writes them. What is wrong raises `InvalidDefinition`, here or when the class is made.
+    The host checks credentials and `scope` (by default `tools:call`) first; `request.state.tenant` is the caller's
+    tenant. `public`: no credentials are needed, if the operator's `public_routes: true` agrees. `path` may have
+    parameters, in Starlette's syntax. Raises `InvalidDefinition`, here or when the class is created.
     """
     if not (method.isascii() and method.isalpha()):
         raise InvalidDefinition(f"@route({method!r}, {path!r}): the first is the HTTP method, such as 'GET'")
@@ -189,9 +189,9 @@ def route(method: str, path: str, *, public: bool = False, scope: str | None = N
 
 
 class BoundTool(NamedTuple):
-    """A tool of one instance. `target` returns a coroutine, or blocks; `convert` comes before it.
+    """A tool of one instance. `target` returns a coroutine, or blocks; `convert` is applied to its arguments before.
 
-    `copies`: its code could change the arguments that it is given.
+    `copies`: the arguments must be copied, since its code could change them.
     """
 
     definition: ToolDefinition
@@ -203,7 +203,7 @@ class BoundTool(NamedTuple):
 
 
 def bound_tools(provider: object) -> list[BoundTool]:
-    """The `@tool` methods of one instance, in the order of definition, base classes first."""
+    """Return the `@tool` methods of an instance, in the order of definition, base classes first."""
     owner = type(provider)
     return [_bound(getattr(provider, item.attribute), *_read(owner, item)) for item in marked(owner, ToolMark)]
 
@@ -211,8 +211,7 @@ def bound_tools(provider: object) -> list[BoundTool]:
 def check_declared(owner: type) -> list[ToolDefinition]:
     """Return the definitions of the `@tool` methods of a class.
 
-    Raises `InvalidDefinition`, with the method's line, for an annotation that still means nothing when the whole module
-    is there.
+    Raises `InvalidDefinition`, with the method's line, for an annotation that cannot be resolved in the whole module.
     """
     definitions: list[ToolDefinition] = []
     for item in marked(owner, ToolMark):
@@ -225,7 +224,7 @@ def check_declared(owner: type) -> list[ToolDefinition]:
 
 
 def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:
-    """The `@tool` methods whose first parameter is not called `self` or like a private name, and what it is called."""
+    """Yield each `@tool` method, with its first parameter, if that is not `self`, `cls` or private."""
     for item in marked(owner, ToolMark):
         first = next(iter(unread_signature(item.method.function).parameters), "self")
         if item.method.bound and first not in {"self", "cls"} and not first.startswith("_"):
@@ -233,14 +232,14 @@ def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:
 
 
 def declared_routes(owner: type) -> list[tuple[str, str]]:
-    """Method and path of the `@route` methods of a class."""
+    """Return method and path of the `@route` methods of a class."""
     return [(item.mark.method, item.mark.path) for item in marked(owner, RouteMark)]
 
 
 def declare(owner: type, around: Names) -> None:
-    """Read the marked methods of a class that was just made; `around`: the names where it is made.
+    """Read the marked methods of a class that was just created; `around`: the names at the class.
 
-    Raises `InvalidDefinition` for what is wrong, but not for an annotation that means nothing yet.
+    Raises `InvalidDefinition`, but not for an annotation that cannot be resolved yet.
     """
     seen: dict[str, str] = {}
     for item in marked(owner, ToolMark):
@@ -302,7 +301,7 @@ def _bound(method: Callable[..., object], definition: ToolDefinition, signature:
 
 
 def _target(method: Callable[..., object], context_name: str | None) -> Target:
-    """The thinnest way to the method: an asynchronous one is not even awaited here."""
+    """Return the shortest way to the method: an asynchronous one is called without another coroutine around it."""
     if context_name is None:
 
         def plain(call: ToolCall, context: CallContext, /) -> object:

@@ -1,4 +1,4 @@
-"""The providers' own collectors at `/metrics`, each guarded: one that raises or hangs loses only its own lines."""
+"""The providers' own collectors at `/metrics`. One that raises or hangs loses only its own metrics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLLECT_S = 2.0
 
 
 class Collected(NamedTuple):
-    """The collectors of one active provider; `labelled` where its type stands under several keys."""
+    """The collectors of one active provider; `labelled` if its type is configured under several keys."""
 
     owner: CodeOwner
     labelled: bool
@@ -38,7 +38,7 @@ class Collected(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A family of a provider that is not shown: its name begins with a prefix of the host's own metrics."""
+    """A metric family of a provider that is omitted, as its name begins with a prefix of the host's own metrics."""
 
     key: str
     family: str
@@ -46,10 +46,10 @@ class LeftOut(NamedTuple):
 
 
 class ProviderCollectors(Collector):
-    """One collector for the collectors of all active providers; what is active is asked at every scrape.
+    """A collector for the collectors of all active providers, which are read at each scrape.
 
-    Families of one name are merged; with `labelled`, and where two providers give one name, samples say their provider.
-    A family under the host's own names is left out; `left_out` has those, and the log names each once.
+    Families of one name are merged; with `labelled`, or if two providers have one name, their samples get the label
+    `provider`. Families with a prefix of the host are omitted: `left_out` has them, and the log names each once.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class ProviderCollectors(Collector):
         self._asked: dict[int, Future[list[Metric]]] = {}  # by the collector's id; its thread keeps it alive
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: a name that a provider will give is not known before it is active."""
+        """Return nothing: the names of a provider's metrics are not known before it is active."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family once, then the count of errors."""
+        """Yield each family once, then the number of errors."""
         families: dict[str, Metric] = {}
         givers: dict[str, str] = {}
         for active in self._active():
@@ -111,7 +111,7 @@ class ProviderCollectors(Collector):
         return False
 
     def _asked_in_time(self, collector: Collector) -> list[Metric]:
-        """What it gives. One that still hangs since an earlier scrape is waited for and not asked again."""
+        """Return the families of a collector. One that still hangs since an earlier scrape is not called again."""
         asked = self._asked.get(id(collector))
         if asked is None or asked.done():
             asked = begun_in_own_thread(lambda: list(collector.collect()))

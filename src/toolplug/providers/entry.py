@@ -1,4 +1,4 @@
-"""What the operator wrote for one provider, checked and with its origins."""
+"""The validated entry of one provider in the configuration, with the places of its settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnFailure = Literal["deny", "allow"]
 
 
 class ProviderState(StrEnum):
-    """Every provider is in exactly one of these (docs/reference/http.md)."""
+    """The state of a provider (docs/reference/http.md)."""
 
     ACTIVE = "active"
     INSTALLED_NOT_ENABLED = "installed-not-enabled"
@@ -33,9 +33,9 @@ class ProviderState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRecord:
-    """One provider as an operator sees it. `tools` are the names that it lists, `routes` are `METHOD /path`.
+    """The status of one provider. `tools` are the names that it lists, `routes` are `METHOD /path`.
 
-    `summary` is the reason without the text of an exception, for readers who are not operators.
+    `summary` is the reason without the text of an exception, for readers other than operators.
     """
 
     key: str
@@ -51,7 +51,7 @@ class ProviderRecord:
 
 
 class Place(NamedTuple):
-    """Where something was said; line and column count from 1, and are 0 where the place has none."""
+    """The place of a setting; line and column count from 1, and are 0 if unknown."""
 
     file: str
     line: int = 0
@@ -62,19 +62,19 @@ class Place(NamedTuple):
 
 
 def from_code(path: Sequence[str]) -> Place:
-    """The place of what no file says."""
+    """Return the place of a setting that is not from a file."""
     return Place("code")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEntry:
-    """One enabled entry of `providers:`. Two that are equal need no new generation.
+    """One enabled entry of `providers:`. If two are equal, the running provider is kept.
 
-    `settings` are the provider's own, checked: an instance of its Config model, or a mapping where it has none;
-    `host_limits` those that hold for every tool. `on_request`: its tools are offered to the model of a response only
-    where the request names them. `mount` is the path that its routes are below, empty without one. `on_failure` says
-    what its failing `before_call` means. `package` is the top-level name of the provider's modules. `place` says where
-    a path below the entry stands, `host_place` one below the root; `masked` takes the entry's secrets out of a text.
+    `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
+    to each of its tools. `on_request`: its tools are offered to the model of a response only if the request names them.
+    `mount` is the path prefix of its routes, or empty. `on_failure` is the effect of a `before_call` that fails.
+    `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
+    `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
 
     key: str
@@ -97,32 +97,32 @@ class ProviderEntry:
 
     @property
     def owner(self) -> CodeOwner:
-        """Whose code the provider is, for the log."""
+        """The owner of the provider's code, for the log."""
         return CodeOwner(self.key, self.package, self.distribution, self.version, self.masked)
 
     def origin(self, *path: str) -> str:
-        """The place of a path below the entry, as `explain` shows it."""
+        """Return the place of a path below the entry, as `explain` shows it."""
         return str(self.place(path))
 
     def host_origin(self, *path: str) -> str:
-        """The place of a path below the root of the configuration."""
+        """Return the place of a path below the root of the configuration, as `explain` shows it."""
         return str(self.host_place(path))
 
     def problem(self, code: str, message: str, hint: str, at: tuple[str, ...] = ()) -> Problem:
-        """A problem of this entry, or of a path below it."""
+        """Return a problem of this entry, or of a path below it."""
         file, line, column = self.place(at)
         path = ".".join(("providers", self.key, *at))
         return Problem(code=code, message=message, file=file, line=line, column=column, path=path, hint=hint)
 
     def failure(self, error: ProviderError) -> Problem:
-        """The problem of this entry that keeps its provider from running."""
+        """Return the problem that keeps the provider from running."""
         return self.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
 
 
 class DesiredProvider(NamedTuple):
-    """One provider as it should be: built anew by `build`, or, without it, only recorded.
+    """A provider that should run: created by `build`, or, without it, only recorded.
 
-    `inspected`: a failure is only recorded; it stops nothing, and the log leaves it to the one who inspects.
+    `inspected`: a failure is only recorded; it stops nothing and is not logged.
     """
 
     entry: ProviderEntry
@@ -132,7 +132,7 @@ class DesiredProvider(NamedTuple):
 
 
 def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:
-    """The record of an entry in this state."""
+    """Return the record of an entry in this state."""
     return ProviderRecord(
         key=entry.key,
         type=entry.type,
@@ -145,5 +145,5 @@ def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: 
 
 
 def failed_record(entry: ProviderEntry, error: ProviderError) -> ProviderRecord:
-    """The record of an entry whose package or start failed."""
+    """Return the record of an entry whose package or start failed."""
     return replace(recorded(entry, ProviderState(error.state), str(error), error.fix), summary=error.summary)

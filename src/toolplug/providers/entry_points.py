@@ -1,6 +1,7 @@
-"""Which provider packages are installed, read from their metadata: nothing is imported.
+"""The installed provider packages, found by their metadata without importing them.
 
-The metadata of other people's packages may hold anything. What cannot be read is reported and costs nobody else.
+The metadata of other packages may contain anything. What cannot be read is reported, and does not affect other
+packages.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _NO_EXTRA = {"extra": ""}
 class InstalledProvider:
     """One entry point of one distribution.
 
-    `excluded_by`: the package's requirement that does not admit this toolplug; empty where it is compatible.
-    `editable`: its code is its author's own working copy. A file that the configuration names has neither distribution
-    nor version: `file` is its path and `code` what was read of it.
+    `excluded_by`: the package's requirement that excludes this version of toolplug; empty if it is compatible.
+    `editable`: its code is a working copy. A provider file that the configuration names has neither distribution nor
+    version; `file` is its path and `code` its content.
     """
 
     type: str
@@ -51,15 +52,15 @@ class InstalledProvider:
 
     @property
     def package(self) -> str:
-        """Whose it is, for people: `toolplug-notes 1.2.0`."""
+        """Its distribution, for messages: `toolplug-notes 1.2.0`."""
         return f"{self.distribution} {self.version}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """What is installed. Types are in order of their names; a type with two packages in it is for nobody to choose.
+    """The installed providers by type, in order; a type with two packages is ambiguous.
 
-    `problems` are entry points that cannot be used and metadata that cannot be read.
+    `problems` are entry points that cannot be used, and metadata that cannot be read.
     """
 
     types: Mapping[str, tuple[InstalledProvider, ...]]
@@ -67,10 +68,10 @@ class Installed:
 
 
 def installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:
-    """Look through the distributions in these folders (by default `sys.path`) for provider packages.
+    """Find provider packages among the distributions in these folders, by default `sys.path`.
 
-    `running` is the version of toolplug that they must admit, by default the installed one. Of two copies of one
-    distribution the first counts, as for the import.
+    `running` is the version of toolplug that they must accept, by default the installed one. Of two copies of a
+    distribution the first counts, as for imports.
     """
     ours = version(_OURS) if running is None else running
     where: dict[str, Any] = {} if path is None else {"path": path}
@@ -104,7 +105,7 @@ def _first_copy(name: str, where: Mapping[str, Any]) -> Distribution:
 
 
 def _stated(distribution: Distribution, field: str) -> str:
-    """A field of its metadata; empty where there is none, of which `Distribution.name` warns since Python 3.12."""
+    """Return a metadata field; empty if it is missing, for which `Distribution.name` warns since Python 3.12."""
     return next(iter(distribution.metadata.get_all(field, ())), "")
 
 
@@ -133,7 +134,7 @@ def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> Instal
 
 
 def _is_editable(distribution: Distribution) -> bool:
-    """Whether it was installed with `pip install -e`, or alike (PEP 610)."""
+    """Return whether it is an editable install (PEP 610)."""
     try:
         return json.loads(distribution.read_text("direct_url.json") or "{}")["dir_info"]["editable"] is True
     except (ValueError, LookupError, TypeError):
@@ -141,7 +142,7 @@ def _is_editable(distribution: Distribution) -> bool:
 
 
 def _excluding(requires: Iterable[str], ours: str) -> str:
-    """The first requirement that does not admit this version of toolplug; one that cannot be read is passed over."""
+    """Return the first requirement that excludes this version of toolplug; invalid requirements are ignored."""
     for text in requires:
         try:
             requirement = Requirement(text)

@@ -1,4 +1,4 @@
-"""One started instance of a provider: its tools, routes and collectors, its switch, and its end."""
+"""A started instance of a provider: its tools, routes and collectors, its switch, and its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOG = logging.getLogger("toolplug.providers")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generation:
-    """A started provider. `catalog` holds its tools in its own order; `close` ends it once."""
+    """A started provider. `catalog` has its tools in its own order; `close` ends it once."""
 
     entry: ProviderEntry
     provider: FunctionProvider
@@ -39,14 +39,14 @@ class Generation:
     drain_s: float
 
     def switch_off(self) -> None:
-        """Take no more calls and requests; those that run go on."""
+        """Refuse new calls and requests; running ones go on."""
         self.switch.open = False
 
     async def close(self, observed: Iterable[Generation] = ()) -> None:
-        """Switch off, wait for calls and route handlers (at most the drain time), then let the provider clean up.
+        """Switch off, wait for calls and route handlers (at most the drain time), then close the provider.
 
-        Where it hears the calls of others (`observed`), those that run are waited for first, each at most for its own
-        drain time: their results are still to come.
+        If it has host-wide hooks, wait first for the running calls of `observed` generations, each for at most its own
+        drain time, as their results are still to come.
         """
         self.switch_off()
         await asyncio.gather(*(other.switch.drained(other.drain_s) for other in observed))
@@ -59,7 +59,7 @@ class Generation:
 async def opened(
     wanted: DesiredProvider, services: CallServices, site_for: Callable[[ProviderEntry], ProviderContext]
 ) -> Generation:
-    """Build and start one provider. Raises `ProviderError`; what had been started is closed again by then."""
+    """Create and start a provider. Raises `ProviderError`, after closing what had been started."""
     entry, build = wanted.entry, wanted.build
     if build is None:
         raise ValueError(f"{entry.key!r} is not to be built")
@@ -102,7 +102,7 @@ async def _closed(entry: ProviderEntry, provider: FunctionProvider) -> None:
 
 
 def mounted(generation: Generation) -> tuple[MountedRoute, ...]:
-    """The routes of one generation."""
+    """Return the routes of a generation."""
     entry = generation.entry
     return tuple(
         MountedRoute(

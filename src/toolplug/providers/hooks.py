@@ -31,47 +31,47 @@ class HookSpecs(Protocol):
 
     @hookspec
     def name(self) -> str:
-        """The provider's name: its key in the configuration."""
+        """Return the provider's name: its key in the configuration."""
         ...
 
     @hookspec
     def tools(self) -> Sequence[ToolDefinition]:
-        """The tools, in listing order; read once, after `start`."""
+        """Return the tools, in listing order; called once, after `start`."""
         ...
 
     @hookspec
     def can_execute(self, name: str) -> bool:
-        """Is this one of the provider's tools; a listed one that is refused here is left out."""
+        """Return whether the provider has a tool of this name; a listed tool that is refused here is not offered."""
         ...
 
     @hookspec
     async def execute(self, call: ToolCall, context: CallContext) -> object:
-        """Run one call, with arguments that are valid by the schema."""
+        """Run one call, whose arguments are valid by the tool's schema."""
         ...
 
     @hookspec
     def routes(self) -> Sequence[library_types.Route]:
-        """HTTP routes beside those of `@route`; the host puts authentication (scope `tools:call`) around them."""
+        """Return HTTP routes besides those of `@route`; the host requires authentication with scope `tools:call`."""
         ...
 
     @hookspec
     def collectors(self) -> Sequence[library_types.Collector]:
-        """Metrics of the provider's own; read once, after `start`, and scraped while it is active."""
+        """Return the provider's own metrics; called once, after `start`. They are scraped while it is active."""
         ...
 
     @hookspec
     async def start(self, site: ProviderContext) -> None:
-        """Get ready: open connections, make files; called once, before anything else but the constructor."""
+        """Open what the provider needs, such as connections or files; called once, first after the constructor."""
         ...
 
     @hookspec
     async def aclose(self) -> None:
-        """Give everything back; called once, also after a `start` that failed."""
+        """Close what was opened; called once, also after a `start` that failed."""
         ...
 
     @hookspec
     async def before_call(self, call: ToolCall, context: CallContext) -> str | None:
-        """Host-wide, before each call of any provider's tool: a text refuses, `None` passes. May be a plain `def`."""
+        """Host-wide, before each call of any provider's tool; a text refuses it. May be a plain `def`."""
         ...
 
     @hookspec

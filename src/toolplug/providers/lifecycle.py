@@ -1,4 +1,4 @@
-"""Calls into provider code outside of a tool call: whatever it raises becomes a `ProviderError`, and nothing hangs."""
+"""Calls into provider code outside of tool calls. Each has a time limit, and its errors become `ProviderError`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSE_S = 5.0
 
 
 def called(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
-    """The value of a step that does not wait; raises `ProviderError` whatever the step raises."""
+    """Return the value of a synchronous step. Raises `ProviderError` for any exception of it."""
     try:
         return function()
     except BaseException as error:
@@ -28,7 +28,7 @@ def called(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
 async def awaited(
     entry: ProviderEntry, what: str, step: Callable[[], Coroutine[Any, Any, object]], within_s: float
 ) -> None:
-    """Wait for a step in a task of its own, at most so long; raises `ProviderError` when it fails or does not end."""
+    """Wait for a step in its own task, at most so many seconds. Raises `ProviderError` if it fails or does not end."""
     task = asyncio.create_task(_outcome(step), name=f"toolplug-{what}-{entry.key}")
     try:
         done, _ = await asyncio.wait({task}, timeout=within_s)

@@ -247,9 +247,9 @@ def file_of_module(name: str) -> Path | None:
 
 
 def file_provider(found: InstalledProvider, module: ModuleType) -> type[FunctionProvider]:
-    """Return the provider of a file that names none: one of all its `@tool` functions, else its only class.
+    """Return the provider of a file without a class name: one of all its `@tool` functions, else its only class.
 
-    Raises `ProviderError` (`import-failed`) where there is nothing to serve, or more than one class.
+    Raises `ProviderError` (`import-failed`) if there is none, or more than one class.
     """
     own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
     functions = {value.__name__: value for value in own if isinstance(value, FunctionType) and is_tool(value)}

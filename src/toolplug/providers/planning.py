@@ -1,4 +1,4 @@
-"""From a provider's tools and the operator's rules to tools with plans."""
+"""Tools with plans, from a provider's tools and the operator's rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIND = "native"
 def planned_tools(
     entry: ProviderEntry, provider: FunctionProvider, services: CallServices, switch: SourceSwitch, threads: CallRunner
 ) -> list[Tool]:
-    """The tools that this provider lists, in its own order. Raises `ProviderError` for a bad one, by its name."""
+    """Return the provider's tools, in its own order. Raises `ProviderError`, naming the tool, for an invalid one."""
     bound = called(entry, "tools()", lambda: _bound(provider))
     names = [tool.definition.name for tool in bound]
     _check(entry, names)
@@ -50,12 +50,12 @@ def planned_tools(
 
 
 def drain_seconds(entry: ProviderEntry, services: CallServices) -> float:
-    """How long the calls of this provider may run on after it was switched off."""
+    """Return how many seconds the provider's calls may go on after it was switched off."""
     return _builder(entry, services).drain_s
 
 
 def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
-    """What calls reach: the decorated methods themselves, unless the provider has its own `tools` or `execute`."""
+    """Return the targets of calls: the decorated methods, unless the provider overrides `tools` or `execute`."""
     methods = {tool.definition.name: tool for tool in bound_tools(provider)}
     own_execute = type(provider).execute is not FunctionProvider.execute
     bound: list[BoundTool] = []
@@ -70,7 +70,7 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
 
 
 def _check_schema(definition: ToolDefinition) -> None:
-    """Raise `InvalidDefinition` for a schema that is none, or whose patterns are over their limits."""
+    """Raise `InvalidDefinition` for an invalid schema, or one whose patterns exceed their limits."""
     try:
         definition.parameters.check()
     except InvalidDefinition as error:
@@ -92,7 +92,7 @@ def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
 
 
 def unknown_tools(entry: ProviderEntry, names: Sequence[str]) -> Iterator[ProviderError]:
-    """An error for each rule of the entry that names a tool which its provider does not have."""
+    """Return a problem for each rule of the entry that names a tool which the provider does not have."""
     for name in entry.tools:
         if name not in names:
             yield ProviderError(
@@ -104,7 +104,7 @@ def unknown_tools(entry: ProviderEntry, names: Sequence[str]) -> Iterator[Provid
 
 
 class _Planner:
-    """Makes the tools of one provider."""
+    """Builds the tools of one provider."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class _Planner:
         self._builder = _builder(entry, services)
 
     def tool(self, bound: BoundTool, rule: ToolRule) -> Tool:
-        """The tool of a bound method under its rule."""
+        """Return the tool of a bound method with its rule."""
         entry, accounting = self._entry, self._accounting
         definition = bound.definition.owned_by(KIND, entry.key)
         ref = definition.ref
@@ -150,7 +150,7 @@ class _Planner:
 
 
 def _builder(entry: ProviderEntry, services: CallServices) -> PlanBuilder:
-    """The registry puts the hooks into the plans: it knows when there are none."""
+    """Return the builder of plans without hooks, which the registry adds if there are any."""
     return PlanBuilder(
         services,
         LimitLevel((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),

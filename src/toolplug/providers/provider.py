@@ -1,4 +1,4 @@
-"""The class that plugin authors derive from."""
+"""`FunctionProvider`, the base class of providers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from toolplug.signatures.values import decoded
 
 
 def config_model(kind: object) -> type[BaseModel] | None:
-    """The `Config` of a provider class, or of a function that makes providers; None where it has none.
+    """Return the `Config` of a provider class, or of a function that creates providers; None if it has none.
 
-    Raises `InvalidDefinition` for one that is no pydantic model.
+    Raises `InvalidDefinition` if it is not a pydantic model.
     """
     model = getattr(kind, "Config", None)
     if model is None or (isinstance(model, type) and issubclass(model, BaseModel)):
@@ -38,7 +38,7 @@ def config_model(kind: object) -> type[BaseModel] | None:
 
 
 def given_config(kind: type, config: object) -> object:
-    """The config as it is; a mapping is read by the class's `Config`, extra keys forbidden unless it says otherwise."""
+    """Return the config; a mapping is validated by the class's `Config`, which by default forbids extra keys."""
     model = config_model(kind)
     if model is None or not isinstance(config, Mapping):
         return config
@@ -46,9 +46,9 @@ def given_config(kind: type, config: object) -> object:
 
 
 def default_config(provider: object) -> object:
-    """What `config` is where nobody gave one: `Config()`, or None without a `Config`.
+    """Return the config of an instance created without one: `Config()`, or None without a `Config`.
 
-    Raises `InvalidDefinition` where the model asks for more.
+    Raises `InvalidDefinition` if the model has required fields.
     """
     kind = type(provider)
     model = config_model(kind)
@@ -60,7 +60,7 @@ def default_config(provider: object) -> object:
 
 
 async def _call_blocking(target: Target, call: ToolCall, context: CallContext) -> object:
-    """Wait for the target in a thread of its own, as the caller's tenant; raises `TimeoutError` at the deadline."""
+    """Run the target in its own thread, as the caller's tenant. Raises `TimeoutError` at the deadline."""
 
     def function() -> object:
         enter_frame(context.principal.tenant)
@@ -76,7 +76,7 @@ Start = Callable[[object, ProviderContext], Awaitable[None]]
 
 
 def remember_start(kind: type) -> None:
-    """Make the class's own `start` leave a mark on its instance when it has succeeded."""
+    """Wrap the class's own `start`, so that `is_started` knows when it has succeeded."""
     start: Start | None = vars(kind).get("start")
     if not inspect.iscoroutinefunction(start):
         return
@@ -90,21 +90,21 @@ def remember_start(kind: type) -> None:
 
 
 def is_started(provider: object) -> bool:
-    """Has its `start` succeeded since it was made or closed."""
+    """Return whether `start` has succeeded since the instance was created or closed."""
     return vars(provider).get(_STARTED, False)
 
 
 def forget_start(provider: object) -> None:
-    """It has been closed: it may be started again."""
+    """Note that the instance was closed, and may be started again."""
     vars(provider).pop(_STARTED, None)
 
 
 class FunctionProvider:
-    """Tools, HTTP routes and metrics that a host takes in as one.
+    """The base class of providers: tools, HTTP routes and metrics that are configured and started together.
 
-    A subclass writes methods with `@tool` and `@route`, and, if it has settings, `class Config(BaseModel)`. It needs
-    no constructor. One that it has of its own is called without arguments, or with `config` and `key` where it names
-    them; `key`, `config` and `log` are there before it runs. Every hook has a default.
+    A subclass has methods with `@tool` and `@route`, and, if it has settings, `class Config(BaseModel)`. It needs no
+    constructor; its own is called without arguments, or with `config` and `key` if it has parameters of these names.
+    `key`, `config` and `log` are set before it runs. Each hook has a default.
     """
 
     key: str = ""
@@ -135,22 +135,22 @@ class FunctionProvider:
 
     @hookimpl
     def name(self) -> str:
-        """Its name in records and metrics: the key."""
+        """Return the name for records and metrics: the key."""
         return self.key
 
     @hookimpl
     def tools(self) -> Sequence[ToolDefinition]:
-        """Its tools, in listing order: those of `@tool`."""
+        """Return the tools in listing order: the `@tool` methods."""
         return [bound.definition for bound in bound_tools(self)]
 
     @hookimpl
     def can_execute(self, name: str) -> bool:
-        """Is it a tool that `tools` gives."""
+        """Return whether `tools` has a tool of this name."""
         return any(definition.name == name for definition in self.tools())
 
     @hookimpl
     async def execute(self, call: ToolCall, context: CallContext) -> object:
-        """Call the `@tool` method of this name; an override runs every call itself and may hand some on to this."""
+        """Call the `@tool` method of this name. An override receives all calls, and may pass some on with `super()`."""
         bound = next((bound for bound in bound_tools(self) if bound.definition.name == call.name), None)
         if bound is None:
             raise LookupError(f"{type(self).__qualname__} lists {call.name!r} but has no @tool and no execute() for it")
@@ -162,27 +162,27 @@ class FunctionProvider:
 
     @hookimpl
     def routes(self) -> Sequence[library_types.Route]:
-        """Its Starlette routes beside those of `@route`: none."""
+        """Return Starlette routes besides those of `@route`: none."""
         return ()
 
     @hookimpl
     def collectors(self) -> Sequence[library_types.Collector]:
-        """Its own metrics: none."""
+        """Return the provider's own metrics: none."""
         return ()
 
     @hookimpl
     async def start(self, site: ProviderContext) -> None:
-        """Get ready; nothing to do."""
+        """Open what the provider needs; called once before its first call. Does nothing by default."""
 
     @hookimpl
     async def aclose(self) -> None:
-        """Give everything back; nothing to do."""
+        """Close what was opened; called once, also after a failed `start`. Does nothing by default."""
 
 
 def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionProvider:
-    """An instance whose key and config are there before its constructor runs. Raises what that raises.
+    """Return an instance whose key and config are set before its constructor runs. Raises the constructor's errors.
 
-    Without `config` it is the class's own default.
+    Without `config` it has the class's default.
     """
     provider = kind.__new__(kind)
     provider.key = key
@@ -201,7 +201,7 @@ _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def keyed(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike]]:
-    """Each with its key: the name of its class or function in snake case, with a number where that is taken."""
+    """Return each with its key: the name of its class or function in snake case, numbered if it is taken."""
     taken: set[str] = set()
     for given in providers:
         kind = type(given) if isinstance(given, FunctionProvider) else given
@@ -219,7 +219,7 @@ def provider_class(name: str, module: str, functions: Mapping[str, FunctionType]
 
 
 def provider_of(key: str, given: object) -> tuple[type[FunctionProvider], Callable[[], FunctionProvider]]:
-    """The class of a provider of a host's code, and what makes its instance. Raises `InvalidDefinition`."""
+    """Return the class of a provider from code, and a function that creates it. Raises `InvalidDefinition`."""
     if isinstance(given, FunctionProvider):
         given.key = key
         return type(given), lambda: given
@@ -235,5 +235,5 @@ def provider_of(key: str, given: object) -> tuple[type[FunctionProvider], Callab
 
 
 def check_config(provider: FunctionProvider) -> None:
-    """Raise `InvalidDefinition` where nobody gave the settings that its `Config` asks for."""
+    """Raise `InvalidDefinition` if its `Config` has required fields and no config was given."""
     _ = provider.config

@@ -49,14 +49,14 @@ SiteFor = Callable[[ProviderEntry], ProviderContext]
 
 
 class TenantRecords:
-    """The records of one provider for one tenant; a key of it can address no other's."""
+    """The records of one provider and one tenant."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
 
     async def read(self, key: str) -> Record | None:
-        """Return the live record, or `None`."""
+        """Return the record, or `None`."""
         return await self._store.read(self._prefix + key)
 
     async def commit(
@@ -66,7 +66,7 @@ class TenantRecords:
         return await self._store.commit(self._prefix + key, value, expected=expected, ttl_s=ttl_s)
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
-        """Return the keys of live records that begin with `prefix` and come after `after`, in code-point order."""
+        """Return the keys that begin with `prefix` and follow `after`, in code-point order."""
         start = self._prefix + after if after else ""
         found = await self._store.keys(self._prefix + prefix, after=start, limit=limit)
         return [key[len(self._prefix) :] for key in found]
@@ -79,7 +79,7 @@ def stored_sites(
     service: Services = no_services,
     egress: EgressRules = public_only,
 ) -> SiteFor:
-    """Sites in a store and below a directory; both are asked for only when a provider wants something of them."""
+    """Return a function that gives providers their context; store and directory are opened when one needs them."""
 
     def site_for(entry: ProviderEntry) -> ProviderContext:
         state_dir = root() / "providers" / entry.key
@@ -101,13 +101,13 @@ def stored_sites(
 
 
 class TemporaryRoot:
-    """The state of a registry that nobody gave a directory: made when first asked for, removed at the end."""
+    """A temporary directory, created when it is first needed, and removed at the end."""
 
     def __init__(self) -> None:
         self._made: tempfile.TemporaryDirectory[str] | None = None
 
     def __call__(self) -> Path:
-        """The directory."""
+        """Return the directory."""
         if self._made is None:
             self._made = tempfile.TemporaryDirectory(prefix="toolplug-", ignore_cleanup_errors=True)
         return Path(self._made.name)
@@ -128,7 +128,7 @@ _FILES = "toolplug.host.file.provider_entries"
 
 
 class ProviderSlot(NamedTuple):
-    """One entry and what became of it; `generation` is None while it does not run, for its `failure` perhaps."""
+    """One entry and its outcome; `generation` is None while it does not run, `failure` is the reason if it failed."""
 
     entry: ProviderEntry
     generation: Generation | None
@@ -138,9 +138,9 @@ class ProviderSlot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryServices:
-    """What a host gives its registry.
+    """The services of a host for its registry.
 
-    `tail()` is listed after the providers' tools where results of any of them are kept, and gives the same each time;
+    `tail()` returns tools to list after the providers', the same at each call, if results of tools are kept.
     `resources` are opened and closed with the registry.
     """
 
@@ -152,13 +152,13 @@ class RegistryServices:
 
 
 class FunctionRegistry(LiveCatalog):
-    """All providers as one tool executor; the providers run while it is entered.
+    """Providers as one tool executor; they run while the registry is entered (`async with`).
 
-    `providers` maps keys to providers, or is a sequence of them, whose keys are the names of their classes in snake
-    case. Each is an instance, started or not, a class, or a function with `@tool`; on one tool name the first wins.
-    `metrics` takes the counters and the providers' collectors while the registry is entered. Raises `InvalidDefinition`
-    for what is no provider, and on entry `ConfigError` where one that is required does not start; those that had
-    started are closed then.
+    `providers` maps keys to providers, or is a sequence, whose keys are the names of classes in snake case. Each is an
+    instance, started or not, a class, or a function with `@tool`. If two have a tool of the same name, the first has
+    it. `metrics` receives the counters and the providers' collectors while the registry is entered. Raises
+    `InvalidDefinition` for anything else, and on entry `ConfigError` if a required provider does not start; those
+    already started are closed.
     """
 
     def __init__(
@@ -196,10 +196,10 @@ class FunctionRegistry(LiveCatalog):
         environ: Mapping[str, str] | None = None,
         metrics: CollectorRegistry | None = None,
     ) -> Self:
-        """Return a registry of the `providers` section of a configuration file; other sections are not read.
+        """Return a registry of the `providers` section of a configuration file; other sections are ignored.
 
-        `environ` gives the values of `${NAME}`; None: the environment of the process. Imports the packages of enabled
-        entries. Raises `ConfigError` with every problem.
+        `environ` has the values of `${NAME}`; None is the environment of the process. Imports the packages of enabled
+        entries. Raises `ConfigError` with all problems.
         """
         registry = cls(metrics=metrics)
         registry._instances = import_module(_FILES).read_providers(path, environ)
@@ -231,62 +231,62 @@ class FunctionRegistry(LiveCatalog):
         await self._life.aclose()
 
     async def _end(self) -> None:
-        """Retire every provider and wait until all are closed."""
+        """Switch off all providers, and wait until they are closed."""
         await self.apply(())
         await self._closing.wait()
 
     @property
     def closed_because(self) -> str:
-        """Why nothing can be called while the registry is not entered."""
+        """Why no tool can be called while the registry is not entered."""
         return "" if self._open else "its registry is not entered; call it inside `async with registry:`"
 
     @property
     def routes(self) -> tuple[MountedRoute, ...]:
-        """The routes of the active providers; the same object while nothing changed."""
+        """The routes of the active providers; the same object as long as nothing changes."""
         return self._routes
 
     @property
     def accounting(self) -> CallAccounting:
-        """What this registry counts."""
+        """The counters of this registry's calls."""
         return self._services.calls.accounting
 
     @property
     def hooks(self) -> tuple[Observer, ...]:
-        """The host-wide hooks of the providers that run now."""
+        """The host-wide hooks of the running providers."""
         return self._hooks
 
     def tools_of(self, key: str) -> LiveCatalog:
-        """The tools of one provider, also those whose names an earlier one has; none while it does not run."""
+        """Return the tools of one provider, also those whose names an earlier provider has; none if it does not run."""
         part = self._parts.get(key)
         if part is None:
             part = self._parts[key] = LiveCatalog(self._unknown, self._own.get(key, EMPTY_CATALOG))
         return part
 
     def running(self) -> dict[str, Generation]:
-        """The generation that runs under each key, in order."""
+        """The running generation of each key, in order."""
         return {slot.entry.key: slot.generation for slot in self._slots if slot.generation is not None}
 
     def records(self) -> tuple[ProviderRecord, ...]:
-        """Every provider that was asked for, in order, as it is now."""
+        """Return the current status of all configured providers, in order."""
         return tuple(self._record(slot) for slot in self._slots)
 
     def idle(self) -> tuple[ProviderRecord, ...]:
-        """Those that were asked for and do not run, in order."""
+        """Return the configured providers that do not run, in order."""
         return tuple(slot.record for slot in self._slots if slot.generation is None)
 
     @property
     def left_out_metrics(self) -> tuple[LeftOut, ...]:
-        """The metrics of providers that scrapes have left out so far."""
+        """Return the providers' metrics that scrapes have omitted so far."""
         return tuple(self._provider_collectors.left_out)
 
     def failures(self) -> dict[str, Problem]:
-        """What kept a provider from starting, by key, where that did not stop the others."""
+        """Return, by key, why providers did not start that are not required."""
         return {slot.entry.key: slot.failure for slot in self._slots if slot.failure is not None}
 
     async def apply(self, wanted: Sequence[DesiredProvider]) -> None:
-        """Make these the providers: what is unchanged keeps running, the rest is started, swapped in at once, drained.
+        """Run these providers: unchanged ones keep running; others are started, replaced at once, and drained.
 
-        Raises `ConfigError` with every provider that is required and does not start; then nothing has changed.
+        Raises `ConfigError` with all required providers that do not start; then nothing has changed.
         """
         async with self._changing:
             running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
@@ -315,7 +315,7 @@ class FunctionRegistry(LiveCatalog):
     async def _slot(
         self, wanted: DesiredProvider, running: Mapping[str, ProviderSlot], begun: list[Generation]
     ) -> ProviderSlot | Problem:
-        """What becomes of one entry; a problem where it is required and does not start. What it starts is `begun`."""
+        """Start one entry, add it to `begun`, and return the outcome; a problem if it is required and fails."""
         entry = wanted.entry
         if wanted.build is None:
             return ProviderSlot(entry, None, wanted.record or recorded(entry, ProviderState.DISABLED))
@@ -339,7 +339,7 @@ class FunctionRegistry(LiveCatalog):
         self._closing.start(closing, f"toolplug-drain-{generation.entry.key}")
 
     def _list(self) -> None:
-        """Publish the tools of the active providers; warn once of each that lost its name to an earlier one."""
+        """Publish the tools of the active providers; warn once of each name that an earlier provider has."""
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
         hooks = self._hooks = observers(generations, self._services.calls.runner)
         self._own = {item.entry.key: _observed(item.catalog, hooks) for item in generations}
@@ -415,9 +415,9 @@ def _without_host() -> RegistryServices:
 
 
 def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderLike]) -> list[DesiredProvider]:
-    """Return the providers of somebody's code; a sequence is keyed by the names of classes and functions.
+    """Return providers from code as entries; a sequence is keyed by the names of classes and functions.
 
-    Raises `InvalidDefinition` for what is no provider, and for one instance under two keys.
+    Raises `InvalidDefinition` for anything that is not a provider, and for one instance under two keys.
     """
     named = providers.items() if isinstance(providers, Mapping) else keyed(providers)
     wanted: list[DesiredProvider] = []

@@ -1,4 +1,4 @@
-"""HTTP routes of providers: of one instance, and of all active ones, no two of which share one or take the host's."""
+"""HTTP routes of providers, which must differ from each other and from the host's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
-    """An endpoint for a method that returns a response or a JSON value; raises `TypeError` for anything else."""
+    """Return an endpoint for a method that returns a response or a JSON value, else it raises `TypeError`."""
 
     async def endpoint(request: Request) -> Response:
         value = await method(request)
@@ -37,7 +37,7 @@ def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
 
 
 def delegating(app: ASGIApp) -> Endpoint:
-    """An endpoint for a Starlette route, whatever stands behind it: a function, a class, middleware."""
+    """Return an endpoint that passes requests on to a Starlette route of any kind: a function, a class, middleware."""
 
     async def endpoint(request: Request) -> Response:
         return _Delegated(app)
@@ -46,7 +46,7 @@ def delegating(app: ASGIApp) -> Endpoint:
 
 
 class _Delegated(Response):
-    """The response that another application gives to the same request."""
+    """A response by another application to the same request."""
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Delegated(Response):
 
 
 class BoundRoute(NamedTuple):
-    """A route of one instance. Without `scope` the host's default holds; `public` needs the operator's consent."""
+    """A route of one instance. Without `scope` the host's default applies; `public` needs the operator's consent."""
 
     method: str
     path: str
@@ -67,13 +67,13 @@ class BoundRoute(NamedTuple):
 
 
 class GivesRoutes(Protocol):
-    """The part of a provider that gives Starlette routes."""
+    """A provider's method that returns Starlette routes."""
 
     def routes(self) -> Sequence[BaseRoute]: ...
 
 
 def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
-    """The `@route` methods of one instance, in the order of definition, then what its `routes()` gives."""
+    """Return the `@route` methods of an instance, in the order of definition, then the routes of its `routes()`."""
     bound = [
         BoundRoute(mark.method, mark.path, answering(getattr(provider, attribute)), mark.public, mark.scope)
         for attribute, _, mark in marked(type(provider), RouteMark)
@@ -103,7 +103,7 @@ _PARAMETER = re.compile(r"{[^}]*}")
 
 
 class MountedRoute(NamedTuple):
-    """One route of an active provider, below its `mount`. `public` only where author and operator both say so."""
+    """A route of an active provider, below its `mount`. `public` only if author and operator agree."""
 
     key: str
     route: BoundRoute
@@ -114,24 +114,24 @@ class MountedRoute(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The whole template; that of `route` is as its author declared it."""
+        """The whole path template; that of `route` is without the mount."""
         return self.mount + self.route.path
 
     @property
     def shown(self) -> str:
-        """As records show it."""
+        """The route as records show it: `METHOD /path`."""
         return f"{self.route.method} {self.path}"
 
 
 class DeclaredRoutes(NamedTuple):
-    """What one provider declares: method and path of each route, without the mount of its entry."""
+    """The declared routes of one provider: method and path of each, without the entry's mount."""
 
     entry: ProviderEntry
     routes: Sequence[tuple[str, str]]
 
 
 def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
-    """A problem for every mount and route that is taken, by an earlier provider or by the host; both are named."""
+    """Return a problem for each mount and route that an earlier provider or the host has, naming both."""
     problems: list[Problem] = []
     mounts: dict[str, ProviderEntry] = {}
     taken: dict[tuple[str, str], ProviderEntry] = {}
@@ -153,5 +153,5 @@ def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
 
 
 def reserved(path: str) -> bool:
-    """Does the path belong to the host."""
+    """Return whether the path belongs to the host."""
     return path in RESERVED or any(path == tree or path.startswith(f"{tree}/") for tree in RESERVED_TREES)

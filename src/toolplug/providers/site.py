@@ -1,4 +1,4 @@
-"""What a provider is given to live with: its key, a directory, a store, and services of its host."""
+"""The context of a provider: its key, directory, store, and the services of its host."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ S = TypeVar("S")
 
 
 class Services(Protocol):
-    """What a host offers beside the store, by class: `site.service(SavedToolsets)`."""
+    """Returns a service of the host by its class: `site.service(SavedToolsets)`."""
 
     def __call__(self, kind: type[S], /) -> S:
-        """The host's one instance, for calls and requests; raises `LookupError` where the host does not offer it."""
+        """Return the host's instance, for calls and requests. Raises `LookupError` if the host has none."""
         ...
 
 
 def no_services(kind: type[S], /) -> S:
-    """A registry without a host offers nothing."""
+    """Raise `LookupError`: a registry without a host has no services."""
     raise LookupError(f"this provider needs a host that offers {kind.__name__}; a registry without a host has none")
 
 
@@ -36,13 +36,13 @@ def public_only() -> Egress:
 
 
 class ProviderStore(Protocol):
-    """The records of one provider and one tenant: no key of it can address another's.
+    """The records of one provider and one tenant; its keys cannot address other records.
 
     The methods are those of `toolplug.stores.store.Store`, with its errors, and without events.
     """
 
     async def read(self, key: str) -> Record | None:
-        """Return the live record, or `None`."""
+        """Return the record, or `None`."""
         ...
 
     async def commit(
@@ -52,19 +52,19 @@ class ProviderStore(Protocol):
         ...
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
-        """Return the keys of live records that begin with `prefix` and come after `after`, in code-point order."""
+        """Return the keys that begin with `prefix` and follow `after`, in code-point order."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
-    """Given to `start`; lives as long as the provider.
+    """The argument of `start`, valid as long as the provider.
 
-    `state_dir` exists and is this provider's alone, for all tenants. `store` opens the records of the principal's
-    tenant; it is cheap, and the result may be kept. `config_dir` is where relative paths of settings start: the folder
-    of the configuration file; a validator of the provider's Config finds it as `info.context["config_dir"]`. `service`
-    gives what the host offers, to be used by calls and requests: while providers start it may not be ready. `egress` is
-    the operator's `egress.allow`, for `checked_transport`; public addresses only, without a host.
+    `state_dir` is an existing directory of this provider, for all tenants. `store` returns the records of the
+    principal's tenant; it is cheap, and the result may be kept. `config_dir` is the base of relative paths in settings:
+    the folder of the configuration file; a validator of the provider's Config finds it as `info.context["config_dir"]`.
+    `service` returns services of the host, for use in calls and requests: they may not be ready while providers start.
+    `egress` is the operator's `egress.allow`, for `checked_transport`; without a host it allows public addresses only.
     """
 
     key: str

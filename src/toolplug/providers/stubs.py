@@ -1,7 +1,7 @@
-"""Built-in stubs such as `{"type": "…"}` become functions, for backends that know nothing else (FR-007a).
+"""Expansion of built-in tool stubs such as `{"type": "…"}` into functions, which all backends support.
 
 A stub is an entry whose `type` is neither `function` nor `custom` and that has no function definition; its other keys
-are options. Which types there are is what the catalog's tools declare (docs/reference/responses.md).
+are options. The tools of the catalog declare the types (docs/reference/responses.md).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Report = Callable[[str, str], None]
 
 
 def mapped_choice(choice: object, names: Names, unmatched: Report) -> object:
-    """The choice in the Chat Completions form; the same object where nothing changes."""
+    """Return the choice in Chat Completions form; the same object if nothing changes."""
     if choice is None or isinstance(choice, str):
         return choice
     given = as_object(choice)
@@ -73,7 +73,7 @@ def _allowed(choice: Mapping[str, object], names: Names, unmatched: Report) -> o
 
 
 def _functions(choice: Mapping[str, object], names: Names, unmatched: Report) -> list[Mapping[str, object]]:
-    """The functions that one choice means: itself, or those of a stub type."""
+    """Return the functions of one choice: itself, or those of a stub type."""
     kind = choice.get("type")
     if kind == "custom":
         return [choice]
@@ -87,14 +87,14 @@ def _functions(choice: Mapping[str, object], names: Names, unmatched: Report) ->
 
 
 class OptionsRefused(NamedTuple):
-    """Why a stub's options do not do: no tool of its type supports the key, or a value is not valid."""
+    """A stub's options are refused: its tools do not support the key, or the value is invalid."""
 
     supported: bool
     message: str
 
 
 class StubTable:
-    """The stub types of one catalog. The provider that declares a type first has it, with its tools in their order."""
+    """The stub types of a catalog. A type belongs to the first provider that declares it, with its tools in order."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._tools: dict[str, list[ToolDefinition]] = {}
@@ -108,11 +108,11 @@ class StubTable:
                     tools.append(definition)
 
     def tools(self, kind: str) -> tuple[ToolDefinition, ...]:
-        """The tools of a type, in listing order; none for an unknown one."""
+        """Return the tools of a type, in listing order; empty for an unknown type."""
         return tuple(self._tools.get(kind, ()))
 
     def doubled(self, kind: str) -> str | None:
-        """Which provider has the type and which other one declares it too, where there is another."""
+        """Return the provider that has the type, and another one that declares it too, if there is one."""
         other = self._others.get(kind)
         if other is None:
             return None
@@ -122,7 +122,7 @@ class StubTable:
         )
 
     def options(self, kind: str, given: Mapping[str, object]) -> Mapping[str, Mapping[str, object]] | OptionsRefused:
-        """The given options by tool name: each tool gets those that it declares, and every one must be declared."""
+        """Return the options by tool name, to each tool those that it declares; a refusal if no tool declares one."""
         tools = self.tools(kind)
         unsupported = [key for key in given if not any(_supports(tool, key) for tool in tools)]
         if unsupported:
@@ -148,7 +148,7 @@ def _provider(definition: ToolDefinition) -> tuple[str, str]:
 
 
 def _supports(tool: ToolDefinition, key: str) -> bool:
-    """Is the option declared; an object schema that says nothing of further keys takes none here."""
+    """Return whether the option is declared; an object schema without `additionalProperties` allows no others here."""
     if tool.hosted is None or tool.hosted.options is None:
         return False
     schema = tool.hosted.options.value
@@ -182,12 +182,12 @@ class HasCatalog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StubWarning:
-    """One thing about a request's stubs that its author should know.
+    """A warning about a request's stubs, for its author.
 
-    `index` counts the entries as they were given, `CHOICE` for the tool_choice; `type` is the stub's, empty where it
-    has none. Dropped: `unmatched_stub`, `unsupported_option`, `invalid_option`. Not added: `name_taken`, the client has
-    a function of that name. Only told: `duplicate_type`, another provider declares the type too; `options_ignored`, an
-    earlier stub of the same tool gave other options, or the host has no such option.
+    `index` is that of the entry in the request, `CHOICE` for the tool choice; `type` is the stub's, or empty. The stub
+    was dropped: `unmatched_stub`, `unsupported_option`, `invalid_option`. Its tool was not added: `name_taken`, the
+    client has a function of that name. No effect: `duplicate_type`, another provider declares the type too;
+    `options_ignored`, an earlier stub of the same tool has other options, or the host has no such option.
     """
 
     code: StubCode
@@ -198,11 +198,11 @@ class StubWarning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expansion:
-    """A request's tools without stubs.
+    """The tools of a request without stubs.
 
-    `tools`: a new list with the client's own entries, the same objects in the same order, and each tool in place of
-    the first stub that stands for it. `options`: by canonical tool name, for `CallContext.options`; only tools whose
-    stub gave any.
+    `tools`: a new list with the client's own entries, the same objects in the same order, and each other tool in place
+    of the first stub that expands to it. `options`: by canonical tool name, for `CallContext.options`; only tools whose
+    stub has any.
     """
 
     tools: list[object]
@@ -214,10 +214,10 @@ class Expansion:
 def expand_builtin_tools(
     tools: Sequence[object] | None, registry: HasCatalog, *, tool_choice: object = None, strict: bool = False
 ) -> Expansion:
-    """The request's tools with each stub replaced by the tools that it stands for, and its `tool_choice` mapped.
+    """Return the request's tools with each stub replaced by the tools of its type, and its `tool_choice` mapped.
 
-    Pure: changes neither the request nor the registry. A stub that no listed tool declares, or whose options its
-    provider does not support, is never forwarded: a warning, or with `strict` an `UnmatchedStub`.
+    Changes neither the request nor the registry. A stub that no listed tool declares, or whose options its provider
+    does not support, is removed with a warning, or, with `strict`, raises `UnmatchedStub`.
     """
     entries = list(tools or ())
     request = _Request(StubTable(registry.catalog), frozenset(_own_names(entries)), strict)
@@ -232,7 +232,7 @@ def expand_builtin_tools(
 
 
 class _Request:
-    """What is known of one request while its stubs are expanded, from the first to the last."""
+    """The state of one request while its stubs are expanded in order."""
 
     def __init__(self, table: StubTable, own_names: frozenset[str], strict: bool) -> None:
         self.options: dict[str, Mapping[str, object]] = {}
@@ -244,7 +244,7 @@ class _Request:
         self._expanded: dict[str, bool] = {}
 
     def expand(self, index: int, entry: object) -> list[ToolDefinition]:
-        """The tools to list in place of a stub: those of its type that do not stand in the request already."""
+        """Return the tools to list in place of a stub: those of its type that are not in the request already."""
         stub = as_object(entry)
         given = stub.get("type")
         kind = given if isinstance(given, str) else ""
@@ -265,7 +265,7 @@ class _Request:
         return [tool for tool in tools if self._adds(tool, index, kind, options.get(tool.name))]
 
     def chosen(self, kind: str) -> tuple[str, ...]:
-        """The functions that a choice of this type means; none when every stub of the type was refused."""
+        """Return the functions of a choice of this type; none if each stub of the type was dropped."""
         return tuple(tool.wire for tool in self._table.tools(kind)) if self._expanded.get(kind, True) else ()
 
     def choice_unmatched(self, kind: str, message: str) -> None:
@@ -296,7 +296,7 @@ def _is_stub(entry: object) -> bool:
 
 
 def _own_names(entries: Sequence[object]) -> Iterator[str]:
-    """The names of the client's own functions, nested as in Chat Completions or flat as in the Responses API."""
+    """Return the names of the client's functions, nested as in Chat Completions or flat as in the Responses API."""
     for entry in entries:
         if _is_stub(entry):
             continue

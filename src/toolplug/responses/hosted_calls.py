@@ -227,7 +227,7 @@ class HostedCalls:
 
 
 def _refused(name: str, offer: Offer, catalog: Catalog) -> str | None:
-    """Why the call is given back to the model; None where it may be made, if only to hear that nobody has the tool."""
+    """Return why a call is answered without being run; None if it may run, also for an unknown tool."""
     tool = catalog.find(name)
     wire = name if tool is None else tool.definition.wire
     if offer.allowed is not None and wire not in offer.allowed:

@@ -281,7 +281,7 @@ class OpenAIBackend:
         return BackendFailed("backend_refused", f"the model's server refused with status {error.status_code}")
 
     def _said(self, error: APIError) -> str:
-        """The server's own words, without the key that it was given."""
+        """Return the server's own message, without the API key."""
         said = error.message if self._secret is None else error.message.replace(self._secret, "***")
         return said[:_MAX_MESSAGE]
 

@@ -38,7 +38,7 @@ class Citations:
         self._sources: dict[tuple[object, object], Mapping[str, object]] = {}
 
     def add(self, metadata: Mapping[str, object]) -> None:
-        """Add the sources of a result; a source that is known already stays as it is."""
+        """Add the sources of a result; the first entry of a source stays."""
         given = metadata.get("citations")
         for entry in cast("list[object]", given) if isinstance(given, list) else ():
             source = as_object(entry)

@@ -46,7 +46,7 @@ class ResponseSender:
         self._cancelled = False
 
     async def notify(self, message: bytes) -> None:
-        """Send a notification, and return when it is on its way; dropped where the client takes no stream."""
+        """Send a notification, and return when it has been written; drop it if the client accepts no stream."""
         if self._streams:
             sent: asyncio.Future[None] = self._loop.create_future()
             self._notices.append((message, sent))

@@ -293,7 +293,7 @@ class _Listing:
 
 
 def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -> Server[Caller]:
-    """Return a server with our methods. `as_value` converts JSON for the transport; `caller` is given if it is the only one."""
+    """Return a server with our methods; `as_value` converts JSON for the transport, `caller` is its only caller."""
 
     @asynccontextmanager
     async def alone(_: Server[Caller]) -> AsyncGenerator[Caller]:
