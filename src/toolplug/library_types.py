@@ -1,4 +1,4 @@
-"""Names of libraries that only some providers need. A library is imported when one of its names is asked for.
+"""Names of libraries that only some providers need; a library is imported at the first use of one of its names.
 
 prometheus-client takes 30 ms to import and Starlette's routes 14, and most providers have neither metrics nor routes.
 Type checkers read the same list in `library_types.pyi`.

@@ -130,7 +130,7 @@ class CallContext(NamedTuple):
 
     session, agent: the code of the session and the name of the agent, None for none
     deadline: loop time in seconds; a tool gets the effective one, None for no limit
-    approval: the id of the approval that the caller has been given, None for none
+    approval: the ticket of an approved call, None for none
     options: the validated options of the built-in stub that the tool implements
     request_id: the id in the audit log
     credentials: the caller's secrets for the systems behind tools

@@ -68,8 +68,8 @@ def hidden_character(text: str) -> str | None:
     """Return the first character that is invisible or changes direction, such as `U+202E`; None if there is none.
 
     That is one that Unicode calls default-ignorable, a control character except TAB and LF, a format character, or a
-    line or paragraph separator. One U+200C, U+200D or U+FE0F is allowed directly after a letter, a mark or an emoji, where
-    Persian, Hindi and emoji need it, and U+FE0F after a digit, `#` or `*`. Visible format signs are allowed.
+    line or paragraph separator. One U+200C, U+200D or U+FE0F is allowed directly after a letter, a mark or an emoji,
+    where Persian, Hindi and emoji need it, and U+FE0F after a digit, `#` or `*`. Visible format signs are allowed.
     """
     if text.isascii() and text.isprintable():
         return None
