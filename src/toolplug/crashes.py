@@ -13,7 +13,7 @@ import os
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from traceback import TracebackException, walk_tb
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import NamedTuple, cast
 
 MAX_NAMED = 5
@@ -34,8 +34,8 @@ def unmasked(text: str) -> str:
 class CodeOwner(NamedTuple):
     """The provider that code belongs to, for the log.
 
-    `package` is the top-level name of its modules, empty if unknown; `masked` removes the secrets of its settings from a
-    text.
+    `package` is the top-level name of its modules, empty if unknown; `masked` removes the secrets of its settings from
+    a text.
     """
 
     key: str
@@ -110,10 +110,10 @@ def log_crash(
 def described(error: BaseException, package: str = "") -> str:
     """Return type and place of an exception, of its causes and of the members of its groups, without their texts."""
     text = type(error).__name__
-    place, innermost = blamed(error, package), _innermost(error.__traceback__)
+    place, frames = blamed(error, package), list(walk_tb(error.__traceback__))
     if place is not None:
         text += f" at {place}"
-    if innermost is not None and innermost != place:
+    if frames and (innermost := _place(*frames[-1])) != place:
         text += f", innermost {innermost}"
     members = list(_members(error))
     if members:
@@ -163,18 +163,12 @@ def _members(error: BaseException) -> Iterator[BaseException]:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the exceptions that it was raised from, or while handling."""
-    seen = {id(error)}
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause, seen = error, set[int]()
     while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        if cause.__traceback__ is not None:
+        if seen and cause.__traceback__ is not None:
             yield cause
+        seen.add(id(cause))
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-
-
-def _innermost(trace: TracebackType | None) -> FramePlace | None:
-    frames = list(walk_tb(trace))
-    return _place(*frames[-1]) if frames else None
 
 
 def _top(place: FramePlace) -> str:

@@ -243,7 +243,10 @@ class InvalidSessionCode(AccessError):
 
 
 class SessionGone(AccessError):
-    """The session has expired or was ended; raised for one more time to live, to principals that could use it."""
+    """The session has expired or was ended.
+
+    After one more time to live it is `SessionNotFound`, as it is at once for principals that could not use it.
+    """
 
     def __init__(self, code: str, state: GoneState) -> None:
         self.code = code

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 Node = Mapping[str, object]
 Path = tuple[str, ...]
@@ -31,27 +31,22 @@ BELOW_VALUE = frozenset(
 _INDEX = re.compile("[0-9]{1,4}")
 
 
-class Subschema(NamedTuple):
-    """A value in the place of a schema; `path` leads to it from the schema that has the keyword."""
+def subschemas(schema: Node) -> Iterator[tuple[str, Path, object]]:
+    """Yield every value directly under a keyword that holds schemas: the keyword, the path to the value, the value.
 
-    keyword: str
-    path: Path
-    value: object
-
-
-def subschemas(schema: Node) -> Iterator[Subschema]:
-    """Yield every value directly under a keyword that holds schemas; it may be of any type."""
+    The path begins with the keyword. The value may be of any type.
+    """
     for keyword, value in schema.items():
         if keyword in SCHEMAS_BY_NAME or keyword == "dependencies":
             if isinstance(value, Mapping):
                 for name, inner in cast("Node", value).items():
-                    yield Subschema(keyword, (keyword, name), inner)
+                    yield keyword, (keyword, name), inner
         elif isinstance(value, list):
             if keyword in SCHEMA_LISTS or keyword == "items":
                 for index, inner in enumerate(cast("list[object]", value)):
-                    yield Subschema(keyword, (keyword, str(index)), inner)
+                    yield keyword, (keyword, str(index)), inner
         elif keyword in SCHEMAS or keyword == "items":
-            yield Subschema(keyword, (keyword,), value)
+            yield keyword, (keyword,), value
 
 
 def references(schema: Node) -> Iterator[object]:

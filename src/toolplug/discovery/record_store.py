@@ -163,13 +163,20 @@ class Records:
             self._make_up_later(error)
 
     async def _look_again(self, change: bytes) -> None:
+        """Read the record of this key, whose server this process may not know yet."""
         key = change.decode()
-        entry = self._entries.get(key)
-        if entry is None:
-            await self._first_look(key)
-            return
-        async with entry.lock:
-            await self._read(entry)
+        if entry := self._entries.get(key):
+            async with entry.lock:
+                await self._read(entry)
+        elif record := await self._store.read(key):
+            try:
+                name, _ = await read_record(record.value, NOTHING)
+            except StoreRefused as error:
+                _LOG.error("%s", error)
+                return
+            entry = self._entry(name)
+            async with entry.lock:
+                await self._take(entry, record)
 
     async def _all_again(self) -> None:
         keys = set(self._entries)
@@ -179,20 +186,6 @@ class Records:
             after = page[-1]
         for key in sorted(keys):
             await self._look_again(key.encode())
-
-    async def _first_look(self, key: str) -> None:
-        """Read a record whose server this process does not know yet."""
-        record = await self._store.read(key)
-        if record is None:
-            return
-        try:
-            name, _ = await read_record(record.value, NOTHING)
-        except StoreRefused as error:
-            _LOG.error("%s", error)
-            return
-        entry = self._entry(name)
-        async with entry.lock:
-            await self._take(entry, record)
 
     async def _read(self, entry: _Entry) -> None:
         """Take over the store's record, or save what it lacks. Raises `StoreError`."""

@@ -174,7 +174,7 @@ class _Price:
         return total
 
     def _unique(self, items: Batch) -> float:
-        """Return the price of `uniqueItems`: few items and integers over 64 bits are compared in pairs, others hashed."""
+        """Return the price of `uniqueItems`: few items and integers over 64 bits are compared, others hashed."""
         if len(items) < 2:
             return 0.0
         size = self._size(items)
