@@ -187,7 +187,7 @@ MAX_WIRE_NAME = 64
 _ILLEGAL_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _HASHED = re.compile(r".*_-[a-z2-7]{8}", re.DOTALL)
 _AMBIGUOUS = re.compile(r"__|_\.|\._|^\.|\.$")
-"""Dotted names whose prefix could not be told from the double underscore in the joined name."""
+"""Names that are not joined with a double underscore, since it would not show where the prefix ends."""
 _HEAD = 54
 
 

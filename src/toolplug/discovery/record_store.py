@@ -51,8 +51,8 @@ class _Entry:
 class Records:
     """Reads records from memory, writes them by compare-and-swap, and follows the writes of other processes.
 
-    `changed(name, kept)` is called for each change in memory, in order. `wanted(name, kept)` returns whether a state
-    that could not be saved should still be: not if its configuration has been replaced since.
+    `changed(name, kept)` is called for each change in memory, in order. `wanted(name, kept)` returns True if a
+    state that could not be saved should still be saved: its configuration has not been replaced since.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Records:
         return self._entries.setdefault(record_key(name), _Entry(name))
 
     def _gives_way(self, entry: _Entry) -> bool:
-        """Return whether an unsaved state is not wanted any longer; the store's record, or its absence, then holds."""
+        """Return True if an unsaved state is obsolete, so that the store's record, or its absence, replaces it."""
         return entry.unsaved and not self._wanted(entry.name, entry.kept)
 
     def _put(self, entry: _Entry, kept: ServerState) -> None:
