@@ -182,13 +182,11 @@ def check_foreign_tool_name(name: str) -> None:
         )
 
 
-MAX_WIRE_NAME = 64
-
 _ILLEGAL_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _HASHED = re.compile(r".*_-[a-z2-7]{8}", re.DOTALL)
 _AMBIGUOUS = re.compile(r"__|_\.|\._|^\.|\.$")
 """Names that are not joined with a double underscore, since it would not show where the prefix ends."""
-_HEAD = 54
+_HEAD = 54  # with `_-` and the digest, 64 characters
 
 
 def wire_name(name: str) -> str:

@@ -88,19 +88,13 @@ def cleaned(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     text = _OTHER_LINE_BREAK.sub("\n", text)
-    kept: list[str] = []
-    before = last = ""
-    end = 0
+    kept, end = "", 0
     for found in _HIDDEN.finditer(text):
-        visible = text[end : found.start()]
+        kept += text[end : found.start()]
+        if _belongs(found[0], kept[-1:], kept[-2:-1]):
+            kept += found[0]
         end = found.end()
-        if visible:
-            kept.append(visible)
-            before, last = visible[-2:-1] or last, visible[-1]
-        if _belongs(found[0], last, before):
-            kept.append(found[0])
-            before, last = last, found[0]
-    return "".join(kept) + text[end:] if end else text
+    return kept + text[end:]
 
 
 def _belongs(character: str, last: str, before: str) -> bool:

@@ -62,6 +62,8 @@ class _Price:
         """Add until everything is counted; return False if the budget, or that of pricing, is exceeded."""
         while self._waiting:
             schema, values, factor = self._waiting.pop()
+            if not values:
+                continue
             factor *= schema.factor
             self._effort += _BATCH_NS
             self._total += factor * schema.flat_ns * len(values)
@@ -77,10 +79,6 @@ class _Price:
         """Add to the time of pricing itself; return True if it is over its budget."""
         self._effort += effort_ns
         return self._effort > self._max_effort
-
-    def _later(self, schema: PricedSchema, values: Batch, factor: int) -> None:
-        if values:
-            self._waiting.append((schema, values, factor))
 
     def _kinds(self, schema: PricedSchema, values: Batch, factor: int) -> float:
         """Return the price of the schema's own keywords, and queue the schemas that it applies."""
@@ -142,17 +140,17 @@ class _Price:
                 continue
             if self._is_over(_PLUCK_NS * len(objects)):
                 return total
-            self._later(below, [each[name] for each in objects if name in each], factor)
+            self._waiting.append((below, [each[name] for each in objects if name in each], factor))
         if schema.values:
             self._effort += _LOOK_NS * entries
             every = list(chain.from_iterable(each.values() for each in objects))
             for below in schema.values:
-                self._later(below, every, factor)
+                self._waiting.append((below, every, factor))
         if schema.other_values is not None:
             self._effort += _PLUCK_NS * entries
             named = schema.properties
             others = [value for each in objects for name, value in each.items() if name not in named]
-            self._later(schema.other_values, others, factor)
+            self._waiting.append((schema.other_values, others, factor))
         return total
 
     def _arrays(self, schema: PricedSchema, arrays: list[Batch], factor: int) -> float:
@@ -167,10 +165,10 @@ class _Price:
                 return total
             every = list(chain.from_iterable(arrays))
             for below in schema.items:
-                self._later(below, every, factor)
+                self._waiting.append((below, every, factor))
         for index, below in enumerate(schema.prefix):
             self._effort += _PLUCK_NS * len(arrays)
-            self._later(below, [each[index] for each in arrays if len(each) > index], factor)
+            self._waiting.append((below, [each[index] for each in arrays if len(each) > index], factor))
         return total
 
     def _unique(self, items: Batch) -> float:
