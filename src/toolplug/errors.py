@@ -83,8 +83,8 @@ class ConfigError(ToolplugError):
 class ToolError(ToolplugError):
     """A failed call, raised by a tool; the text is sent to the model.
 
-    retry_after_s: seconds after which the same call may succeed; it is retried if retries are configured and safe
-    metadata: JSON values for the caller, not sent to the model
+    * `retry_after_s`: seconds after which the same call may succeed; it is retried if retries are configured and safe
+    * `metadata`: JSON values for the caller, not sent to the model
     """
 
     def __init__(
@@ -146,10 +146,10 @@ class UnmatchedStub(ToolplugError):
 class ProviderError(ToolplugError):
     """A provider that cannot be loaded, created or started; the text names its distribution and version.
 
-    state: the state of the provider after the error
-    fix: what the operator can do, empty if unknown
-    at: the path below the provider's entry that is at fault, empty for the whole entry
-    summary: the text without that of an exception, which may have secrets, for readers other than operators
+    * `state`: the state of the provider after the error
+    * `fix`: what the operator can do, empty if unknown
+    * `at`: the path below the provider's entry that is at fault, empty for the whole entry
+    * `summary`: the text without that of an exception, which may have secrets, for readers other than operators
     """
 
     def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = (), summary: str = "") -> None:
@@ -172,10 +172,10 @@ class NoSuchProvider(ToolplugError):
 class ApiError(ToolplugError):
     """A request that cannot be fulfilled; nothing has changed.
 
-    code: the reason for programs; `toolplug.http.errors` maps it to a status
-    param: the path of the part at fault, None for the whole request
-    retry_after_s: seconds after which the same request may succeed, None if it never will
-    details: JSON values for programs, sent with the error
+    * `code`: the reason for programs; `toolplug.http.errors` maps it to a status
+    * `param`: the path of the part at fault, None for the whole request
+    * `retry_after_s`: seconds after which the same request may succeed, None if it never will
+    * `details`: JSON values for programs, sent with the error
     """
 
     def __init__(

@@ -94,11 +94,11 @@ class ToolCall(NamedTuple):
 class ToolResult(NamedTuple):
     """The one terminal result of a call.
 
-    output: the text that the model sees
-    structured: the JSON value of the output, None for plain text
-    parts: content blocks of the Model Context Protocol, such as images
-    metadata: JSON values for the caller, not shown to the model
-    retry_after_s: seconds after which the same call may succeed; None if unknown
+    * `output`: the text that the model sees
+    * `structured`: the JSON value of the output, None for plain text
+    * `parts`: content blocks of the Model Context Protocol, such as images
+    * `metadata`: JSON values for the caller, not shown to the model
+    * `retry_after_s`: seconds after which the same call may succeed; None if unknown
 
     A tool may return one without `call_id` and `name`, which are filled in.
     """
@@ -128,12 +128,12 @@ quick_result: Callable[[type[ToolResult], _Fields], ToolResult] = tuple.__new__ 
 class CallContext(NamedTuple):
     """The circumstances of a call: data, except `report`, which sends progress and never blocks.
 
-    session, agent: the code of the session and the name of the agent, None for none
-    deadline: loop time in seconds; a tool gets the effective one, None for no limit
-    approval: the ticket of an approved call, None for none
-    options: the validated options of the built-in stub that the tool implements
-    request_id: the id in the audit log
-    credentials: the caller's secrets for the systems behind tools
+    * `session`, `agent`: the code of the session and the name of the agent, None for none
+    * `deadline`: loop time in seconds; a tool gets the effective one, None for no limit
+    * `approval`: the ticket of an approved call, None for none
+    * `options`: the validated options of the built-in stub that the tool implements
+    * `request_id`: the id in the audit log
+    * `credentials`: the caller's secrets for the systems behind tools
     """
 
     principal: Principal = ANONYMOUS

@@ -66,9 +66,9 @@ class Catalog(Mapping[str, Tool]):
 
     Names and wire names are unique: use `merged` or `layered` for parts that may clash.
 
-    prefixes: the prefixes of its toolsets, also of those without a tool
-    unavailable: tools whose source is down, or that a request leaves out, None for none. They are neither in the map
-        nor listed; a call of one is answered by its own plan, with the reason. Every reshaping applies to them too.
+    * `prefixes`: the prefixes of its toolsets, also of those without a tool
+    * `unavailable`: tools whose source is down, or that a request leaves out, None for none. They are not in the map;
+      a call of one is answered by its own plan, with the reason. Every reshaping applies to them too.
     """
 
     __slots__ = (

@@ -51,10 +51,10 @@ class ToolHints(NamedTuple):
 class HostedItem(NamedTuple):
     """The OpenResponses item that shows each call of a tool (docs/reference/responses.md).
 
-    type: one of the four that clients know, or `slug:name`
-    events: names of the life-cycle events between `in_progress` and `completed`
-    fields: its own fields with their values until the tool has returned; then the result's `metadata` has the values
-    on_include: dotted paths that are sent only if the request's `include` has `<type>.<path>`
+    * `type`: one of the four that clients know, or `slug:name`
+    * `events`: names of the life-cycle events between `in_progress` and `completed`
+    * `fields`: its own fields with their values until the tool has returned; later ones are in the result's `metadata`
+    * `on_include`: dotted paths that are sent only if the request's `include` has `<type>.<path>`
     """
 
     type: str
@@ -88,13 +88,13 @@ NO_HINTS = ToolHints()
 class ToolDefinition:
     """One tool as a catalog lists it; frozen.
 
-    name: the name in this catalog, with its prefix
-    description: the text for the model; hidden characters and headings of notes are removed from it
-    parameters, output_schema: JSON Schemas, as `Schema` or as a mapping; that of the parameters has type object
-    ref: the identity; without one, the registry fills it in
-    timeout_s: seconds that the author proposes; configuration overrides them
-    wire: the name on model APIs
-    fragments: the encoded definition by dialect, for `listing`
+    * `name`: the name in this catalog, with its prefix
+    * `description`: the text for the model; hidden characters and headings of notes are removed from it
+    * `parameters`, `output_schema`: JSON Schemas, as `Schema` or as a mapping; that of the parameters has type object
+    * `ref`: the identity; without one, the registry fills it in
+    * `timeout_s`: seconds that the author proposes; configuration overrides them
+    * `wire`: the name on model APIs
+    * `fragments`: the encoded definition by dialect, for `listing`
 
     Raises `InvalidDefinition` for an invalid schema, and for a description that is not Unicode text or over 8 KiB.
     """

@@ -40,11 +40,11 @@ class Refusal(NamedTuple):
 class Limiter(Protocol):
     """A limit on the calls of a tool, which admits each call or refuses it.
 
-    knob, used: the name of the setting, and how much of it is in use, for people
-    refusal: returns the refusal that a call would get now, None if it would be admitted
-    admit: waits for a free place until `deadline` (loop time) at most; a refused call uses nothing of the limit
-    answered: called once for each admitted call, with the status that the caller gets
-    ended: called once for each admitted call, when the tool has ended; after a timeout that may be later
+    * `knob`, `used`: the name of the setting, and how much of it is in use, for people
+    * `refusal`: returns the refusal that a call would get now, None if it would be admitted
+    * `admit`: waits for a free place until `deadline` (loop time) at most; a refused call uses nothing of the limit
+    * `answered`: called once for each admitted call, with the status that the caller gets
+    * `ended`: called once for each admitted call, when the tool has ended; after a timeout that may be later
     """
 
     @property
@@ -152,15 +152,15 @@ class Retry(NamedTuple):
 class Plan:
     """The execution of one tool's calls, as data.
 
-    timeout_s: seconds of a call without a deadline; a caller's deadline can only shorten them
-    longest_s: seconds that a caller's deadline may ask for instead, None for `timeout_s`
-    convert: turns validated arguments into those of the target; raises `InvalidArguments`
-    wants_context: the target reads its context
-    copies: the target could change its arguments, so it gets a copy
-    caller_approves: callers may approve their own calls
-    limits: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
-    owner: the provider whose code runs, for the log
-    needs_pipeline: True if anything else surrounds the call; empty tuples and None cost nothing
+    * `timeout_s`: seconds of a call without a deadline; a caller's deadline can only shorten them
+    * `longest_s`: seconds that a caller's deadline may ask for instead, None for `timeout_s`
+    * `convert`: turns validated arguments into those of the target; raises `InvalidArguments`
+    * `wants_context`: the target reads its context
+    * `copies`: the target could change its arguments, so it gets a copy
+    * `caller_approves`: callers may approve their own calls
+    * `limits`: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
+    * `owner`: the provider whose code runs, for the log
+    * `needs_pipeline`: True if anything else surrounds the call; empty tuples and None cost nothing
     """
 
     ref: ToolRef

@@ -25,13 +25,13 @@ class ListingFailed(Exception):
 class KnownServer(NamedTuple):
     """One server as it is configured now.
 
-    config_hash: equal for configurations that start the same server
-    listing: `listing(fresh)` starts or reaches the server, and returns the tools of every page as sent (JSON values);
-        with `fresh` it does not use a process that runs already. It leaves nothing running. Raises `ListingFailed`.
-    timeout_s: the most seconds of a listing
-    pin: a tool that is new or has changed since the first listing is quarantined until it is accepted
-    rediscover_s: seconds after which a list is read again, None for never
-    announces: returns True if the server announces changes of its list, None while that is unknown
+    * `config_hash`: equal for configurations that start the same server
+    * `listing`: `listing(fresh)` starts or reaches the server, and returns the tools of every page as sent: JSON values.
+      With `fresh` it does not use a process that runs already. It leaves nothing running. Raises `ListingFailed`.
+    * `timeout_s`: the most seconds of a listing
+    * `pin`: a tool that is new or has changed since the first listing is quarantined until it is accepted
+    * `rediscover_s`: seconds after which a list is read again, None for never
+    * `announces`: returns True if the server announces changes of its list, None while that is unknown
     """
 
     name: ServerName
