@@ -26,7 +26,7 @@ class KnownServer(NamedTuple):
     """One server as it is configured now.
 
     * `config_hash`: equal for configurations that start the same server
-    * `listing`: `listing(fresh)` starts or reaches the server, and returns the tools of every page as sent: JSON values.
+    * `listing`: `listing(fresh)` starts or reaches the server, and returns the tools of every page as sent (JSON).
       With `fresh` it does not use a process that runs already. It leaves nothing running. Raises `ListingFailed`.
     * `timeout_s`: the most seconds of a listing
     * `pin`: a tool that is new or has changed since the first listing is quarantined until it is accepted
