@@ -1,9 +1,9 @@
-"""Crashes: what the log says of an exception that a provider's code raised.
+"""Crashes: log records of exceptions that a provider's code raised.
 
-Each crash is one line at ERROR on the logger `toolplug.crashes`: whose code it is, the exception's type, the innermost
-frame of that code and the innermost of all, its causes and the members of a group. The line has no text of an
-exception, which may hold arguments. Its record has the attribute `crash`, a `Crash`, from which a handler on the
-developer's own machine gets the full trace: with texts, and the owner's secrets masked.
+Each crash is one line at ERROR on the logger `toolplug.crashes`: the owner of the code, the exception's type, the
+innermost frame of that code and the innermost of all, the causes and the members of a group. The line has no text of an
+exception, which may have arguments in it. The attribute `crash` of the record, a `Crash`, gives handlers on a
+developer's machine the full trace, with texts and with the owner's secrets masked.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import os
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from traceback import TracebackException, walk_tb
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import NamedTuple, cast
 
 MAX_NAMED = 5
-"""Causes, and members of a group, that the line names."""
+"""Causes, and members of a group, in the line."""
 MAX_TRACE = 64 * 1024
-"""Characters of a trace; its end has what was raised last."""
+"""Characters of a trace; a longer one is cut at its beginning."""
 
 _LOG = logging.getLogger("toolplug.crashes")
 _LIBRARIES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -27,15 +27,15 @@ OURS = "toolplug"
 
 
 def unmasked(text: str) -> str:
-    """The text as it is: its owner has no secret."""
+    """Return the text as it is, for an owner without secrets."""
     return text
 
 
 class CodeOwner(NamedTuple):
-    """Whose code it is, for the log.
+    """The provider that code belongs to, for the log.
 
-    `key` is the provider's; `package` the top-level name of its modules, empty where it is not known. `masked` takes
-    the secrets of its settings out of a text.
+    `package` is the top-level name of its modules, empty if unknown; `masked` removes the secrets of its settings from
+    a text.
     """
 
     key: str
@@ -50,7 +50,7 @@ class CodeOwner(NamedTuple):
 
 
 class FramePlace(NamedTuple):
-    """A line of code that an exception came through."""
+    """A line of code in a traceback."""
 
     file: str
     line: int
@@ -62,7 +62,7 @@ class FramePlace(NamedTuple):
 
 
 class Crash:
-    """One crash, and the ids by which it is found again. A copy that is pickled has no trace."""
+    """One crash: its line in the log, the ids of its call and request, and its trace; a pickled copy has no trace."""
 
     def __init__(
         self, line: str, error: BaseException | None, masked: Callable[[str], str], call_id: str, request_id: str
@@ -74,7 +74,7 @@ class Crash:
         self._masked = masked
 
     def trace(self) -> str:
-        """The traceback with the texts of the exceptions, secrets masked, at most 64 KiB from its end."""
+        """Return the last 64 Ki characters of the traceback, with texts of exceptions and with secrets masked."""
         if self._error is None:
             return ""
         trace = self._masked("".join(TracebackException.from_exception(self._error).format()))
@@ -93,11 +93,11 @@ def log_crash(
     request_id: str = "",
     then: str = "",
 ) -> None:
-    """Log what raised; never raises.
+    """Log a crash. Never raises.
 
     what: the code that raised, such as `tool 'x'`
-    owner: whose it is, where that is known
-    then: what happens now, such as `its lines are left out`
+    owner: the provider of the code, None if unknown
+    then: the consequence, such as `its lines are left out`
     """
     whose, package, masked = ("", "", unmasked) if owner is None else (f" of {owner}", owner.package, owner.masked)
     ids = [f"{name} {value}" for name, value in (("call", call_id), ("request", request_id)) if value]
@@ -108,12 +108,12 @@ def log_crash(
 
 
 def described(error: BaseException, package: str = "") -> str:
-    """An exception by type and place, with its causes and the members of its groups; nothing of its text."""
+    """Return type and place of an exception, of its causes and of the members of its groups, without their texts."""
     text = type(error).__name__
-    place, innermost = blamed(error, package), _innermost(error.__traceback__)
+    place, frames = blamed(error, package), list(walk_tb(error.__traceback__))
     if place is not None:
         text += f" at {place}"
-    if innermost is not None and innermost != place:
+    if frames and (innermost := _place(*frames[-1])) != place:
         text += f", innermost {innermost}"
     members = list(_members(error))
     if members:
@@ -123,20 +123,21 @@ def described(error: BaseException, package: str = "") -> str:
 
 
 def outlined(error: BaseException, package: str = "") -> str:
-    """`ValueError at acme.stocks:17`: the type and the blamed line, for readers who may not see paths or texts."""
+    """Return type and line, such as `ValueError at acme.stocks:17`, for readers who may not see paths or texts."""
     place = blamed(error, package)
     return type(error).__name__ if place is None else f"{type(error).__name__} at {place.module}:{place.line}"
 
 
 def blamed(error: BaseException, package: str = "") -> FramePlace | None:
-    """The line that an exception came through whose author can act, as `blamed_place` finds it."""
+    """Return the line of an exception's traceback whose author can act (`blamed_place`)."""
     return blamed_place(walk_tb(error.__traceback__), package)
 
 
 def blamed_place(frames: Iterable[tuple[FrameType, int]], package: str = "") -> FramePlace | None:
-    """The line whose author can act: the innermost of the package, else outside of libraries, else not of toolplug.
+    """Return the line whose author can act: the innermost of the package, else outside of libraries and of toolplug.
 
-    `frames` come with their lines, the innermost last. None where there are none.
+    `frames` have their lines, the innermost last. Without such a line it is the innermost outside of toolplug, else the
+    innermost of all; None if there are no frames.
     """
     places = [_place(frame, line) for frame, line in frames]
     own = [place for place in places if package and _top(place) == package]
@@ -153,7 +154,7 @@ def _named(errors: list[BaseException], package: str) -> str:
 
 
 def _members(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions of a group, also those of groups in it."""
+    """Yield the exceptions of a group, and of the groups in it."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         for member in group.exceptions:
@@ -161,23 +162,17 @@ def _members(error: BaseException) -> Iterator[BaseException]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """What it was raised from, or while handling, and so on."""
-    seen = {id(error)}
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    """Yield the exceptions that it was raised from, or while handling."""
+    cause, seen = error, set[int]()
     while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        if cause.__traceback__ is not None:
+        if seen and cause.__traceback__ is not None:
             yield cause
+        seen.add(id(cause))
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
-def _innermost(trace: TracebackType | None) -> FramePlace | None:
-    frames = list(walk_tb(trace))
-    return _place(*frames[-1]) if frames else None
-
-
 def _top(place: FramePlace) -> str:
-    """The top-level name of its module."""
+    """Return the top-level name of the module."""
     return place.module.partition(".")[0]
 
 

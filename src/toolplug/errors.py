@@ -3,35 +3,35 @@
     ToolplugError
     ├── ConfigError            wrong configuration: every problem at once
     ├── ToolError              a tool says "this did not work" to the model; its text is shown
-    │   └── QuotaExceeded      the tenant or the key has as much as it may (one of the store is a StoreError too)
+    │   └── QuotaExceeded      a quota of the tenant or the credential is used up (of the store: a StoreError too)
     ├── InvalidArguments       arguments that their schema or model refuses
     ├── InvalidJson            a text that is no JSON, or has a duplicate key
     ├── InvalidDefinition      a tool, route or name that cannot be listed
-    │   └── HiddenCharacter    a name, pattern or constant with a character that nobody can see
+    │   └── HiddenCharacter    a name, pattern or constant with an invisible character
     ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
     ├── ProviderError          a provider package that cannot be loaded, built or started
     ├── NoSuchProvider         a provider key that the configuration does not have
-    ├── ApiError               a request that cannot be done as asked; `param` is its part at fault
-    │   ├── ResponseRefused    one for a response
-    │   └── BackendFailed      the model's server did not answer, or not with what can be read
+    ├── ApiError               a request that cannot be fulfilled; `param` is the part at fault
+    │   ├── ResponseRefused    a request for a response
+    │   └── BackendFailed      the model server cannot be reached, or its answer is not usable
     ├── AccessError            a catalog that this principal cannot have
     │   ├── AgentRequired      its credential names several agents; the request must name one of them
     │   ├── AgentNotAllowed    its credential does not name this agent
-    │   ├── InvalidSessionCode a code that no session could have
+    │   ├── InvalidSessionCode text that is not a session code
     │   ├── SessionNotFound    no such session, or another tenant's
     │   └── SessionGone        the session has expired or was ended
-    ├── HostError              what a client of a host is told, or not told
+    ├── HostError              an error of a client of a host
     │   ├── HostUnreachable    no host answers, or it cannot answer now
-    │   └── HostRefused        the host refuses a request, in its own words
-    │       └── SessionOver    the session takes nothing more from this client: final
+    │   └── HostRefused        the host refuses a request
+    │       └── SessionOver    the session cannot be used by this client: final
     └── StoreError
         ├── StoreConflict      the record has another revision than expected
-        ├── StoreUnavailable   busy, full, locked or gone: try again
+        ├── StoreUnavailable   busy, full, locked or closed: try again
         ├── StoreInUse         another process serves the store
         ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
-        └── StoreMisused       a URL, key, size or limit that no store takes: the caller must change it
+        └── StoreMisused       an invalid URL, key, size or limit: the caller must change it
 
-Data are attributes; no error knows an HTTP status.
+Data are attributes; no error has an HTTP status.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ GoneState = Literal["session_expired", "session_ended"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong, with its place and how to fix it.
+    """One error of a configuration, with its place and a hint on how to fix it.
 
-    `line` and `column` count from 1; 0 means that the place has no position (an environment variable, a whole file).
+    `line` and `column` count from 1; 0 means no position (an environment variable, a whole file). `path` is the dotted
+    path of the setting.
     """
 
     code: str
@@ -68,11 +69,11 @@ class Problem:
 
 
 class ToolplugError(Exception):
-    """The base class of toolplug's own errors."""
+    """Base class of the errors that toolplug raises."""
 
 
 class ConfigError(ToolplugError):
-    """The configuration is wrong; `problems` holds every problem found, in file order."""
+    """The configuration is invalid; `problems` has every error, in file order."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -80,10 +81,10 @@ class ConfigError(ToolplugError):
 
 
 class ToolError(ToolplugError):
-    """Raised by a tool to tell the model that the call did not work; the text is what the model sees.
+    """A failed call, raised by a tool; the text is sent to the model.
 
-    `retry_after_s`: seconds after which the same call may work; toolplug retries it itself where retries are
-    configured and safe. `metadata`: JSON values for the caller, not shown to the model.
+    * `retry_after_s`: seconds after which the same call may succeed; it is retried if retries are configured and safe
+    * `metadata`: JSON values for the caller, not sent to the model
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class ToolError(ToolplugError):
 
 
 class QuotaExceeded(ToolError):
-    """The tenant, or the key, has as much as it may; `quota` names what. A tool may pass it on to the model."""
+    """A quota of the tenant or the credential is used up; `quota` is its name. A tool may let it reach the model."""
 
     def __init__(self, quota: str, message: str, retry_after_s: float) -> None:
         self.quota = quota
@@ -111,7 +112,7 @@ class InvalidArguments(ToolplugError):
 
 
 class InvalidJson(ToolplugError):
-    """A text that is no JSON, or not unambiguous: `duplicate_key` is true where an object has two equal keys."""
+    """A text that is not JSON, or has an object with two equal keys (`duplicate_key`)."""
 
     def __init__(self, message: str, *, duplicate_key: bool = False) -> None:
         self.duplicate_key = duplicate_key
@@ -119,7 +120,7 @@ class InvalidJson(ToolplugError):
 
 
 class InvalidDefinition(ToolplugError):
-    """A definition that cannot be listed: a bad name, schema, route or prefix; `at` is the key to blame, if one is."""
+    """A definition with an invalid name, schema, route or prefix; `at` is the key at fault, empty if unknown."""
 
     def __init__(self, message: str, *, at: str = "") -> None:
         self.at = at
@@ -127,26 +128,28 @@ class InvalidDefinition(ToolplugError):
 
 
 class HiddenCharacter(InvalidDefinition):
-    """A name, pattern or constant in a stranger's definition that is not what it looks like."""
+    """A name, pattern or constant in a definition has an invisible character, so that it looks like another one."""
 
 
 class UnmatchedStub(ToolplugError):
-    """A built-in stub that no active provider declares, or an option that its provider does not support.
+    """A built-in stub that no active provider declares, or with an option that its provider does not support.
 
-    `index` is the entry's position in the request's tools, `type` the stub's type.
+    `index` is the position in the request's tools, from 0; `type` is the stub's type.
     """
 
-    def __init__(self, message: str, *, index: int, type: str) -> None:  # noqa: A002  the name of the stub's own key
+    def __init__(self, message: str, *, index: int, type: str) -> None:  # noqa: A002  the stub's own key
         self.index = index
         self.type = type
         super().__init__(message)
 
 
 class ProviderError(ToolplugError):
-    """A provider package that cannot be loaded, built or started; names distribution and version.
+    """A provider that cannot be loaded, created or started; the text names its distribution and version.
 
-    `at` is the path below the provider's entry that is to blame, empty for the entry as a whole. `summary` says the
-    same without the text of an exception, which may hold anything, for readers who are not operators.
+    * `state`: the state of the provider after the error
+    * `fix`: what the operator can do, empty if unknown
+    * `at`: the path below the provider's entry that is at fault, empty for the whole entry
+    * `summary`: the text without that of an exception, which may have secrets, for readers other than operators
     """
 
     def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = (), summary: str = "") -> None:
@@ -158,7 +161,7 @@ class ProviderError(ToolplugError):
 
 
 class NoSuchProvider(ToolplugError):
-    """The configuration has no entry of this key; `hint` names the nearest one."""
+    """The configuration has no provider of this key; `hint` names the nearest one."""
 
     def __init__(self, key: str, hint: str = "") -> None:
         self.key = key
@@ -167,12 +170,12 @@ class NoSuchProvider(ToolplugError):
 
 
 class ApiError(ToolplugError):
-    """A request that cannot be done as asked; nothing has changed.
+    """A request that cannot be fulfilled; nothing has changed.
 
-    * `code` says why to programs, the text to people; `toolplug.http.errors` has the status of each.
-    * `param` is the path of the part at fault.
-    * `retry_after_s`: seconds after which the same request may work; None where it never will.
-    * `details` are JSON values for programs, sent next to the error.
+    * `code`: the reason for programs; `toolplug.http.errors` maps it to a status
+    * `param`: the path of the part at fault, None for the whole request
+    * `retry_after_s`: seconds after which the same request may succeed, None if it never will
+    * `details`: JSON values for programs, sent with the error
     """
 
     def __init__(
@@ -192,19 +195,22 @@ class ApiError(ToolplugError):
 
 
 class ResponseRefused(ApiError):
-    """A request for a response that cannot be honoured; nothing was run."""
+    """A request for a response that cannot be fulfilled; no model or tool was called."""
 
 
 class BackendFailed(ApiError):
-    """The model's server could not be asked, or gave no answer that can be used; `retry_after_s` where it says so."""
+    """The model server cannot be reached, refuses the request, or sends an answer that cannot be used.
+
+    `retry_after_s` is the one that the server sent, else None.
+    """
 
 
 class AccessError(ToolplugError):
-    """A catalog that this principal cannot have."""
+    """The principal may not have the catalog that it asks for."""
 
 
 class AgentRequired(AccessError):
-    """The credential names several agents, so the request must name one of `agents`; or it has an empty list."""
+    """The request must name one of `agents`, since the credential has several; no agent works if there are none."""
 
     def __init__(self, agents: Sequence[str]) -> None:
         self.agents: tuple[str, ...] = tuple(agents)
@@ -213,7 +219,7 @@ class AgentRequired(AccessError):
 
 
 class AgentNotAllowed(AccessError):
-    """The credential does not name this agent."""
+    """The credential may not act as this agent."""
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
@@ -221,7 +227,7 @@ class AgentNotAllowed(AccessError):
 
 
 class SessionNotFound(AccessError):
-    """No such session, or another tenant's: one answer for both."""
+    """There is no session of this code, or it is another tenant's: both have the same text."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -229,7 +235,7 @@ class SessionNotFound(AccessError):
 
 
 class InvalidSessionCode(AccessError):
-    """Text that is no session code."""
+    """A text that is not a session code: 8 of the characters A-Z and 2-7."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -237,7 +243,10 @@ class InvalidSessionCode(AccessError):
 
 
 class SessionGone(AccessError):
-    """The session has expired or was ended; told for one more time to live, to those who could use it."""
+    """The session has expired or was ended.
+
+    After one more time to live it is `SessionNotFound`, as it is at once for principals that could not use it.
+    """
 
     def __init__(self, code: str, state: GoneState) -> None:
         self.code = code
@@ -247,11 +256,14 @@ class SessionGone(AccessError):
 
 
 class HostError(ToolplugError):
-    """What a client of a host is told, or not told."""
+    """Base class of the errors of `toolplug.client`, a client of a host."""
 
 
 class HostUnreachable(HostError):
-    """Nobody answers at the URL, or no toolplug host, or one that cannot answer now: the same may work later."""
+    """No toolplug host answers at the URL, or it cannot answer now; the same request may succeed later.
+
+    `retry_after_s`: seconds that the host asks to wait, None if it does not say.
+    """
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         self.retry_after_s = retry_after_s
@@ -259,9 +271,9 @@ class HostUnreachable(HostError):
 
 
 class HostRefused(HostError):
-    """The host refuses a request; `code` is its word for why, `param` the part of the request to blame.
+    """The host refuses a request; `code` is its reason, `param` the part of the request at fault.
 
-    `retry_after_s`: seconds after which the same request may work; None where it never will.
+    `retry_after_s`: seconds after which the same request may succeed, None if it never will.
     """
 
     def __init__(
@@ -274,15 +286,15 @@ class HostRefused(HostError):
 
 
 class SessionOver(HostRefused):
-    """The session has ended or expired, is not there, or does not take this client's credential (any more)."""
+    """The session has ended, has expired, does not exist, or does not accept this client's credential."""
 
 
 class StoreError(ToolplugError):
-    """Any failure of the store."""
+    """Base class of the errors of stores."""
 
 
 class StoreConflict(StoreError):
-    """The record's revision is not the expected one; `actual` is the one it has (0: there is no record)."""
+    """The record has the revision `actual` (0: there is no record), not the expected one; nothing was written."""
 
     def __init__(self, key: str, *, expected: int, actual: int) -> None:
         self.key = key
@@ -292,15 +304,15 @@ class StoreConflict(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot answer now: busy, full, locked, read-only or closed; nothing was written."""
+    """The store is busy, full, locked, read-only or closed; nothing was written, and trying again may succeed."""
 
 
 class StoredBytesExceeded(QuotaExceeded, StoreError):
-    """The tenant, or the key, keeps as many bytes as it may; nothing was written."""
+    """The tenant or the key has as many bytes in the store as it may; nothing was written."""
 
 
 class StoreInUse(StoreError):
-    """Another process serves this store; `pid` is its id on the machine or in the container `machine`."""
+    """Another process serves this store: `pid` on the machine or in the container `machine`."""
 
     def __init__(self, store: Path, pid: int, machine: str) -> None:
         self.pid = pid
@@ -312,8 +324,8 @@ class StoreInUse(StoreError):
 
 
 class StoreRefused(StoreError):
-    """The store's file is corrupt or was written by a newer toolplug; it is left as it is."""
+    """The file of the store is corrupt or was written by a newer toolplug; it is not changed."""
 
 
 class StoreMisused(StoreError):
-    """A store's URL, or an argument, that no store takes: trying again does not help, and nothing was written."""
+    """An invalid URL, key, size or limit of a store: nothing was written, and trying again does not help."""

@@ -1,7 +1,7 @@
-"""Where each public name of the package stands, and how it comes when it is asked for.
+"""The public names of the package, each imported from its module at its first use.
 
-So importing the package costs next to nothing, and using one part of it does not import the others. Type checkers
-read the same list in `__init__.pyi`.
+Importing the package is fast, and using one part of it does not import the others. Type checkers read the same list in
+`__init__.pyi`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NAMES = list(HOMES)
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a package whose public names have these homes."""
+    """Return the `__getattr__` of a package, for public names by their modules; it raises `AttributeError`."""
 
     def load(name: str) -> object:
         if name not in homes:

@@ -1,1 +1,1 @@
-"""What a tool is: definitions, catalogs and the algebra that reshapes them."""
+"""Tools as data: definitions, plans, schemas and catalogs, and the functions that reshape catalogs."""

@@ -1,6 +1,7 @@
 """Access to tools as data: gates that hide a tool from a principal, or list it and refuse its calls.
 
-A gate with `hides` keeps the tool out of the principal's catalog; calls of it are answered as for an unknown tool.
+`hides`: the tool is not in the principal's catalog, and a call of it is answered as for an unknown tool. `origin` is
+the line or default that made the gate; `refusal` returns why the principal may not call the tool, None if it may.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from toolplug.catalog.call import Principal
 
 
 class TenantsGate(NamedTuple):
-    """Only these tenants see the tool: `tools: {name: {tenants: […]}}`."""
+    """Hides the tool from all other tenants: `tools: {name: {tenants: […]}}`."""
 
     tenants: frozenset[str]
     origin: str
@@ -24,7 +25,7 @@ class TenantsGate(NamedTuple):
 
 
 class PolicyGate(NamedTuple):
-    """The tool is listed and refused: `policy: deny`."""
+    """Lists the tool and refuses every call: `policy: deny`."""
 
     origin: str
 
@@ -36,7 +37,7 @@ class PolicyGate(NamedTuple):
 
 
 class ScopeGate(NamedTuple):
-    """Only principals with this scope may call."""
+    """Lists the tool and refuses calls of principals without this scope."""
 
     scope: str
     origin: str
@@ -46,3 +47,7 @@ class ScopeGate(NamedTuple):
 
     def refusal(self, principal: Principal) -> str | None:
         return None if principal.has_scope(self.scope) else f"the scope {self.scope!r} is missing"
+
+
+Gate = TenantsGate | PolicyGate | ScopeGate
+"""A rule about who may see or call a tool."""

@@ -1,4 +1,4 @@
-"""The values of one call, its caller, and the tenant that code inside the call can ask for."""
+"""The values of one call: the call, its caller, its context and its result; and the tenant that is served."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from types import MappingProxyType
 from typing import NamedTuple, cast
 
 Frame = tuple[str, int]
-"""The tenant that is served, and how many tool calls are nested around this code."""
+"""The tenant that is served, and the number of tool calls that are nested around this code."""
 
 current_frame: ContextVar[Frame] = ContextVar("toolplug_frame", default=("default", 0))
 
 
 def enter_frame(tenant: str) -> None:
-    """Begin one more nested call for a tenant, in the context that is current: the call's own."""
+    """Enter one more nested call, for this tenant, in the current `contextvars` context."""
     current_frame.set((tenant, current_frame.get()[1] + 1))
 
 
 def current_tenant() -> str:
-    """The tenant of the call or request that this code runs for; `default` outside of any."""
+    """Return the tenant of the call or request that this code runs for; `default` outside of both."""
     return current_frame.get()[0]
 
 
@@ -29,10 +29,10 @@ EMPTY: Mapping[str, object] = MappingProxyType({})
 
 
 class Credentials(dict[str, str]):
-    """The secrets that a caller sends along for systems behind tools, by name in lower case; `repr` hides the values.
+    """A caller's secrets for the systems behind tools, by name in lower case; `repr` hides the values.
 
-    Over HTTP each is a header `X-Toolplug-Credential-<name>`. They are never logged, stored or passed on, except by a
-    provider whose configuration says so.
+    Over HTTP each is a header `X-Toolplug-Credential-<name>`. They are never logged or stored, and passed on only by a
+    provider that is configured to do so.
     """
 
     def __repr__(self) -> str:
@@ -43,9 +43,9 @@ NO_CREDENTIALS = Credentials()
 
 
 class ToolStatus(StrEnum):
-    """How a call ended; also the value of the metric label `status` (docs/reference/statuses.md).
+    """The outcome of a call, and the value of the metric label `status` (docs/reference/statuses.md).
 
-    `CANCELLED` is counted only: its caller went away, so there is no result to give.
+    `CANCELLED` is only counted: the caller has disconnected, so no result is returned.
     """
 
     SUCCESS = "success"
@@ -62,7 +62,7 @@ class ToolStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls. `agents` is the closed set of agents that the credential may act as; None means any."""
+    """The authenticated caller: subject, tenant and scopes. `agents` are those it may act as; None means any."""
 
     subject: str = "anonymous"
     tenant: str = "default"
@@ -70,7 +70,7 @@ class Principal:
     agents: frozenset[str] | None = None
 
     def has_scope(self, scope: str) -> bool:
-        """Is the scope held, by name or through `admin`, which implies every scope."""
+        """Return True if the principal has this scope, or `admin`, which implies every scope."""
         return scope in self.scopes or "admin" in self.scopes
 
 
@@ -80,11 +80,11 @@ Report = Callable[[float, float | None, str | None], None]
 
 
 def no_report(progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Drop the progress: nobody listens."""
+    """Ignore the progress of a call that no caller follows."""
 
 
 class ToolCall(NamedTuple):
-    """One call as a model makes it. `arguments`: an object, or its JSON text, which `run` decodes once."""
+    """One call as a model makes it; `arguments` is an object or its JSON text, which is decoded once."""
 
     id: str
     name: str
@@ -94,9 +94,13 @@ class ToolCall(NamedTuple):
 class ToolResult(NamedTuple):
     """The one terminal result of a call.
 
-    `output` is the text that the model sees; `structured` the JSON value behind it, where it is not plain text;
-    `metadata` is for the caller and not shown to the model. A tool may return one with only `output`, `structured`,
-    `metadata` and `status`: call id and name are filled in.
+    * `output`: the text that the model sees
+    * `structured`: the JSON value of the output, None for plain text
+    * `parts`: content blocks of the Model Context Protocol, such as images
+    * `metadata`: JSON values for the caller, not shown to the model
+    * `retry_after_s`: seconds after which the same call may succeed; None if unknown
+
+    A tool may return one without `call_id` and `name`, which are filled in.
     """
 
     call_id: str = ""
@@ -110,7 +114,7 @@ class ToolResult(NamedTuple):
 
     @property
     def is_error(self) -> bool:
-        """True for every status but `success`."""
+        """True for every status except `success`."""
         return self.status is not ToolStatus.SUCCESS
 
 
@@ -118,15 +122,18 @@ _Fields = tuple[object, ...]
 
 quick_call: Callable[[type[ToolCall], _Fields], ToolCall] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 quick_result: Callable[[type[ToolResult], _Fields], ToolResult] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-"""Half the cost of the constructors, for the one call and one result that every call makes: all fields, in order."""
+"""Constructors from a tuple of all fields, in order, at half the cost: every call makes one call and one result."""
 
 
 class CallContext(NamedTuple):
-    """Everything about a call that is not the call: data only, but for `report`, which never blocks.
+    """The circumstances of a call: data, except `report`, which sends progress and never blocks.
 
-    `deadline` is loop time in seconds; a tool that asks for its context sees the effective one. `options` are the
-    validated options of the built-in stub that stands for this tool. `request_id` is the one that audit lines carry.
-    `credentials` are the caller's own for systems behind tools.
+    * `session`, `agent`: the code of the session and the name of the agent, None for none
+    * `deadline`: loop time in seconds; a tool gets the effective one, None for no limit
+    * `approval`: the ticket of an approved call, None for none
+    * `options`: the validated options of the built-in stub that the tool implements
+    * `request_id`: the id in the audit log
+    * `credentials`: the caller's secrets for the systems behind tools
     """
 
     principal: Principal = ANONYMOUS
@@ -141,21 +148,21 @@ class CallContext(NamedTuple):
     credentials: Mapping[str, str] = NO_CREDENTIALS
 
     def of_session(self, session: str) -> CallContext:
-        """The same context with this session; a fifth of the cost of `_replace`."""
+        """Return the context with this session; takes a fifth of the time of `_replace`."""
         return _quick_context(CallContext, (self[0], session, *self[2:]))
 
 
 _quick_context: Callable[[type[CallContext], _Fields], CallContext] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 ANONYMOUS_CONTEXT = CallContext()
-"""The context of a call without one, where no principal is implied."""
+"""The context of a call without one."""
 
 
 Part = Mapping[str, object]
 
 
 def is_image(part: Part) -> bool:
-    """Return whether a model can be given the part as an image."""
+    """Return True if the part is an image that can be sent to a model."""
     return part.get("type") == "image" and isinstance(part.get("data"), str) and isinstance(part.get("mimeType"), str)
 
 
@@ -165,7 +172,7 @@ def data_url(image: Part) -> str:
 
 
 def text_of_result(result: ToolResult) -> str:
-    """Return the text of a result, with a line for each part; a model is given images in addition, no other part."""
+    """Return the output and a line for each part; of the parts, only images are sent to a model in addition."""
     return "\n".join([*([result.output] if result.output else []), *map(_line, result.parts)])
 
 

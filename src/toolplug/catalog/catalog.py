@@ -1,4 +1,4 @@
-"""The immutable, ordered map from name to tool, and the algebra that reshapes it.
+"""Catalogs: immutable, ordered maps from name to tool, and the functions that reshape them.
 
     prefixed(prefix)      every name as `prefix.name`
     where(keep)           the tools that a predicate keeps
@@ -8,10 +8,10 @@
     planned(change)       another plan for each
     visible_to(principal) without what a hiding gate keeps from this principal
     merged(catalogs)      one after another; the first of a name wins
-    layered(*catalogs)    the same, of parts that stay what they are (`layers`)
+    layered(*catalogs)    the same, without copying the parts (`layered_catalog`)
 
-Each is a pure function: it changes definitions and plans and never wraps a call, so depth is free. Where nothing
-changes, the answer is the same object.
+Each is a pure function: it changes definitions and plans and never wraps a call, so depth costs nothing at a call. If
+nothing changes, it returns the same object.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Val
 from dataclasses import replace
 from typing import NamedTuple
 
+from toolplug.catalog.access import Gate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Note, ToolDefinition
-from toolplug.catalog.plan import Gate, Plan, Tool
+from toolplug.catalog.plan import Plan, Tool
 from toolplug.catalog.render import Dialect, listing
 from toolplug.errors import InvalidDefinition
 from toolplug.runtime.lru import LeastRecentlyUsed
@@ -33,12 +34,15 @@ _PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 def no_provider(name: str) -> str:
-    """The text for a name that no provider's tool has, hidden ones included (docs/reference/names.md)."""
+    """Return the error text for a name that no provider's tool has, or only a hidden one (docs/reference/names.md)."""
     return f'no builtin provider handles tool "{name}"'
 
 
 class CatalogDiff(NamedTuple):
-    """The names that came, went and changed from one catalog to the next, in listing order."""
+    """The differences between two catalogs, as names in listing order; false if there are none.
+
+    `modified` tools list differently; `reordered`: the names in both catalogs have another order.
+    """
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -58,14 +62,13 @@ class Conflict(NamedTuple):
 
 
 class Catalog(Mapping[str, Tool]):
-    """An immutable, ordered map from canonical name to tool. It lists and resolves; it does not execute.
+    """An immutable, ordered map from canonical name to tool. It lists and looks up tools, but does not call them.
 
-    `prefixes` are the toolset prefixes that it knows, also those without a tool. Names are unique, wire names too:
-    build one from parts that may clash with `merged` or `layered`.
+    Names and wire names are unique: use `merged` or `layered` for parts that may clash.
 
-    `unavailable` are tools whose source is down, or that a request leaves out. They are neither in the map nor listed,
-    but a call of a name that only they have is answered by their own plan, which says why and reaches nobody. Every
-    reshaping changes them along; None for none.
+    * `prefixes`: the prefixes of its toolsets, also of those without a tool
+    * `unavailable`: tools whose source is down, or that a request leaves out, None for none. They are not in the map;
+      a call of one is answered by its own plan, with the reason. Every reshaping applies to them too.
     """
 
     __slots__ = (
@@ -109,11 +112,11 @@ class Catalog(Mapping[str, Tool]):
         return f"Catalog({', '.join(self)})"
 
     def values(self) -> ValuesView[Tool]:
-        """Every tool, in listing order."""
+        """Return every tool, in listing order."""
         return self._tools.values()
 
     def find(self, name: str) -> Tool | None:
-        """The listed tool of a canonical name, else the one of a wire name, else None."""
+        """Return the tool of this canonical name, else the one of this wire name; None if there is none."""
         tool = self._tools.get(name)
         if tool is not None:
             return tool
@@ -127,18 +130,21 @@ class Catalog(Mapping[str, Tool]):
         return wire.get(name)
 
     def unknown(self, name: str) -> str:
-        """The text for a name that is not listed; depends on the name and this catalog only."""
+        """Return the error text for a name that is not in the catalog."""
         prefix, dot, rest = name.partition(".")
         if dot and (not prefix or not rest or prefix not in self.prefixes):
             return f"Toolset not found for {name}"
         return no_provider(name)
 
     def definitions(self) -> Iterator[ToolDefinition]:
-        """Every definition, in listing order."""
+        """Return every definition, in listing order."""
         return (tool.definition for tool in self.values())
 
     def render(self, dialect: Dialect) -> bytes:
-        """The tools as a JSON array in a model API's dialect; kept, but for a layered catalog."""
+        """Return the tools as a JSON array in the dialect of a model API; encoded once.
+
+        Raises `ValueError` for an unknown dialect.
+        """
         try:
             return self._rendered[dialect]
         except KeyError:
@@ -147,24 +153,27 @@ class Catalog(Mapping[str, Tool]):
 
     @property
     def etag(self) -> str:
-        """Equal only for catalogs that list alike in every dialect, and for all of these that are layered alike."""
+        """A tag of 32 hexadecimal digits; two equal ones mean equal listings in every dialect.
+
+        Catalogs with equal listings have equal tags if they are divided into layers alike.
+        """
         if not self._etag:
             names = repr([item.signature for item in self.definitions()])
             self._etag = hashlib.sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._etag
 
     def prefixed(self, prefix: str) -> Catalog:
-        """Every name as `prefix.name`; raises `InvalidDefinition` for a prefix that is empty, dotted or illegal."""
+        """Return the catalog with every name as `prefix.name`. Raises `InvalidDefinition` for an invalid prefix."""
         if not _PREFIX.fullmatch(prefix):
             raise InvalidDefinition(
                 f"{prefix!r} is no toolset prefix; a lower-case letter, then up to 31 of a-z 0-9 _ - are allowed"
             )
-        tools = (_renamed(tool, f"{prefix}.{name}") for name, tool in self._tools.items())
+        tools = (_with_field(tool, "name", f"{prefix}.{name}") for name, tool in self._tools.items())
         unavailable = self.unavailable and self.unavailable.prefixed(prefix)
         return Catalog(tools, prefixes=frozenset({prefix}), unavailable=unavailable)
 
     def where(self, keep: Callable[[Tool], bool]) -> Catalog:
-        """The tools that `keep` is true for."""
+        """Return the catalog of the tools for which `keep` returns True."""
         kept = [tool for tool in self._tools.values() if keep(tool)]
         unavailable = self.unavailable and self.unavailable.where(keep)
         if len(kept) == len(self) and unavailable is self.unavailable:
@@ -172,33 +181,43 @@ class Catalog(Mapping[str, Tool]):
         return Catalog(kept, prefixes=self.prefixes, unavailable=unavailable)
 
     def ordered(self, names: Sequence[str]) -> Catalog:
-        """The tools of these names first, in this order, then the others in theirs."""
+        """Return the catalog with these tools first, in this order; unknown names are ignored."""
         first = [self[name] for name in dict.fromkeys(names) if name in self]
         moved = {tool.definition.name for tool in first}
         tools = [*first, *(tool for tool in self.values() if tool.definition.name not in moved)]
         return self._as_if(tools, self.unavailable and self.unavailable.ordered(names))
 
     def annotated(self, notes: Mapping[str, Sequence[Note]]) -> Catalog:
-        """The same tools with these notes (by canonical name) in place of their own."""
-        return self._with(lambda tool: _annotated(tool, notes), self.unavailable and self.unavailable.annotated(notes))
+        """Return the catalog with these notes, by canonical name, instead of the tools' own."""
+        return self._with(
+            lambda tool: _with_field(tool, "notes", tuple(notes.get(tool.definition.name, tool.definition.notes))),
+            self.unavailable and self.unavailable.annotated(notes),
+        )
 
     def renamed(self, names: Mapping[str, str]) -> Catalog:
-        """The same tools, some under other names; raises `InvalidDefinition` when two would share one."""
+        """Return the catalog with new names by old ones. Raises `InvalidDefinition` if two tools would share a name."""
         unavailable = self.unavailable and self.unavailable.renamed(names)
         changed = self._with(
-            lambda tool: _renamed(tool, names.get(tool.definition.name, tool.definition.name)), unavailable
+            lambda tool: _with_field(tool, "name", names.get(tool.definition.name, tool.definition.name)), unavailable
         )
         if len(changed) != len(self):
             raise InvalidDefinition("renaming gives two tools one name")
         return changed
 
     def planned(self, change: Callable[[ToolDefinition, Plan], Plan]) -> Catalog:
-        """The same tools with other plans."""
-        unavailable = self.unavailable and self.unavailable.planned(change)
-        return self._with(lambda tool: _planned(tool, change(tool.definition, tool.plan)), unavailable)
+        """Return the catalog with the plan that `change` returns for each tool."""
+
+        def planned(tool: Tool) -> Tool:
+            plan = change(tool.definition, tool.plan)
+            return tool if plan is tool.plan else Tool(tool.definition, plan)
+
+        return self._with(planned, self.unavailable and self.unavailable.planned(change))
 
     def visible_to(self, principal: Principal) -> Catalog:
-        """Without the tools that a hiding gate keeps from this principal; one catalog for each distinct verdict."""
+        """Return the catalog without the tools that are hidden from this principal.
+
+        Principals to whom the same gates are open get the same object.
+        """
         gates = self._hiding_gates()
         if not gates:
             return self
@@ -213,7 +232,7 @@ class Catalog(Mapping[str, Tool]):
         return seen
 
     def diff(self, newer: Catalog) -> CatalogDiff:
-        """What a reader of this catalog must hear about the newer one."""
+        """Return the differences from this catalog to a newer one."""
         if newer is self:
             return CatalogDiff()
         kept = [name for name in self if name in newer]
@@ -229,13 +248,13 @@ class Catalog(Mapping[str, Tool]):
         )
 
     def _roots(self) -> frozenset[str]:
-        """What stands before the first dot of each listed name."""
+        """Return the text before the first dot of each listed name."""
         if self._kept_roots is None:
             self._kept_roots = _roots_of(self._tools.values())
         return self._kept_roots
 
     def _without(self, closed: set[int], unavailable: Catalog | None) -> Catalog:
-        """Without the tools behind these gates, and without the prefixes of which nothing is left to see."""
+        """Return it without the tools that have one of these gates, by `id`, and prefixes that lose all their tools."""
         seen = [tool for tool in self._tools.values() if not any(id(gate) in closed for gate in tool.plan.gates)]
         return Catalog(seen, prefixes=self.prefixes - (self._roots() - _roots_of(seen)), unavailable=unavailable)
 
@@ -243,7 +262,7 @@ class Catalog(Mapping[str, Tool]):
         return self._as_if([change(tool) for tool in self._tools.values()], unavailable)
 
     def _as_if(self, tools: Sequence[Tool], unavailable: Catalog | None) -> Catalog:
-        """With these, as many as there are, in place of its own."""
+        """Return it with these tools, one for each of its own; the same object if they are the same objects."""
         if unavailable is self.unavailable and all(new is old for new, old in zip(tools, self.values(), strict=True)):
             return self
         return Catalog(tools, prefixes=self.prefixes, unavailable=unavailable)
@@ -257,7 +276,10 @@ class Catalog(Mapping[str, Tool]):
 
 
 def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
-    """One catalog of many, in their order. The first of a name or wire name wins; the others are reported."""
+    """Return the tools of all catalogs as one, in order; the first of a name or wire name wins.
+
+    The second value reports the tools that are left out.
+    """
     parts = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.unavailable]
     tools: list[Tool] = []
     taken: dict[str, Tool] = {}
@@ -287,28 +309,18 @@ def _roots_of(tools: Iterable[Tool]) -> frozenset[str]:
     return frozenset(tool.definition.name.partition(".")[0] for tool in tools)
 
 
-def _renamed(tool: Tool, name: str) -> Tool:
-    if tool.definition.name == name:
+def _with_field(tool: Tool, name: str, value: object) -> Tool:
+    """Return the tool with this value of a field of its definition; the same object if that is equal."""
+    if getattr(tool.definition, name) == value:
         return tool
-    return Tool(replace(tool.definition, name=name), tool.plan)
-
-
-def _annotated(tool: Tool, notes: Mapping[str, Sequence[Note]]) -> Tool:
-    given = notes.get(tool.definition.name)
-    if given is None or tuple(given) == tool.definition.notes:
-        return tool
-    return Tool(replace(tool.definition, notes=tuple(given)), tool.plan)
-
-
-def _planned(tool: Tool, plan: Plan) -> Tool:
-    return tool if plan is tool.plan else Tool(tool.definition, plan)
+    return Tool(replace(tool.definition, **{name: value}), tool.plan)
 
 
 _NEWEST = 64
 
 
 class CachedValue:
-    """A pure function of a catalog; asked twice about one catalog, it gives the same object, for the newest few."""
+    """A cache of a pure function of a catalog: the same object for the same catalog, of the 64 used last."""
 
     def __init__(self, function: Callable[[Catalog], Catalog]) -> None:
         self._function = function

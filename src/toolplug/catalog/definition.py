@@ -1,4 +1,4 @@
-"""What a tool is: its identity and everything that a listing says about it."""
+"""Tool definitions: identity, name, description, schemas and hints of a tool; names on model APIs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from toolplug.errors import InvalidDefinition
 
 MAX_DESCRIPTION_BYTES = 8 * 1024
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FOREIGN_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 ANY_OBJECT: Mapping[str, object] = {"type": "object", "properties": {}}
 
 
 class ToolRef(NamedTuple):
-    """The identity of a tool. `name` is the source's own for it, which no reshaping touches.
+    """The identity of a tool. `name` is its name at the source, which no prefix or renaming changes.
 
-    `kind` is the kind of source (`native`, `session`, `mcp`, `remote`), `source` its key; `digest` is taken over name,
-    description and schemas with keys sorted, so that key order is no change.
+    `kind` is the kind of source (`native`, `session`, `mcp`, `remote`), `source` its key. `digest` is the SHA-256 of
+    name, description and schemas with sorted keys, in hexadecimal.
     """
 
     kind: str
@@ -37,9 +37,9 @@ class ToolRef(NamedTuple):
 
 
 class ToolHints(NamedTuple):
-    """What the author promises about the tool's effects; None means that nothing is promised.
+    """The author's promises about the effects of a tool; None promises nothing.
 
-    `internal` keeps a tool out of catalog listings for people.
+    An `internal` tool is left out of listings for people.
     """
 
     read_only: bool | None = None
@@ -49,12 +49,12 @@ class ToolHints(NamedTuple):
 
 
 class HostedItem(NamedTuple):
-    """The OpenResponses item that each call of a tool is shown as (docs/reference/responses.md).
+    """The OpenResponses item that shows each call of a tool (docs/reference/responses.md).
 
-    `type` is one of the four that clients know, or `slug:name`. `events` are its life-cycle events between
-    `in_progress` and `completed`. `fields` are its own fields with the values that they have before the tool has
-    answered; then each is what the result's `metadata` has under its name. `on_include` are dotted paths that are shown
-    only where a request's `include` names `<type>.<path>`.
+    * `type`: one of the four that clients know, or `slug:name`
+    * `events`: names of the life-cycle events between `in_progress` and `completed`
+    * `fields`: its own fields with their values until the tool has returned; later ones are in the result's `metadata`
+    * `on_include`: dotted paths that are sent only if the request's `include` has `<type>.<path>`
     """
 
     type: str
@@ -64,10 +64,9 @@ class HostedItem(NamedTuple):
 
 
 class Hosted(NamedTuple):
-    """How a tool stands behind built-in stubs such as `{"type": "web_search"}` (docs/reference/responses.md).
+    """The built-in stubs, such as `{"type": "web_search"}`, that a tool implements (docs/reference/responses.md).
 
-    `options` is the schema of the stub's own keys (None: it takes none); `item` how its calls are shown (None: as any
-    other tool's).
+    `options` is the schema of the stub's own keys, None if it has none; `item` shows its calls, None as function calls.
     """
 
     stubs: tuple[str, ...] = ()
@@ -76,7 +75,7 @@ class Hosted(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Advice that a user attached to a tool."""
+    """A named text that a user adds to the description of a tool."""
 
     name: str
     text: str
@@ -87,13 +86,17 @@ NO_HINTS = ToolHints()
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class ToolDefinition:
-    """Everything that a listing says about a tool; frozen.
+    """One tool as a catalog lists it; frozen.
 
-    `name` is what this catalog calls it, `ref` what it is. Provider authors give name, description and parameters (a
-    JSON Schema of type object, as `Schema` or as a mapping); the registry fills in the rest of `ref`. `timeout_s` is
-    the author's own wish, which configuration overrides. What nobody can see, and a heading of notes, is taken out of
-    the description. Raises `InvalidDefinition` for a bad schema and for a description that is no Unicode text or over
-    8 KiB.
+    * `name`: the name in this catalog, with its prefix
+    * `description`: the text for the model; hidden characters and headings of notes are removed from it
+    * `parameters`, `output_schema`: JSON Schemas, as `Schema` or as a mapping; that of the parameters has type object
+    * `ref`: the identity; without one, the registry fills it in
+    * `timeout_s`: seconds that the author proposes; configuration overrides them
+    * `wire`: the name on model APIs
+    * `fragments`: the encoded definition by dialect, for `listing`
+
+    Raises `InvalidDefinition` for an invalid schema, and for a description that is not Unicode text or over 8 KiB.
     """
 
     name: str
@@ -140,11 +143,11 @@ class ToolDefinition:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """Equal for two definitions that list alike in every dialect."""
+        """A tuple that is equal for definitions with the same listing in every dialect."""
         return (self.name, self.ref, self.hints, self.notes)
 
     def owned_by(self, kind: str, source: str) -> ToolDefinition:
-        """The same definition as a tool of this source."""
+        """Return the definition as a tool of this source."""
         return replace(self, ref=self.ref._replace(kind=kind, source=source))
 
 
@@ -163,15 +166,15 @@ def _digest(name: str, description: str, parameters: Schema, output: Schema | No
 
 
 def check_provider_tool_name(name: str) -> None:
-    """Raise `InvalidDefinition` unless the name is one that a provider's tool may have."""
-    if not _TOOL_NAME.fullmatch(name):
+    """Raise `InvalidDefinition` unless a provider's tool may have the name."""
+    if not _LEGAL.fullmatch(name):
         raise InvalidDefinition(
             f"{name!r} is no name for a provider's tool; 1 to 64 of the characters A-Z a-z 0-9 _ - are allowed"
         )
 
 
 def check_foreign_tool_name(name: str) -> None:
-    """Raise `InvalidDefinition` unless the name is one that the tool of a session or an MCP server may have."""
+    """Raise `InvalidDefinition` unless a tool of a session or an MCP server may have the name."""
     if not _FOREIGN_NAME.fullmatch(name):
         raise InvalidDefinition(
             f"{name[:200]!r} is no name for a tool; 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed",
@@ -179,37 +182,23 @@ def check_foreign_tool_name(name: str) -> None:
         )
 
 
-MAX_WIRE_NAME = 64
-
-_LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ILLEGAL_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _HASHED = re.compile(r".*_-[a-z2-7]{8}", re.DOTALL)
-_HEAD = 54
+_AMBIGUOUS = re.compile(r"__|_\.|\._|^\.|\.$")
+"""Names that are not joined with a double underscore, since it would not show where the prefix ends."""
+_HEAD = 54  # with `_-` and the digest, 64 characters
 
 
 def wire_name(name: str) -> str:
-    """Return what a model API gets for a canonical name: always the same, of `[A-Za-z0-9_-]{1,64}`.
+    """Return the name of a tool on model APIs, of `[A-Za-z0-9_-]{1,64}` (docs/reference/names.md).
 
-    It depends on the canonical name alone, so that adding or removing a tool never renames another
-    (docs/reference/names.md).
+    It depends on the canonical name alone, so that adding or removing a tool never renames another.
     """
     if not _HASHED.fullmatch(name):
         if _LEGAL.fullmatch(name) and "__" not in name:
             return name
-        prefix, dot, tool = name.partition(".")
-        joined = f"{prefix}__{tool}"
-        if dot and _joins(prefix, tool) and len(joined) <= MAX_WIRE_NAME and not _HASHED.fullmatch(joined):
+        joined = name.replace(".", "__", 1)
+        if _LEGAL.fullmatch(joined) and not _AMBIGUOUS.search(name) and not _HASHED.fullmatch(joined):
             return joined
     digest = base64.b32encode(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()).decode("ascii").lower()
     return f"{_ILLEGAL_CHARACTER.sub('_', name)[:_HEAD]}_-{digest[:8]}"
-
-
-def _joins(prefix: str, tool: str) -> bool:
-    """Return whether the double underscore between the two parts is the only one."""
-    return (
-        bool(_LEGAL.fullmatch(prefix) and _LEGAL.fullmatch(tool))
-        and "__" not in prefix
-        and "__" not in tool
-        and not prefix.endswith("_")
-        and not tool.startswith("_")
-    )

@@ -1,7 +1,7 @@
-"""Catalogs laid one upon another: a short tuple of parts that stay what they are, so that many may share them.
+"""Layered catalogs: several catalogs read as one, so that many layered ones can share a part.
 
-What ten thousand sessions see is the registry's tools and then each its own: each is two references. No map is copied
-and no bytes are kept, and what a part keeps (bytes, look-up by wire name, verdicts) is kept once for all.
+Each of ten thousand sessions has the tools of the registry and its own: two references. No map is copied, and what a
+part caches (encoded listings, look-up by wire name, catalogs by principal) is cached once for all.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from toolplug.catalog.render import Dialect
 
 
 def layered(*catalogs: Catalog) -> Catalog:
-    """What `merged` makes of these, of parts that it shares: the first of a name or wire name wins.
+    """Return the catalogs as one, as `merged` does, but sharing them: the first of a name or wire name wins.
 
-    The tools of a later part that lose are hidden; only that part is replaced, by what is left of it. Building costs a
-    look-up for each tool of the later parts, whatever the size of the first. Of one part that is not empty the answer
-    is that same object. The etag is made from those of the parts that list something: layered catalogs that list alike
-    have one etag where they are divided alike.
+    Only a part that loses tools is copied. Building takes a look-up for each tool of the later parts, whatever the size
+    of the first. A single part that is not empty is returned itself. The etag is derived from those of the parts.
     """
     given = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.unavailable]
     parts: list[Catalog] = []
     for catalog in given:
-        parts += _flat(_beside(catalog, parts) if parts else catalog)
+        parts += _flat(_remaining(catalog, parts) if parts else catalog)
     if len(given) == 1:
         return given[0]
     prefixes = frozenset[str]().union(*[catalog.prefixes for catalog in given])
@@ -37,9 +35,9 @@ def layered(*catalogs: Catalog) -> Catalog:
 
 
 class _Layers(Catalog):
-    """Catalogs that share no name and no wire name, and are no layers themselves, read as one.
+    """Catalogs without a common name or wire name, none of them layered, read as one.
 
-    What is away from it is its own: what the parts say of themselves takes no part in it.
+    `prefixes` and `unavailable` are its own; those of the parts are ignored.
     """
 
     __slots__ = ("parts",)
@@ -74,7 +72,7 @@ class _Layers(Catalog):
         return None
 
     def render(self, dialect: Dialect) -> bytes:
-        """The parts' arrays as one; the parts keep theirs."""
+        """Join the arrays of the parts, which cache them."""
         return b"[%b]" % b",".join([part.render(dialect)[1:-1] for part in self.parts])
 
     @property
@@ -97,19 +95,19 @@ class _Layers(Catalog):
         return self._each(lambda part: part.planned(change), self.prefixes)
 
     def renamed(self, names: Mapping[str, str]) -> Catalog:
-        """In one map, as new names may meet over the border of two parts."""
+        """Rename in one map, since new names may clash between two parts."""
         flat = Catalog(self.values(), prefixes=self.prefixes, unavailable=self.unavailable)
         changed = flat.renamed(names)
         return self if changed is flat else changed
 
     def visible_to(self, principal: Principal) -> Catalog:
-        """Each part has its verdicts, kept for all who share it."""
+        """Return the visible part of each part, which caches it."""
         seen = self._each(lambda part: part.visible_to(principal), self.prefixes)
         hidden = (self._roots() - seen._roots()) & self.prefixes
         return _stacked(_flat(seen), self.prefixes - hidden, seen.unavailable) if hidden else seen
 
     def diff(self, newer: Catalog) -> CatalogDiff:
-        """Part by part, where no name went from one part to another."""
+        """Compare part by part, unless a name has moved from one part to another."""
         if not isinstance(newer, _Layers) or len(newer.parts) != len(self.parts):
             return super().diff(newer)
         diffs = [part.diff(other) for part, other in zip(self.parts, newer.parts, strict=True)]
@@ -128,7 +126,7 @@ class _Layers(Catalog):
         return frozenset[str]().union(*(part._roots() for part in self.parts))
 
     def _each(self, change: Callable[[Catalog], Catalog], prefixes: frozenset[str]) -> Catalog:
-        """Each part changed, and what is away, where that brings no name of one part into another."""
+        """Change each part and the unavailable tools; the change must not bring a name of one part into another."""
         parts = [change(part) for part in self.parts]
         unavailable = self.unavailable and change(self.unavailable)
         if unavailable is self.unavailable and all(new is old for new, old in zip(parts, self.parts, strict=True)):
@@ -140,19 +138,19 @@ def _flat(catalog: Catalog) -> tuple[Catalog, ...]:
     return catalog.parts if isinstance(catalog, _Layers) else (catalog,)
 
 
-def _beside(catalog: Catalog, earlier: Sequence[Catalog]) -> Catalog:
-    """What is left of the catalog where the names and wire names of earlier ones are taken."""
-    lost = {id(tool) for tool in catalog.values() if _is_taken(tool.definition, earlier)}
+def _remaining(catalog: Catalog, earlier: Sequence[Catalog]) -> Catalog:
+    """Return the catalog without the tools whose name or wire name an earlier one has."""
+    lost = {
+        id(tool)
+        for tool in catalog.values()
+        for name in {tool.definition.name, tool.definition.wire}
+        if any(part.find(name) is not None for part in earlier)
+    }
     return catalog.where(lambda tool: id(tool) not in lost) if lost else catalog
 
 
-def _is_taken(definition: ToolDefinition, earlier: Sequence[Catalog]) -> bool:
-    name, wire = definition.name, definition.wire
-    return any(part.find(name) is not None or (wire != name and part.find(wire) is not None) for part in earlier)
-
-
 def _stacked(parts: Sequence[Catalog], prefixes: frozenset[str], unavailable: Catalog | None) -> Catalog:
-    """One catalog of parts that do not clash and are no layers."""
+    """Return one catalog of parts that do not clash and are not layered."""
     kept = tuple([part for part in parts if part])
     if not kept:
         return Catalog(prefixes=prefixes, unavailable=unavailable)

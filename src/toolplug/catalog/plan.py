@@ -1,4 +1,4 @@
-"""What to call for a tool and every rule around it, as data. `run` acts on it, `explain` prints it."""
+"""Plans: the target of a tool's call and every rule around it, as data that `run` executes and `explain` prints."""
 
 from __future__ import annotations
 
@@ -6,57 +6,45 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.access import Gate
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition, ToolRef
 from toolplug.catalog.schema import Schema
 from toolplug.crashes import CodeOwner
 
 
 class Target(Protocol):
-    """What a call reaches at last: gets the tool's own name and its arguments as an object.
+    """The code of a tool. The call has the tool's own name, and its arguments as an object.
 
-    It returns a coroutine where the plan's runner is a `TaskRunner`, and blocks where it runs in a thread.
+    It returns a coroutine if the plan's runner is a `TaskRunner`, else it may block and returns the value.
     """
 
     def __call__(self, call: ToolCall, context: CallContext, /) -> Any: ...
 
 
 class Setting(NamedTuple):
-    """The effective value of one knob and the line or default that it came from."""
+    """The effective value of one setting, and the line or default that it comes from."""
 
     knob: str
     value: str
     origin: str
 
 
-class Gate(Protocol):
-    """A rule about who may call. `hides`: its refusal reads as if the tool did not exist."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def origin(self) -> str: ...
-    @property
-    def hides(self) -> bool: ...
-    def refusal(self, principal: Principal) -> str | None:
-        """The reason why this principal is refused, or None."""
-        ...
-
-
 class Refusal(NamedTuple):
-    """What a limiter says when it does not admit a call."""
+    """The reason why a limiter does not admit a call, and the seconds after which it may."""
 
     what: str
     retry_after_s: float
 
 
 class Limiter(Protocol):
-    """A counter that every call must be admitted by.
+    """A limit on the calls of a tool, which admits each call or refuses it.
 
-    `knob` is the setting that it stands for, `used` says for people how much of it is taken. `admit` may wait (a queue)
-    at most until `deadline`, in loop time; it takes nothing when it refuses. `refusal` is what it would say now where
-    it would refuse. For every admission `answered` is called once with the status that the caller gets, and `ended`
-    once when the tool itself has ended, which is later for one that is abandoned at its deadline.
+    * `knob`, `used`: the name of the setting, and how much of it is in use, for people
+    * `refusal`: returns the refusal that a call would get now, None if it would be admitted
+    * `admit`: waits for a free place until `deadline` (loop time) at most; a refused call uses nothing of the limit
+    * `answered`: called once for each admitted call, with the status that the caller gets
+    * `ended`: called once for each admitted call, when the tool has ended; after a timeout that may be later
     """
 
     @property
@@ -70,7 +58,7 @@ class Limiter(Protocol):
 
 
 class Switch(Protocol):
-    """Whether the tool's source still takes calls, and how many of them run; set by its owner only."""
+    """The state of a source: `open` while it takes calls, and counts of the calls that run or were abandoned."""
 
     open: bool
     running: int
@@ -81,7 +69,7 @@ class Switch(Protocol):
 
 
 class AbandonedCallLimit(Protocol):
-    """Counts a source's calls that were given up but still run; `open` refuses further ones."""
+    """A limit on a source's calls that were given up but still run; `refusal` is the answer at the limit."""
 
     running: int
     limit: int
@@ -92,7 +80,7 @@ class AbandonedCallLimit(Protocol):
 
 
 class CallCounters(Protocol):
-    """Plain counters of one tool."""
+    """Counters of the calls of one tool; `record` takes the status of a call and its duration in seconds."""
 
     in_flight: int
 
@@ -100,17 +88,20 @@ class CallCounters(Protocol):
 
 
 class CallRunner(Protocol):
-    """Runs a target apart from its caller: in a task for coroutines, in a thread for functions that block.
+    """Runs a target apart from its caller: a coroutine in a task, a function that may block in a thread.
 
-    `start` takes the first step: the target's value when it ended there, else the `RunningCall` to wait for. What the
-    target raises in that step is raised.
+    `start` returns the target's value if it ends in its first step, else the `RunningCall` to wait for. It raises what
+    the target raises in that step.
     """
 
     def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object: ...
 
 
 class Observer(Protocol):
-    """Host-wide hooks around every call. `before` may veto with a reason, within seconds; neither raises."""
+    """Hooks before and after every call of the host; neither raises.
+
+    `before` returns the reason of a veto, or None, within `within_s` seconds.
+    """
 
     async def before(self, call: ToolCall, context: CallContext, within_s: float, /) -> str | None: ...
     async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
@@ -120,23 +111,23 @@ class ApprovalClaim(Protocol):
     """The right to make one approved call."""
 
     async def release(self) -> None:
-        """Give the right back: the provider was not reached. Never raises."""
+        """Return the right if the provider was not reached. Never raises."""
         ...
 
 
 class Approval(Protocol):
-    """Calls that a person must approve."""
+    """Approval of calls by a person."""
 
     async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> ApprovalClaim | ToolResult:
-        """The right to make this very call, where it has been approved; else the refusal that says how it can be."""
+        """Return the right to make this call if it is approved, else the refusal with the way to approve it."""
         ...
 
 
 class Replay(Protocol):
-    """Remembers the first result of a call under its caller's idempotency key.
+    """The first result of a call, stored under its caller's idempotency key.
 
-    `begin` gives that result, or a refusal, or None: then the call, which may take `seconds`, is this caller's to make,
-    and `finish` must follow once, with None where the provider was not reached.
+    `begin` returns that result or a refusal; or None if this caller makes the call, which may take `seconds`. Then
+    `finish` must follow once, with the result, or None if the provider was not reached.
     """
 
     async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None: ...
@@ -144,30 +135,32 @@ class Replay(Protocol):
 
 
 class Artifacts(Protocol):
-    """Keeps results that are over their limit."""
+    """Storage of results that are over their size limit."""
 
     async def keep(self, text: str, context: CallContext) -> str:
-        """Keep the text for this caller; the handle for `read_result`."""
+        """Store the text for this caller, and return its handle for `read_result`."""
         ...
 
 
 class Retry(NamedTuple):
-    """How often a call is tried again after a panic, or a `ToolError` with `retry_after_s`."""
+    """The number of times that a call is retried after a panic, or a `ToolError` with `retry_after_s`."""
 
     attempts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One tool's call as data.
+    """The execution of one tool's calls, as data.
 
-    `convert` turns validated arguments into what the target takes (raises `InvalidArguments`). `wants_context` says
-    that the target looks at its context, `copies` that it could change the caller's arguments, so that it gets a copy.
-    `timeout_s` holds where the caller names no deadline; one that does may only shorten it, or, where there is a
-    `longest_s`, ask for so much. With `caller_approves` its callers may approve their own calls. `limits` is what the
-    limits were resolved to as a whole, with what they were drawn from (read it with `limits_of`); the fields that every
-    call looks at are taken from it. `owner` is whose code runs, for the log. Empty tuples and None cost nothing at the
-    call; `needs_pipeline` is set where there is more around it.
+    * `timeout_s`: seconds of a call without a deadline; a caller's deadline can only shorten them
+    * `longest_s`: seconds that a caller's deadline may ask for instead, None for `timeout_s`
+    * `convert`: turns validated arguments into those of the target; raises `InvalidArguments`
+    * `wants_context`: the target reads its context
+    * `copies`: the target could change its arguments, so it gets a copy
+    * `caller_approves`: callers may approve their own calls
+    * `limits`: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
+    * `owner`: the provider whose code runs, for the log
+    * `needs_pipeline`: True if anything else surrounds the call; empty tuples and None cost nothing
     """
 
     ref: ToolRef

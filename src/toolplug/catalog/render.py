@@ -1,9 +1,10 @@
-"""The five dialects in which model APIs read tools. One kept fragment a definition and dialect."""
+"""Listings of tools in the five dialects of model APIs; each tool is encoded once for each dialect."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Literal, cast
 
 import orjson
@@ -15,10 +16,7 @@ Dialect = Literal["chat", "responses", "anthropic", "gemini", "mcp"]
 
 
 def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
-    """A JSON array of the tools in one dialect, in this order. Raises `ValueError` for no dialect.
-
-    Each tool is encoded once for the life of its definition.
-    """
+    """Return a JSON array of the tools in one dialect, in this order. Raises `ValueError` for an unknown dialect."""
     encode = _DIALECTS.get(dialect)
     if encode is None:
         near = get_close_matches(dialect, _DIALECTS, 1)
@@ -34,13 +32,13 @@ def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
 
 
 def fragment(definition: ToolDefinition, dialect: Dialect) -> bytes:
-    """One tool in one dialect; the same bytes object every time. Raises `ValueError` for no dialect."""
+    """Return one tool in a dialect, always the same bytes object. Raises `ValueError` for an unknown dialect."""
     listing((definition,), dialect)
     return definition.fragments[dialect]
 
 
 def described(definition: ToolDefinition) -> str:
-    """The description as the model reads it: the author's, then the notes, one line each (reference/toolsets.md)."""
+    """Return the description with the section of notes after it, if there are any (docs/reference/toolsets.md)."""
     if not definition.notes:
         return definition.description
     section = notes_section(definition.notes)
@@ -48,7 +46,7 @@ def described(definition: ToolDefinition) -> str:
 
 
 def notes_section(notes: Iterable[Note]) -> str:
-    """The notes under their heading."""
+    """Return the notes as Markdown, a line for each, under their heading."""
     lines = "\n".join(f"• **{note.name}**: {in_one_line(note.text)}" for note in notes)
     return f"{NOTES_HEADING}\n\n{lines}"
 
@@ -61,20 +59,14 @@ def _responses(definition: ToolDefinition) -> bytes:
     return b'{"type":"function",' + _function(definition)[1:-1] + b',"strict":false}'
 
 
-def _function(definition: ToolDefinition) -> bytes:
-    return b'%b,"parameters":%b}' % (_head(definition), definition.parameters.text)
-
-
-def _anthropic(definition: ToolDefinition) -> bytes:
-    return b'%b,"input_schema":%b}' % (_head(definition), definition.parameters.text)
-
-
-def _gemini(definition: ToolDefinition) -> bytes:
-    return b'%b,"parametersJsonSchema":%b}' % (_head(definition), definition.parameters.text)
+def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> bytes:
+    """Return name, description and schema, the last under this key; a wire name needs no escapes."""
+    name, description = definition.wire.encode(), orjson.dumps(described(definition))
+    return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, parameters, definition.parameters.text)
 
 
 def _mcp(definition: ToolDefinition) -> bytes:
-    start = b'%b,"inputSchema":%b}' % (_head(definition), definition.parameters.text)
+    start = _function(definition, b"inputSchema")
     output, hints = definition.output_schema, definition.hints
     if output is None and hints is NO_HINTS and definition.wire == definition.name:
         return start
@@ -89,17 +81,17 @@ def _mcp(definition: ToolDefinition) -> bytes:
 
 
 WRAPPED = "result"
-"""The field of a structured result that is no object: the protocol has only objects before 2026-07-28."""
+"""The field for a structured result that is not an object: before 2026-07-28, the protocol has only objects."""
 
 
 def wraps(definition: ToolDefinition) -> bool:
-    """Are the structured results of this tool put in an object, as the MCP SDKs do, because they are none."""
+    """Return True if structured results of the tool are wrapped in an object, since their schema is not of one."""
     output = definition.output_schema
     return output is not None and output.value.get("type") != "object"
 
 
 def _object_schema(schema: Mapping[str, object]) -> dict[str, object]:
-    """The schema of an object with the result; what the schema's references name moves with them."""
+    """Return the schema of an object with the result, with references to its parts moved along."""
     result = {key: _moved(value) for key, value in schema.items() if key != "$defs"}
     whole: dict[str, object] = {"type": "object", "properties": {WRAPPED: result}, "required": [WRAPPED]}
     if "$defs" in schema:
@@ -119,14 +111,8 @@ def _moved(value: object) -> object:
     return moved
 
 
-def _head(definition: ToolDefinition) -> bytes:
-    """Name and description, without the end; a wire name needs no escapes."""
-    text = described(definition) if definition.notes else definition.description
-    return b'{"name":"%b","description":%b' % (definition.wire.encode(), orjson.dumps(text))
-
-
 def promised(hints: ToolHints) -> dict[str, bool]:
-    """The hints as Model Context Protocol's tool annotations; empty where nothing is promised."""
+    """Return the hints as tool annotations of the Model Context Protocol; hints of None are left out."""
     named = {
         "readOnlyHint": hints.read_only,
         "idempotentHint": hints.idempotent,
@@ -138,7 +124,7 @@ def promised(hints: ToolHints) -> dict[str, bool]:
 _DIALECTS: dict[str, Callable[[ToolDefinition], bytes]] = {
     "chat": _chat,
     "responses": _responses,
-    "anthropic": _anthropic,
-    "gemini": _gemini,
+    "anthropic": partial(_function, parameters=b"input_schema"),
+    "gemini": partial(_function, parameters=b"parametersJsonSchema"),
     "mcp": _mcp,
 }

@@ -1,12 +1,12 @@
-"""Sanitising the schemas of strangers: known keywords and local references only, and no hidden characters.
+"""Sanitising schemas from untrusted sources: known keywords, local references and no hidden characters.
 
-What is removed is reported. A hidden character in a text is removed; in a name, a pattern or a constant, where the text
-is compared, it makes the tool invalid.
+Removals are reported. A hidden character is removed from a text; in a name, a pattern or a constant, which are compared
+with values, it makes the tool invalid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -18,6 +18,7 @@ from toolplug.catalog.schema_walk import (
     SCHEMAS_BY_NAME,
     Path,
     at_pointer,
+    pointer_part,
     references,
     subschemas,
 )
@@ -30,9 +31,9 @@ MAX_LINE = 300
 
 
 class RemovedParts:
-    """Lines `/path: why`, in the order of removal; at most 20, and how many more there were.
+    """A report of removed parts: at most 20 lines `/path: why` in the order of removal, then the number of others.
 
-    Paths are the server's own texts: they are cleaned and cut.
+    Paths come from the source: they are cleaned, and lines are cut to 300 characters.
     """
 
     def __init__(self, *, at_most: int = MAX_LINES) -> None:
@@ -41,30 +42,26 @@ class RemovedParts:
         self._more = 0
 
     def add(self, path: Path, why: str) -> None:
-        """Report one removal."""
+        """Add one removal."""
         if len(self._lines) == self._at_most:
             self._more += 1
             return
         self._lines.append(f"{_pointer(path)}: {why}"[:MAX_LINE])
 
     def include(self, other: RemovedParts) -> None:
-        """Report all that another report says."""
+        """Add the removals of another report."""
         room = self._at_most - len(self._lines)
         self._lines += other._lines[:room]
         self._more += len(other._lines[room:]) + other._more
 
     def lines(self) -> tuple[str, ...]:
-        """The report."""
+        """Return the lines of the report."""
         return (*self._lines, f"and {self._more} more") if self._more else tuple(self._lines)
 
 
 def _pointer(path: Path) -> str:
-    return "".join(f"/{_shown(part)}" for part in path) or "/"
-
-
-def _shown(part: str) -> str:
-    readable = in_one_line(cleaned(part[:80])).encode(errors="replace").decode()
-    return readable.replace("~", "~0").replace("/", "~1")
+    readable = (in_one_line(cleaned(part[:80])).encode(errors="replace").decode() for part in path)
+    return "".join(map(pointer_part, readable)) or "/"
 
 
 TEXTS = frozenset({"title", "description", "$comment"})
@@ -76,12 +73,12 @@ PLAIN = frozenset(
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"}
     | {"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"}
     | {"contentEncoding", "contentMediaType", "$id", "$recursiveAnchor"}
-    | {"x-mcp-header"}  # says which header carries the argument; a client of 2026-07-28 must know
+    | {"x-mcp-header"}  # names the header of the argument, which clients of 2026-07-28 must send
 )
-"""Kept as they are, where they are of the right kind."""
+"""Keywords that are kept if `fits` accepts their value."""
 
 LEAVES = TEXTS | EXAMPLES | NAMES | CONSTANTS | REFERENCES | PLAIN
-"""Those that hold no schema, but for `pattern` and `$schema`."""
+"""Keywords that hold no schema, except `pattern` and `$schema`."""
 
 DRAFTS = frozenset(
     {
@@ -93,16 +90,13 @@ DRAFTS = frozenset(
         "https://json-schema.org/draft/2020-12/schema",
     }
 )
-"""What `$schema` may say, without a fragment."""
+"""Values of `$schema` without a fragment."""
 
 _TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
 
 
 def fits(keyword: str, value: object) -> bool:
-    """Can the value stand under a keyword that holds no schema?
-
-    Decided for what servers often get wrong; whoever compiles the schema tells the rest.
-    """
+    """Return False for values of a keyword that servers often get wrong; compiling the schema finds the other ones."""
     match keyword:
         case "type":
             names = cast("list[object]", value) if isinstance(value, list) else [value]
@@ -118,17 +112,10 @@ def fits(keyword: str, value: object) -> bool:
 
 
 _MAX_ANNOTATION = 256
-
-
-def is_annotation(value: object) -> bool:
-    """Whether this may be under an `x-` keyword; one that holds more is dropped, which is no loss for a caller."""
-    if isinstance(value, str):
-        return len(value) <= _MAX_ANNOTATION
-    return value is None or isinstance(value, bool | int | float)
-
+"""Characters under an `x-` keyword."""
 
 _PASSES = 8
-"""What is emptied may have held what others name; after so many times whatever compiles the schema tells."""
+"""An emptied schema may have held the target of another reference; after the last pass compiling finds the rest."""
 
 Node = dict[str, object]
 
@@ -138,13 +125,13 @@ class _Place(NamedTuple):
     at: Path
 
 
-def empty_foreign_references(document: Node, at: Path, cuts: RemovedParts) -> None:
-    """Empty each schema in the document, itself too, with a reference that does not lead to a place in it."""
+def _empty_foreign_references(document: Node, at: Path, cuts: RemovedParts) -> None:
+    """Empty each schema of the document, itself included, that refers to no place in the document."""
     for _ in range(_PASSES):
         places = list(_places(document, at))
         holders = [place for place in places if not REFERENCES.isdisjoint(place.schema)]
         names = _Names(document, [place.schema for place in places])
-        foreign = [place for place in holders if not all(map(names.lead_somewhere, references(place.schema)))]
+        foreign = [place for place in holders if not all(map(names.include, references(place.schema)))]
         for place in foreign:
             cuts.add(place.at, "a reference that leads out of the schema, or nowhere")
             place.schema.clear()
@@ -153,7 +140,7 @@ def empty_foreign_references(document: Node, at: Path, cuts: RemovedParts) -> No
 
 
 class _Names:
-    """What references of one document may name."""
+    """The places that references in one document may name."""
 
     def __init__(self, document: Node, schemas: list[Node]) -> None:
         self._document = document
@@ -163,7 +150,7 @@ class _Names:
         self._addresses = {self._absolute(address) for address in [self._base, *identifiers] if address}
         self._anchors = {schema.get(key) for schema in schemas for key in ("$anchor", "$dynamicAnchor")}
 
-    def lead_somewhere(self, reference: object) -> bool:
+    def include(self, reference: object) -> bool:
         if not isinstance(reference, str):
             return False
         address, _, fragment = reference.partition("#")
@@ -182,7 +169,7 @@ class _Names:
 
 
 def _places(document: Node, at: Path) -> Iterator[_Place]:
-    """Every schema in the document, itself first."""
+    """Yield every schema of the document, itself first."""
     waiting = [_Place(document, at)]
     while waiting:
         place = waiting.pop()
@@ -199,18 +186,19 @@ def _text(value: object) -> str:
 
 
 MAX_LOOKS = 4 * MAX_SCHEMA_NODES
-"""So much of a schema is looked at, what is dropped included; a larger one is over its limits in any case."""
+"""Parts of a schema that are read, with those that are removed; a larger one is over its limits in any case."""
 
 
 def sanitise_schema(raw: Node, at: Path, removed: RemovedParts) -> Node:
-    """A copy of the schema with known keywords, local references and clean texts only.
+    """Return a copy of the schema with only known keywords, local references and clean texts.
 
-    Raises `HiddenCharacter` for a name, pattern or constant that has one, and `InvalidDefinition` past the limits.
+    `at` is the path of the schema in reports. Raises `HiddenCharacter` for a name, pattern or constant that has one,
+    and `InvalidDefinition` for a schema over the limits.
     """
     walk = _Walk(removed)
     value = walk.schema(raw, at, 0)
     if walk.has_references:
-        empty_foreign_references(value, at, removed)
+        _empty_foreign_references(value, at, removed)
     return value
 
 
@@ -229,7 +217,7 @@ class _Walk:
         for keyword, value in raw.items():
             self._look()
             place = (*at, str(keyword))
-            if keyword in SCHEMAS_BY_NAME:
+            if keyword in SCHEMAS_BY_NAME or keyword == "dependencies":
                 self._put(kept, keyword, self._by_name(keyword, value, place, depth), place)
             elif keyword == "items":
                 items = self._list(value, place, depth)
@@ -238,8 +226,6 @@ class _Walk:
                 kept[keyword] = self._inner(value, place, depth)
             elif keyword in SCHEMA_LISTS:
                 self._put(kept, keyword, self._list(value, place, depth) or None, place)
-            elif keyword == "dependencies":
-                self._put(kept, keyword, self._dependencies(value, place, depth), place)
             else:
                 self._leaf(kept, keyword, value, place)
         return kept
@@ -260,8 +246,11 @@ class _Walk:
             self._look()
             place = (*at, str(name))
             self._check_visible(name, place)
-            if keyword == "patternProperties" and not _is_bounded(name):
+            if keyword == "patternProperties" and automaton_kib(name) is None:
                 self._cuts.add(place, "a pattern that takes more than linear time or 1 MiB, or is none")
+            elif keyword == "dependencies" and isinstance(inner, list):
+                self._check_visible(cast("object", inner), place)
+                kept[name] = cast("object", inner)
             else:
                 kept[name] = self._inner(inner, place, depth)
         return kept
@@ -272,32 +261,23 @@ class _Walk:
         inner = cast("list[object]", value)
         return [self._inner(item, (*at, str(index)), depth) for index, item in enumerate(inner)]
 
-    def _dependencies(self, value: object, at: Path, depth: int) -> object:
-        if not isinstance(value, dict):
-            return None
-        kept: Node = {}
-        for name, item in cast("Node", value).items():
-            place = (*at, str(name))
-            self._check_visible(name, place)
-            if isinstance(item, list):
-                self._check_visible(cast("object", item), place)
-                kept[name] = cast("object", item)
-            else:
-                kept[name] = self._inner(item, place, depth)
-        return kept
-
     def _leaf(self, kept: Node, keyword: str, value: object, at: Path) -> None:
-        """Keep what holds no schema."""
+        """Copy a keyword that holds no schema."""
         if keyword == "pattern":
             self._check_visible(value, at)
-            self._keep(kept, keyword, value, at, _is_bounded, "takes more than linear time or 1 MiB, or is no pattern")
+            is_bounded = isinstance(value, str) and automaton_kib(value) is not None
+            why_not = "takes more than linear time or 1 MiB, or is no pattern"
+            self._put(kept, keyword, value if is_bounded else None, at, why_not)
         elif keyword == "$schema":
-            self._keep(kept, keyword, value, at, _is_draft, "an unknown dialect")
+            is_draft = isinstance(value, str) and value.removesuffix("#") in DRAFTS
+            self._put(kept, keyword, value if is_draft else None, at, "an unknown dialect")
         elif keyword not in LEAVES:
             if not keyword.startswith("x-"):
                 self._cuts.add(at, "no keyword of JSON Schema")
-            elif is_annotation(value) and self._hidden_in([keyword, value]) is None:
-                kept[keyword] = value
+            elif value is None or isinstance(value, bool | int | float | str):
+                is_short = not isinstance(value, str) or len(value) <= _MAX_ANNOTATION
+                if is_short and self._hidden_in([keyword, value]) is None:
+                    kept[keyword] = value
         elif not fits(keyword, value):
             self._put(kept, keyword, None, at)
         elif keyword in TEXTS or keyword in EXAMPLES:
@@ -311,17 +291,12 @@ class _Walk:
             kept[keyword] = value
             self.has_references = self.has_references or keyword in REFERENCES
 
-    def _keep(
-        self, kept: Node, keyword: str, value: object, at: Path, good: Callable[[str], bool], otherwise: str
+    def _put(
+        self, kept: Node, keyword: str, value: object, at: Path, why_not: str = "not a value for this keyword"
     ) -> None:
-        if isinstance(value, str) and good(value):
-            kept[keyword] = value
-        else:
-            self._cuts.add(at, otherwise)
-
-    def _put(self, kept: Node, keyword: str, value: object, at: Path) -> None:
+        """Keep a value, or report the removal of None."""
         if value is None:
-            self._cuts.add(at, "not a value for this keyword")
+            self._cuts.add(at, why_not)
         else:
             kept[keyword] = value
 
@@ -337,7 +312,7 @@ class _Walk:
             raise HiddenCharacter(f"{_pointer(at)} has the hidden character {hidden}; remove it from the definition")
 
     def _hidden_in(self, value: object) -> str | None:
-        """The first hidden character of the texts in a value, keys included."""
+        """Return the first hidden character of the texts in a value, keys included; None if there is none."""
         waiting = [value]
         while waiting:
             self._look()
@@ -358,11 +333,3 @@ class _Walk:
         self._left -= 1
         if self._left < 0:
             raise InvalidDefinition(f"the schema has more than {MAX_SCHEMA_NODES} nodes")
-
-
-def _is_bounded(pattern: str) -> bool:
-    return automaton_kib(pattern) is not None
-
-
-def _is_draft(uri: str) -> bool:
-    return uri.removesuffix("#") in DRAFTS

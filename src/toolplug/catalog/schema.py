@@ -1,9 +1,9 @@
-"""JSON Schemas as their author's bytes, with validators that are compiled on the first call."""
+"""JSON Schemas: their text, the limits of their size, and validators that are compiled at the first call."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import NoneType
 from typing import cast
 
@@ -26,18 +26,18 @@ MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 32
 MAX_SCHEMA_NODES = 2_000
 
-# References and `$schema` may lead elsewhere, and a pattern is more than its JSON type.
+# The meta-schema does not check what `$ref` and `$schema` name, nor patterns.
 _NEEDS_COMPILING = re.compile(rb'"(?:\$|pattern)')
-_VALIDATORS = Validators()  # of this process, not of a host: equal texts have one validator, whoever calls it
+_VALIDATORS = Validators()  # of the process, so that all hosts share one validator for equal texts
 _LEAVES = (str, int, float, NoneType)
 _SCALAR_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
 class Schema:
-    """One JSON Schema. Equal text is equal; its validator is compiled at the first call and shared by text.
+    """One JSON Schema; `text` is its JSON. Schemas of equal text are equal and share one validator.
 
-    Raises `InvalidDefinition` for what is not JSON, not an object, or past the limits of a definition
-    (64 KiB, depth 32, 2,000 nodes, 10,000 expanded references).
+    Raises `InvalidDefinition` for a value that is not JSON or over the limits of a definition (64 KiB, depth 32, 2,000
+    nodes, 10,000 expanded references).
     """
 
     __slots__ = ("_validator", "text")
@@ -46,7 +46,7 @@ class Schema:
     _validator: ValidatorHandle | None
 
     def __init__(self, value: Mapping[str, object]) -> None:
-        _bounded(value)
+        _check_size(value)
         try:
             text = orjson.dumps(value if isinstance(value, dict) else dict(value))
         except (TypeError, orjson.JSONEncodeError) as error:
@@ -55,27 +55,30 @@ class Schema:
             raise InvalidDefinition(f"the schema has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
         if b'"$' in text:
             References(orjson.loads(text))
-        # A copy: the encoder's own bytes keep the room that they were written in, some kilobytes each.
+        # a copy, since the encoder's own bytes keep a buffer of some kilobytes
         self.text = bytes(memoryview(text))
         self._validator = None
 
     @property
     def value(self) -> dict[str, object]:
-        """A fresh copy of the schema as Python objects."""
+        """A new copy of the schema as Python objects."""
         return orjson.loads(self.text)
 
     @property
     def only_scalars(self) -> bool:
-        """Does it admit objects of texts, numbers, booleans and null only, so that a shallow copy shares nothing."""
+        """True if the schema admits only objects of scalars, of which a shallow copy shares nothing."""
         schema = self.value
         properties = schema.get("properties", {})
         closed = schema.get("additionalProperties") is False and isinstance(properties, dict)
-        return closed and all(_admits_one_scalar(item) for item in cast("dict[str, object]", properties).values())
+        return closed and all(
+            isinstance(item, dict) and cast("dict[str, object]", item).get("type") in _SCALAR_TYPES
+            for item in cast("dict[str, object]", properties).values()
+        )
 
     def check(self) -> None:
-        """Raise `InvalidDefinition` when the text is no valid JSON Schema, or its patterns are over their limits.
+        """Raise `InvalidDefinition` if it is not a valid JSON Schema, or its patterns are over their limits.
 
-        It is compiled only where that must tell.
+        The schema is compiled only if it has references or patterns, or the meta-schema refuses it.
         """
         if not _NEEDS_COMPILING.search(self.text) and is_json_schema(self.value):
             return
@@ -83,17 +86,17 @@ class Schema:
         compile_schema(self.text)
 
     def is_valid(self, instance: object) -> bool:
-        """Is the instance valid. It is not where it is no JSON, or would take too long to validate."""
+        """Return True if the instance is valid; False also if it is not JSON or would take too long to validate."""
         try:
             return self._compiled().is_valid(instance)
         except (TypeError, ValueError, TooLargeToValidate):
             return False
 
     def refusals(self, instance: object) -> tuple[str, ...]:
-        """Why the instance is not valid: at most 20 lines `/pointer: message`, values masked; empty when it is.
+        """Return the errors of an instance, at most 20 lines `/pointer: message` with values masked; empty if valid.
 
-        One line stands for what would hold up the loop: `/: too large to validate` where that is so of validating, and
-        `/: invalid, too large to explain` where it is so of finding every error.
+        The only line is `/: too large to validate` if validating would block the event loop for too long, and
+        `/: invalid, too large to explain` if finding every error would.
         """
         handle = self._validator
         try:
@@ -120,26 +123,15 @@ class Schema:
         return f"Schema({self.text.decode()})"
 
 
-def _admits_one_scalar(schema: object) -> bool:
-    return isinstance(schema, dict) and cast("dict[str, object]", schema).get("type") in _SCALAR_TYPES
-
-
-def _bounded(value: object) -> None:
-    """Refuse a schema that is too deep or has too many nodes, cycles included, before anything walks it again."""
-    nodes = 0
-    for depth, level in enumerate(_levels(value)):
+def _check_size(value: object) -> None:
+    """Raise `InvalidDefinition` for a schema that is too deep or has too many nodes, or contains itself."""
+    level, nodes, depth = [value], 0, 0
+    while level:
         nodes += len(level)
         if nodes > MAX_SCHEMA_NODES:
             raise InvalidDefinition(f"the schema has more than {MAX_SCHEMA_NODES} nodes")
         if depth > MAX_SCHEMA_DEPTH:
             raise InvalidDefinition(f"the schema is more than {MAX_SCHEMA_DEPTH} levels deep")
-
-
-def _levels(value: object) -> Iterator[list[object]]:
-    """The nodes of a JSON value level by level, without end where it holds itself."""
-    level = [value]
-    while level:
-        yield level
         below: list[object] = []
         for node in level:
             if isinstance(node, _LEAVES):
@@ -148,4 +140,4 @@ def _levels(value: object) -> Iterator[list[object]]:
                 below.extend(node.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
             elif isinstance(node, list | tuple):
                 below.extend(node)  # pyright: ignore[reportUnknownArgumentType]
-        level = below
+        level, depth = below, depth + 1

@@ -1,15 +1,16 @@
-"""How far the references of a JSON Schema expand, before anything validates with it.
+"""References of a JSON Schema, and how far they expand, checked before anything validates with it.
 
 A validator compiles in no time and then walks every expansion: 20 definitions that each name the next one twice are a
-million. A reference that leads back to where it stands is recursion: it expands once here, and at a call as far as the
-value is deep (`applied_to`). Where `$id` gives a schema several roots, a reference counts for each that it may mean:
-how a validator resolves it depends on the draft, and a count that is too low would let a bomb pass.
+million. Recursion, a reference that leads back to a schema around it, expands once here. Where `$id` gives a schema
+several roots, a reference counts for each that it may mean: how a validator resolves it depends on the draft, and a
+count that is too low would let a bomb pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from graphlib import CycleError, TopologicalSorter
+from typing import cast
 from urllib.parse import unquote
 
 from toolplug.catalog.schema_walk import BELOW_VALUE, SAME_VALUE, Node, at_pointer, references, subschemas
@@ -18,59 +19,34 @@ from toolplug.errors import InvalidDefinition
 MAX_EXPANDED_REFERENCES = 10_000
 
 
-class _Edge(NamedTuple):
-    """One reference: to which schema, and how many levels deeper into the value it stands."""
-
-    target: int
-    levels: int
-
-
 class References:
-    """The schemas of one document that references reach, and the references between them.
+    """The schemas of one document that its references may name.
 
-    Raises `InvalidDefinition` when they expand more than 10,000 times, or lead back to themselves without going
-    deeper into the value, which no validator can end.
+    Raises `InvalidDefinition` if the references expand more than 10,000 times, or lead back to themselves without going
+    deeper into the value: validating would not end.
     """
 
     def __init__(self, schema: Node) -> None:
         self._roots: list[tuple[str | None, Node]] = [(None, schema)]
         self._anchors: dict[str, list[Node]] = {}
         self._name_places(schema)
-        self._edges: list[tuple[_Edge, ...]] = []
-        self._sizes: list[int] = []
-        self._link(schema)
-        in_place = [tuple(edge.target for edge in edges if not edge.levels) for edges in self._edges]
-        self._inner_first = tuple(_components(in_place))
-        if any(not set(group).isdisjoint(in_place[node]) for group in self._inner_first for node in group):
-            raise InvalidDefinition("the schema has a $ref that leads back to itself without going into the value")
-        if self._expanded() > MAX_EXPANDED_REFERENCES:
-            raise InvalidDefinition(f"the schema's references expand more than {MAX_EXPANDED_REFERENCES} times")
-
-    def applied_to(self, depth: int, limit: int) -> int:
-        """At most so many schemas are applied to a value of this depth; a count over the limit is not finished."""
-        by_level: list[list[int]] = []
-        for level in range(depth + 1):
-            counts = self._sizes.copy()
-            by_level.append(counts)
-            for (node,) in self._inner_first:
-                counts[node] += sum(
-                    by_level[level - edge.levels][edge.target] for edge in self._edges[node] if edge.levels <= level
-                )
-            if counts[0] > limit:
-                break
-        return by_level[-1][0]
-
-    def _expanded(self) -> int:
-        """How many references stand in the schema when each is replaced by what it names; recursion once."""
-        total = [0] * len(self._edges)
-        for group in _components([tuple(edge.target for edge in edges) for edges in self._edges]):
-            count = sum(1 + total[edge.target] for node in group for edge in self._edges[node])
+        targets, in_place = self._linked(schema)
+        try:
+            TopologicalSorter(in_place).prepare()
+        except CycleError:
+            raise InvalidDefinition(
+                "the schema has a $ref that leads back to itself without going into the value"
+            ) from None
+        expanded = [0] * len(targets)
+        for group in _components(targets):
+            count = sum(1 + expanded[target] for node in group for target in targets[node])
             for node in group:
-                total[node] = count
-        return total[0]
+                expanded[node] = count
+        if expanded[0] > MAX_EXPANDED_REFERENCES:
+            raise _too_many_references()
 
     def _name_places(self, schema: Node) -> None:
-        """Find what references may begin at: the document, what an `$id` makes a root, and anchors."""
+        """Collect the roots that `$id` makes, and the anchors."""
         stack: list[object] = [schema]
         while stack:
             node = stack.pop()
@@ -86,26 +62,33 @@ class References:
                     if isinstance(anchor, str):
                         self._anchors.setdefault(anchor, []).append(place)
 
-    def _link(self, schema: Node) -> None:
-        """Follow the references from the schema outwards; number what they reach in that order."""
+    def _linked(self, schema: Node) -> tuple[list[list[int]], dict[int, list[int]]]:
+        """Number the schemas that references reach from this one, 0; return the targets of each one's references.
+
+        The second value has only those references that are applied to the same value as the schema that holds them.
+        """
         numbers = {id(schema): 0}
         reached = [schema]
-        for node in reached:
-            edges: list[_Edge] = []
-            applied = tuple(_applied(node))
-            for reference, levels in ((each, levels) for inner, levels in applied for each in references(inner)):
+        targets: list[list[int]] = []
+        in_place: dict[int, list[int]] = {}
+        for number, node in enumerate(reached):
+            targets.append([])
+            in_place[number] = []
+            applied = [(each, same_value) for inner, same_value in _applied(node) for each in references(inner)]
+            for reference, same_value in applied:
                 for target in self.named(reference):
                     if id(target) not in numbers:
                         numbers[id(target)] = len(reached)
                         reached.append(target)
-                    edges.append(_Edge(numbers[id(target)], levels))
-                if len(edges) > MAX_EXPANDED_REFERENCES:
-                    raise InvalidDefinition(f"the schema's references expand more than {MAX_EXPANDED_REFERENCES} times")
-            self._edges.append(tuple(edges))
-            self._sizes.append(len(applied))
+                    targets[number].append(numbers[id(target)])
+                    if same_value:
+                        in_place[number].append(numbers[id(target)])
+                if len(targets[number]) > MAX_EXPANDED_REFERENCES:
+                    raise _too_many_references()
+        return targets, in_place
 
     def named(self, reference: object) -> Iterator[Node]:
-        """Every schema that the reference may mean; none for a remote one, which is refused when it is compiled."""
+        """Yield every schema that the reference may mean; none for a remote one, which is refused when compiled."""
         if not isinstance(reference, str):
             return
         address, _, fragment = unquote(reference).partition("#")
@@ -119,34 +102,35 @@ class References:
 
 
 def _may_name(address: str, identifier: str | None) -> bool:
-    """May the address name the root of this identifier (None: the document); decided by the ends of both."""
+    """Return True if the address may name the root with this `$id` (None: the document), by the ends of both."""
     if not address or identifier is None:
         return not address
     return not identifier or identifier.endswith(_tail(address))
 
 
 def _tail(address: str) -> str:
-    """The last part of an address, or nothing where it leads elsewhere."""
+    """Return the last part of an address; empty for `.` and `..`, which lead elsewhere."""
     last = unquote(address).rstrip("#/").rpartition("/")[2]
     return "" if last in (".", "..") else last
 
 
-def _applied(schema: Node) -> Iterator[tuple[Node, int]]:
-    """The schema and those inside it that a validator applies, each with how deep in the value."""
-    stack = [(schema, 0)]
+def _applied(schema: Node) -> Iterator[tuple[Node, bool]]:
+    """Yield the schema and those inside it that are applied, each with True if it is applied to the same value."""
+    stack = [(schema, True)]
     while stack:
-        node, levels = stack.pop()
-        yield node, levels
+        node, same_value = stack.pop()
+        yield node, same_value
         for keyword, _, inner in subschemas(node):
-            if isinstance(inner, Mapping):
-                if keyword in SAME_VALUE:
-                    stack.append((cast("Node", inner), levels))
-                elif keyword in BELOW_VALUE:
-                    stack.append((cast("Node", inner), levels + 1))
+            if isinstance(inner, Mapping) and (keyword in SAME_VALUE or keyword in BELOW_VALUE):
+                stack.append((cast("Node", inner), same_value and keyword in SAME_VALUE))
 
 
-def _components(targets: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    """The groups of nodes that reach one another, each after all that it reaches (Tarjan, without recursion)."""
+def _too_many_references() -> InvalidDefinition:
+    return InvalidDefinition(f"the schema's references expand more than {MAX_EXPANDED_REFERENCES} times")
+
+
+def _components(targets: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    """Yield the groups of nodes that reach one another, each after all that it reaches (Tarjan, without recursion)."""
     found: dict[int, int] = {}
     lowest: dict[int, int] = {}
     waiting: list[int] = []

@@ -1,4 +1,4 @@
-"""Walking a JSON Schema: which keywords hold schemas, where each is applied, and what a reference names.
+"""Walking a JSON Schema: the keywords that hold schemas, the values they are applied to, and JSON pointers.
 
 Sanitising, counting references and pricing all use these tables, so that none of them overlooks a keyword.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 Node = Mapping[str, object]
 Path = tuple[str, ...]
@@ -21,46 +21,46 @@ SCHEMAS = frozenset(
 REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 SAME_VALUE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
-"""Their schemas are applied to the value itself."""
+"""Keywords whose schemas are applied to the value itself."""
 BELOW_VALUE = frozenset(
     {"properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}
     | {"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}
 )
-"""Their schemas are applied to the parts of the value."""
+"""Keywords whose schemas are applied to the parts of the value."""
 
 _INDEX = re.compile("[0-9]{1,4}")
 
 
-class Subschema(NamedTuple):
-    """What stands in the place of a schema; `path` is the way there from the schema that has the keyword."""
+def subschemas(schema: Node) -> Iterator[tuple[str, Path, object]]:
+    """Yield every value directly under a keyword that holds schemas: the keyword, the path to the value, the value.
 
-    keyword: str
-    path: Path
-    value: object
-
-
-def subschemas(schema: Node) -> Iterator[Subschema]:
-    """Every schema directly under a keyword: an object, a boolean, or whatever its author put there."""
+    The path begins with the keyword. The value may be of any type.
+    """
     for keyword, value in schema.items():
         if keyword in SCHEMAS_BY_NAME or keyword == "dependencies":
             if isinstance(value, Mapping):
                 for name, inner in cast("Node", value).items():
-                    yield Subschema(keyword, (keyword, name), inner)
+                    yield keyword, (keyword, name), inner
         elif isinstance(value, list):
             if keyword in SCHEMA_LISTS or keyword == "items":
                 for index, inner in enumerate(cast("list[object]", value)):
-                    yield Subschema(keyword, (keyword, str(index)), inner)
+                    yield keyword, (keyword, str(index)), inner
         elif keyword in SCHEMAS or keyword == "items":
-            yield Subschema(keyword, (keyword,), value)
+            yield keyword, (keyword,), value
 
 
 def references(schema: Node) -> Iterator[object]:
-    """The references that stand in the schema itself; one that is no text is none that can be followed."""
+    """Return the references of the schema itself, without those of schemas inside it; each may be of any type."""
     return (schema[keyword] for keyword in REFERENCES if keyword in schema)
 
 
+def pointer_part(key: object) -> str:
+    """Return a key or index as a part of a JSON pointer, with its `/` (RFC 6901)."""
+    return "/" + str(key).replace("~", "~0").replace("/", "~1")
+
+
 def at_pointer(root: object, pointer: str) -> object:
-    """What a JSON pointer names in a document; None where it leads nowhere."""
+    """Return the part of a document that a JSON pointer (RFC 6901) names; None if there is none."""
     node = root
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")

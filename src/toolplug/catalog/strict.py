@@ -1,7 +1,7 @@
-"""Strict mode of model APIs: the schema of a tool in the form that they enforce, and arguments back from that form.
+"""Strict mode of model APIs: schemas in the form that they enforce, and arguments converted back from it.
 
-Every object names all its properties, requires each and takes no others; what was optional may be null instead.
-Constraints that the mode does not know are left out: the call is validated by the whole schema all the same.
+Every object requires all its properties and takes no others; an optional one may be null instead. Constraints that the
+mode does not support are left out, since the call is validated with the whole schema.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class _NotStrict(Exception):
 
 
 def strict_schema(schema: Node) -> dict[str, object] | None:
-    """Return the schema of a tool's arguments in strict form; None where it has none.
+    """Return the schema of a tool's arguments in strict form; None if it has none.
 
-    It has none where any property or any value is taken (a mapping, a parameter without a type), and where it says
-    something of a value that the mode has no word for (`allOf`, `not`, `if`, `prefixItems`, …).
+    A schema has none if it takes any property or any value (a mapping, a parameter without a type), or has a keyword
+    that changes the form of a value and is not supported (`allOf`, `not`, `if`, `prefixItems`, …).
     """
     try:
         strict = _strict(schema)
@@ -43,7 +43,7 @@ def strict_schema(schema: Node) -> dict[str, object] | None:
 
 
 def without_nulls(schema: Node, value: object) -> object:
-    """Return the arguments without the nulls that stand for optional properties in strict form."""
+    """Return arguments in strict form without the nulls of optional properties; `schema` is the original one."""
     return _without_nulls(schema, value, schema)
 
 
@@ -59,7 +59,7 @@ def _strict(schema: object) -> dict[str, object]:
     if node.get("format") in _FORMATS:
         strict["format"] = node["format"]
     if "$ref" in node and len(strict) > len({"$ref", "$defs"} & strict.keys()):
-        strict["anyOf"] = [{"$ref": strict.pop("$ref")}]  # it may have no neighbours
+        strict["anyOf"] = [{"$ref": strict.pop("$ref")}]  # strict mode allows no other keyword next to it
     if "$defs" in node:
         strict["$defs"] = {name: _strict(inner) for name, inner in _mapping(node["$defs"])}
     if "anyOf" in strict:
@@ -134,7 +134,7 @@ def _takes_null(schema: object, root: Node) -> bool:
 
 
 def _resolved(schema: object, value: object, root: Node) -> Node:
-    """The alternative that the value was made by: the one with just its properties, else the first of its type."""
+    """Return the alternative for the value: the one with exactly its properties, else the first of its type."""
     wanted = "array" if isinstance(value, list) else "object"
     fitting = [node for node in _alternatives(schema, root) if wanted in _types(node)]
     for node in fitting:
@@ -144,7 +144,7 @@ def _resolved(schema: object, value: object, root: Node) -> Node:
 
 
 def _alternatives(schema: object, root: Node) -> Iterator[Node]:
-    """The schema without references and unions; a reference to itself ends."""
+    """Yield the schema, the targets of its references and the members of its unions; each reference once."""
     waiting, seen = [schema], set[str]()
     for item in waiting:
         if not isinstance(item, Mapping):

@@ -1,4 +1,4 @@
-"""Cleaning text of strangers that a model reads: hidden characters, and the heading reserved for notes; plus counts."""
+"""Text that a model reads: hidden characters and the heading reserved for notes are removed; and counts of nouns."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from unicodedata import category
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 tool`, `2 tools`."""
+    """Return the number with the noun in its singular or plural: `1 tool`, `2 tools`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 NOTES_HEADING = "### Additional Tool Notes"
-"""Stands before the notes that a user attached; nothing below it is the author's."""
+"""The heading of the notes that a user added; no text of the author follows it."""
 
 _FORGED = re.compile(r"\s*#{1,6}\s*Additional\s+Tool\s+Notes[\s#:]*", re.IGNORECASE)
 _BREAKS = re.compile("[\r\n\v\f\u0085\u2028\u2029]+")
@@ -22,7 +22,7 @@ _OTHER_LINE_BREAK = re.compile("\r\n?|[\u0085\u2028\u2029]")
 
 
 def _character_class(*ranges: str) -> re.Pattern[str]:
-    """A pattern of one of the characters in `XXXX-XXXX XXXX`, as the Unicode data files write them."""
+    """Return a pattern of one character in ranges like `XXXX-XXXX XXXX`, as in the Unicode data files."""
     pairs = [item.partition("-") for text in ranges for item in text.split()]
     items = [rf"\U{int(first, 16):08x}-\U{int(last or first, 16):08x}" for first, _, last in pairs]
     return re.compile(f"[{''.join(items)}]")
@@ -72,50 +72,40 @@ def _emoji() -> re.Pattern[str]:
 
 
 def hidden_character(text: str) -> str | None:
-    """The first character that is invisible or changes direction, as `U+202E`; None where there is none.
+    """Return the first character that is invisible or changes direction, such as `U+202E`; None if there is none.
 
-    That is what Unicode calls default-ignorable, a control character but TAB and LF, a format character, or a line or
-    paragraph separator. One U+200C, U+200D or U+FE0F is allowed directly after a letter, a mark or an emoji, where
-    Persian, Hindi and emoji need it, and U+FE0F after a digit, `#` or `*`. Visible format signs are allowed.
+    That is one that Unicode calls default-ignorable, a control character except TAB and LF, a format character, or a
+    line or paragraph separator. One U+200C, U+200D or U+FE0F is allowed directly after a letter, a mark or an emoji,
+    where Persian, Hindi and emoji need it, and U+FE0F after a digit, `#` or `*`. Visible format signs are allowed.
     """
     if text.isascii() and text.isprintable():
         return None
-    before = last = ""
-    end = 0
     for found in _HIDDEN.finditer(text):
-        if found.start() > end:
-            before, last = text[found.start() - 2 : found.start() - 1], text[found.start() - 1]
-        if not _belongs(found[0], last, before):
+        start = found.start()
+        if not _belongs(found[0], text[start - 1 : start], text[start - 2 : start - 1]):
             return f"U+{ord(found[0]):04X}"
-        before, last, end = last, found[0], found.end()
     return None
 
 
 def cleaned(text: str) -> str:
-    """The text without what `hidden_character` finds; CR, CRLF, U+0085, U+2028 and U+2029 become LF.
+    """Return the text without hidden characters (`hidden_character`); CR, CRLF, U+0085, U+2028 and U+2029 become LF.
 
-    Neighbours are judged after removal.
+    A joiner is allowed or removed by the characters before it that are left.
     """
     if text.isascii() and text.isprintable():
         return text
     text = _OTHER_LINE_BREAK.sub("\n", text)
-    kept: list[str] = []
-    before = last = ""
-    end = 0
+    kept, end = "", 0
     for found in _HIDDEN.finditer(text):
-        visible = text[end : found.start()]
+        kept += text[end : found.start()]
+        if _belongs(found[0], kept[-1:], kept[-2:-1]):
+            kept += found[0]
         end = found.end()
-        if visible:
-            kept.append(visible)
-            before, last = visible[-2:-1] or last, visible[-1]
-        if _belongs(found[0], last, before):
-            kept.append(found[0])
-            before, last = last, found[0]
-    return "".join(kept) + text[end:] if end else text
+    return kept + text[end:]
 
 
 def _belongs(character: str, last: str, before: str) -> bool:
-    """Whether a hidden character is allowed after these two, of which the last may itself be an allowed one."""
+    """Return True if a hidden character is allowed after these two, which may be allowed hidden ones themselves."""
     if not last or last in _JOINERS or character not in _JOINERS + _EMOJI_STYLE:
         return False
     if last == _EMOJI_STYLE:
@@ -126,7 +116,7 @@ def _belongs(character: str, last: str, before: str) -> bool:
 
 
 def cleaned_json(value: object) -> object:
-    """A JSON value, no deeper than its writer checks, with every text in it cleaned, keys too."""
+    """Return a JSON value with every text in it cleaned, keys too; the caller has checked its depth."""
     if isinstance(value, str):
         return cleaned(value)
     if isinstance(value, dict):
@@ -137,7 +127,7 @@ def cleaned_json(value: object) -> object:
 
 
 def cleaned_description(text: str) -> str:
-    """The same of a tool's description, without lines that could be taken for the heading of the user's notes."""
+    """Return the cleaned description of a tool, without lines that look like the heading of the user's notes."""
     seen = cleaned(text)
     if "#" not in seen:
         return seen
@@ -145,5 +135,5 @@ def cleaned_description(text: str) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """The text with every run of line breaks as one space, without space around it."""
+    """Return the stripped text, with each run of line breaks as one space."""
     return _BREAKS.sub(" ", text).strip()

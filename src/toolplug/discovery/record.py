@@ -25,11 +25,13 @@ class ListingFailed(Exception):
 class KnownServer(NamedTuple):
     """One server as it is configured now.
 
-    `config_hash` is equal for configurations that start the same server. `listing(fresh)` starts or reaches it, returns
-    the tools of every page as sent (any JSON values), and leaves nothing running; it raises `ListingFailed`. With
-    `fresh`, a process that runs already is not used. `announces()` tells whether the server announces changes of its
-    list, None while that is not known. `timeout_s` bounds a listing, and a list that is `rediscover_s` old is read
-    again. With `pin`, a tool that is new or has changed since the first listing is quarantined until it is accepted.
+    * `config_hash`: equal for configurations that start the same server
+    * `listing`: `listing(fresh)` starts or reaches the server, and returns the tools of every page as sent (JSON).
+      With `fresh` it does not use a process that runs already. It leaves nothing running. Raises `ListingFailed`.
+    * `timeout_s`: the most seconds of a listing
+    * `pin`: a tool that is new or has changed since the first listing is quarantined until it is accepted
+    * `rediscover_s`: seconds after which a list is read again, None for never
+    * `announces`: returns True if the server announces changes of its list, None while that is unknown
     """
 
     name: ServerName
@@ -86,7 +88,7 @@ NEVER = DiscoveryRecord()
 
 
 class Changes(NamedTuple):
-    """Names of tools, in the order of their listing. `modified` ones have another digest."""
+    """Names of tools in the order of their listing; `modified` ones have another digest."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]

@@ -51,8 +51,8 @@ class _Entry:
 class Records:
     """Reads records from memory, writes them by compare-and-swap, and follows the writes of other processes.
 
-    `changed(name, kept)` is called for each change in memory, in order. `wanted(name, kept)` returns whether a state
-    that could not be saved should still be: not if its configuration has been replaced since.
+    `changed(name, kept)` is called for each change in memory, in order. `wanted(name, kept)` returns True if a
+    state that could not be saved should still be saved: its configuration has not been replaced since.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Records:
         return self._entries.setdefault(record_key(name), _Entry(name))
 
     def _gives_way(self, entry: _Entry) -> bool:
-        """Return whether an unsaved state is not wanted any longer; the store's record, or its absence, then holds."""
+        """Return True if an unsaved state is obsolete, so that the store's record, or its absence, replaces it."""
         return entry.unsaved and not self._wanted(entry.name, entry.kept)
 
     def _put(self, entry: _Entry, kept: ServerState) -> None:
@@ -163,13 +163,20 @@ class Records:
             self._make_up_later(error)
 
     async def _look_again(self, change: bytes) -> None:
+        """Read the record of this key, whose server this process may not know yet."""
         key = change.decode()
-        entry = self._entries.get(key)
-        if entry is None:
-            await self._first_look(key)
-            return
-        async with entry.lock:
-            await self._read(entry)
+        if entry := self._entries.get(key):
+            async with entry.lock:
+                await self._read(entry)
+        elif record := await self._store.read(key):
+            try:
+                name, _ = await read_record(record.value, NOTHING)
+            except StoreRefused as error:
+                _LOG.error("%s", error)
+                return
+            entry = self._entry(name)
+            async with entry.lock:
+                await self._take(entry, record)
 
     async def _all_again(self) -> None:
         keys = set(self._entries)
@@ -179,20 +186,6 @@ class Records:
             after = page[-1]
         for key in sorted(keys):
             await self._look_again(key.encode())
-
-    async def _first_look(self, key: str) -> None:
-        """Read a record whose server this process does not know yet."""
-        record = await self._store.read(key)
-        if record is None:
-            return
-        try:
-            name, _ = await read_record(record.value, NOTHING)
-        except StoreRefused as error:
-            _LOG.error("%s", error)
-            return
-        entry = self._entry(name)
-        async with entry.lock:
-            await self._take(entry, record)
 
     async def _read(self, entry: _Entry) -> None:
         """Take over the store's record, or save what it lacks. Raises `StoreError`."""

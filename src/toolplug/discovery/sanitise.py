@@ -1,4 +1,4 @@
-"""Sanitising the tools of strangers such as MCP servers: definitions that can be listed, and what was removed."""
+"""Sanitising tools from untrusted sources such as MCP servers: valid definitions, and reports of removed parts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ KIND = "mcp"
 _ANY_OBJECT = Schema({"type": "object"})
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 _LOOKED_AT = 8 * MAX_DESCRIPTION_BYTES
-"""Characters of a description that are read; text after them could not be kept, whatever is removed before it."""
+"""Characters of a description that are read; later ones are always over the limit."""
 
 
 def sanitised(raw: object, server: str) -> FoundTool:
-    """Return the tool of one listed value. Raises `InvalidDefinition` for one without a valid name."""
+    """Return the tool for one value of a server's list. Raises `InvalidDefinition` if it has no valid name."""
     if not isinstance(raw, dict):
         raise InvalidDefinition("a tool must be an object")
     given = cast("dict[str, object]", raw)
@@ -49,7 +49,7 @@ def sanitised(raw: object, server: str) -> FoundTool:
 
 
 def _schema(raw: object, key: str, cuts: RemovedParts, instead: str = "") -> Schema | None:
-    """Return a schema of objects, or None for one that cannot be kept. Raises `HiddenCharacter`."""
+    """Return a schema of objects, None if it cannot be kept, which is reported. Raises `HiddenCharacter`."""
     try:
         if not isinstance(raw, dict):
             raise InvalidDefinition("is no schema")
@@ -62,7 +62,7 @@ def _schema(raw: object, key: str, cuts: RemovedParts, instead: str = "") -> Sch
 
 
 def _of_object(raw: dict[str, object], at: Path, cuts: RemovedParts) -> Schema:
-    """Raise `InvalidDefinition` for what is over the limits, no JSON Schema, or not of objects."""
+    """Return the sanitised schema. Raises `InvalidDefinition` if it is invalid, over the limits, or not of objects."""
     removed = RemovedParts()
     value = sanitise_schema(raw, at, removed)
     stated = value.get("type", "object")
@@ -84,14 +84,14 @@ def foreign_definition(
     output_schema: dict[str, object] | None = None,
     hints: ToolHints = NO_HINTS,
 ) -> tuple[ToolDefinition, tuple[str, ...]]:
-    """Return the definition of a tool that a stranger described, and a line `/path: why` for each part removed.
+    """Return a sanitised definition of a tool from an untrusted source, and a line `/path: why` for each removed part.
 
     For providers whose tools come from documents of others. Schemas keep the keywords of JSON Schema, references within
-    themselves and patterns of linear time; texts lose characters that nobody can see; the description is cut at 8 KiB.
-    An output schema that cannot be kept is left out.
+    themselves and patterns of linear time; texts lose invisible characters; the description is cut at 8 KiB. An output
+    schema that cannot be kept is left out.
 
-    Raises `InvalidDefinition` for a name that a provider's tool may not have, for parameters that are no schema of an
-    object, past the limits of a schema (docs/reference/limits.md), or with hidden characters in a name, pattern or
+    Raises `InvalidDefinition` if a provider's tool may not have the name, or the parameters are not a schema of an
+    object, are over the limits (docs/reference/limits.md), or have an invisible character in a name, pattern or
     constant.
     """
     check_provider_tool_name(name)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolplug.catalog.access import PolicyGate, TenantsGate
+from toolplug.catalog.access import Gate, PolicyGate, TenantsGate
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
@@ -19,7 +19,6 @@ from toolplug.catalog.plan import (
     Artifacts,
     CallCounters,
     CallRunner,
-    Gate,
     Observer,
     Plan,
     Replay,

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from toolplug.catalog.access import Gate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG
-from toolplug.catalog.plan import Gate, Plan, Setting, Tool
+from toolplug.catalog.plan import Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
 from toolplug.discovery.sanitise import KIND as OF_SERVER
 from toolplug.errors import AccessError

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from toolplug.catalog.access import TenantsGate
+from toolplug.catalog.access import Gate, TenantsGate
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallCounters, Gate, Target, Tool
+from toolplug.catalog.plan import CallCounters, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND

@@ -9,6 +9,7 @@ from typing import cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from toolplug.catalog.schema_walk import pointer_part
 from toolplug.config.masking import masked
 from toolplug.config.wording import own_text
 from toolplug.errors import InvalidArguments
@@ -73,7 +74,7 @@ def _pointer(error: ErrorDetails, arguments: object) -> str:
             value = cast("list[object]", value)[part]
         elif not (error["type"] == "missing" and part == error["loc"][-1]):
             continue
-        pointer += f"/{str(part).replace('~', '~0').replace('/', '~1')}"
+        pointer += pointer_part(part)
     return pointer or "/"
 
 

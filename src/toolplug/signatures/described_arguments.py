@@ -43,7 +43,7 @@ NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, Name
 """The exceptions of pydantic for a type without a JSON Schema."""
 
 Parameters = Mapping[str, tuple[object, object]]
-"""Maps each parameter to its type and default; `inspect.Parameter.empty` stands for no default."""
+"""Maps each parameter to its type and default; the default is `inspect.Parameter.empty` if there is none."""
 
 JsonSchema = dict[str, object]
 

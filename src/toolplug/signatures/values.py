@@ -25,6 +25,7 @@ from toolplug.catalog.exact_json import (
     load_json,
     without_collections,
 )
+from toolplug.catalog.schema_walk import pointer_part
 from toolplug.catalog.validation.compiled import TOO_LARGE_TO_VALIDATE
 from toolplug.errors import InvalidArguments, InvalidJson
 
@@ -82,7 +83,7 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
         if len(arguments) > _MAX_POINTED_BYTES:
             raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep, or a number out of range"])
         arguments = value
-    return _copied_object(cast("Mapping[object, object]", arguments), "", 1)
+    return cast("dict[str, object]", _copied(arguments, "", 1))
 
 
 def encoded(value: object) -> str | None:
@@ -257,7 +258,7 @@ def _plain_parts(value: object, pointer: str, parents: set[int]) -> object:
         raise NotJson(type(cast("object", value)).__name__, pointer)
     else:
         return _plain(_serialised(value, pointer), pointer, parents)
-    return {key: _plain(item, f"{pointer}/{_escaped(key)}", parents) for key, item in named}
+    return {key: _plain(item, pointer + pointer_part(key), parents) for key, item in named}
 
 
 def _serialised(value: object, pointer: str) -> object:
@@ -287,11 +288,6 @@ def _plain_key(key: object, pointer: str) -> str:
     return text
 
 
-def _escaped(key: str) -> str:
-    """Return a key as a part of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
 def _represented(value: object) -> object:
     try:
         return _serialised(value, "")
@@ -302,43 +298,23 @@ def _represented(value: object) -> object:
 def _finite(value: object) -> bool:
     """Return True if the value has no NaN or infinity, which orjson writes as null."""
     text = to_json(value, inf_nan_mode="constants")
-    return (b"NaN" not in text and b"Infinity" not in text) or _walked_finite(value)
-
-
-def _walked_finite(value: object) -> bool:
-    """Check node by node, as a text in the value has `NaN` or `Infinity` in it."""
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, float):
-            if not math.isfinite(node):
-                return False
-        elif isinstance(node, dict):
-            stack.extend(cast("dict[object, object]", node).values())
-        elif isinstance(node, list | tuple):
-            stack.extend(cast("list[object]", node))
-        elif isinstance(node, Enum):
-            stack.append(node.value)
-    return True
-
-
-def _copied_object(value: Mapping[object, object], pointer: str, depth: int) -> dict[str, object]:
-    if depth > MAX_ARGUMENT_DEPTH:
-        raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
-    copy: dict[str, object] = {}
-    for key, item in value.items():
-        if not isinstance(key, str):
-            raise InvalidArguments([f"{pointer or '/'}: not JSON: a key of type {type(key).__name__}"])
-        copy[key] = item if type(item) in _PLAIN else _copied(item, f"{pointer}/{key}", depth + 1)
-    return copy
+    if b"NaN" in text or b"Infinity" in text:
+        text = _TEXT.sub(b"", text)
+    return b"NaN" not in text and b"Infinity" not in text
 
 
 def _copied(value: object, pointer: str, depth: int) -> object:
+    """Return a copy of arguments or a part of them. Raises `InvalidArguments` with its JSON pointer."""
+    if depth > MAX_ARGUMENT_DEPTH and isinstance(value, Mapping | list | tuple):
+        raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
     if isinstance(value, Mapping):
-        return _copied_object(cast("Mapping[object, object]", value), pointer, depth)
+        copy: dict[str, object] = {}
+        for key, item in cast("Mapping[object, object]", value).items():
+            if not isinstance(key, str):
+                raise InvalidArguments([f"{pointer or '/'}: not JSON: a key of type {type(key).__name__}"])
+            copy[key] = item if type(item) in _PLAIN else _copied(item, f"{pointer}/{key}", depth + 1)
+        return copy
     if isinstance(value, list | tuple):
-        if depth > MAX_ARGUMENT_DEPTH:
-            raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
         items = cast("list[object]", value)
         return [item if type(item) in _PLAIN else _copied(item, pointer, depth + 1) for item in items]
     if isinstance(value, int) and not TOO_SMALL < value < TOO_LARGE:

@@ -1,1 +1,1 @@
-"""Validating values with JSON Schemas, bounded in time and in memory."""
+"""Validation of values with JSON Schemas, in bounded time and memory."""

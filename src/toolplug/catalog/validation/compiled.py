@@ -1,15 +1,17 @@
-"""Validating values with compiled JSON Schemas: bounded in time and in memory, and explained in plain words."""
+"""Validating values with compiled JSON Schemas: bounded time and memory, and errors in plain words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, NoReturn, cast
 from weakref import WeakValueDictionary, finalize
 
 import orjson
 
 from toolplug import library_types
+from toolplug.catalog.schema_walk import pointer_part
 from toolplug.catalog.validation.patterns import MAX_AUTOMATON_KIB, STATES_KIB, memory_kib
 from toolplug.catalog.validation.price import MAX_VALIDITY_NS, affords_explanation, affords_validity
 from toolplug.catalog.validation.priced_schema import PricedSchema, free_bytes, priced_schema
@@ -25,19 +27,20 @@ TOO_LARGE_TO_EXPLAIN: Final = "/: invalid, too large to explain"
 
 _COMPILED_BYTES = 16 * 1024
 _BYTES_A_BYTE = 40
-"""A compiled schema takes so many times its text (65 KB for 1.5 KB measured), its prices included."""
+"""Memory of a compiled schema with its prices, for each byte of its text (65 KB for 1.5 KB measured)."""
 
 _MASK = "the value"
 
 
 class TooLargeToValidate(Exception):
-    """The value would take longer to validate than the loop may be held."""
+    """Validating the value could block the event loop for too long."""
 
 
 class CompiledSchema:
-    """The validator of one schema text. `is_valid` raises `TooLargeToValidate` before anything is validated.
+    """The validator of one schema text; `size` is its memory in bytes, estimated.
 
-    A schema that looks at a fixed number of values has no such value, and its `is_valid` is the validator's own.
+    `is_valid` raises `TooLargeToValidate`, before it validates, for a value over the budget. A schema that checks a
+    fixed number of parts accepts a value of any size, and its `is_valid` is the validator's own.
     """
 
     __slots__ = ("_prices", "_validator", "is_valid", "size")
@@ -49,41 +52,30 @@ class CompiledSchema:
         free = free_bytes(self._prices, MAX_VALIDITY_NS)
         self.size: int = _COMPILED_BYTES + _BYTES_A_BYTE * len(text) + 1024 * memory_kib(schema)
         self.is_valid: Callable[[object], bool] = (
-            self._validator.is_valid if math.isinf(free) else _Measured(self._validator, self._prices, free)
+            self._validator.is_valid if math.isinf(free) else partial(_is_valid, self._validator, self._prices, free)
         )
 
     def explain(self, instance: object) -> tuple[str, ...]:
-        """Why the instance is not valid: at most 20 lines `/pointer: message`, values masked."""
+        """Return the errors of an instance, at most 20 lines `/pointer: message` with values masked."""
         if not affords_explanation(self._prices, instance):
             return (TOO_LARGE_TO_EXPLAIN,)
         errors = list(self._validator.iter_errors(cast("Any", instance)))[:MAX_REPORTED]
         return tuple(_line(error) for error in errors)
 
 
-class _Measured:
-    """Validates what costs no more than the budget."""
-
-    __slots__ = ("_free_bytes", "_prices", "_validator")
-
-    def __init__(self, validator: library_types.Validator, prices: PricedSchema, free: float) -> None:
-        self._validator = validator
-        self._prices = prices
-        self._free_bytes = free
-
-    def __call__(self, instance: object) -> bool:
-        if not self._is_small(instance) and not affords_validity(self._prices, instance):
-            raise TooLargeToValidate
-        return self._validator.is_valid(instance)
-
-    def _is_small(self, instance: object) -> bool:
-        try:
-            return len(orjson.dumps(instance)) <= self._free_bytes
-        except TypeError:  # an integer over 64 bits, among others
-            return False
+def _is_valid(validator: library_types.Validator, prices: PricedSchema, free: float, instance: object) -> bool:
+    """Validate a value within the budget: one of at most `free` bytes of JSON, or with a price that is affordable."""
+    try:
+        is_small = len(orjson.dumps(instance)) <= free
+    except TypeError:  # an integer over 64 bits, among others
+        is_small = False
+    if not is_small and not affords_validity(prices, instance):
+        raise TooLargeToValidate
+    return validator.is_valid(instance)
 
 
 class ValidatorHandle:
-    """What all schemas of one text share; `compiled` is None before the first call and where room was needed."""
+    """The shared state of all schemas of one text; `compiled` is None before the first call and after an eviction."""
 
     __slots__ = ("__weakref__", "compiled")
 
@@ -92,9 +84,9 @@ class ValidatorHandle:
 
 
 class Validators:
-    """Compiled schemas by their text, at most `max_bytes` of them; those that were compiled first go first.
+    """Compiled schemas by their text, at most `max_bytes` in sum; the one that was compiled first is evicted first.
 
-    One lives as long as a schema that has its text: what only an ended session had is released with it.
+    One lives as long as a schema of its text: that of a session's tool is released with the session.
     """
 
     def __init__(self, max_bytes: int = MAX_COMPILED_BYTES) -> None:
@@ -102,13 +94,8 @@ class Validators:
         self._handles: WeakValueDictionary[bytes, ValidatorHandle] = WeakValueDictionary()
         self._sizes: dict[bytes, int] = {}
 
-    @property
-    def compiled_bytes(self) -> int:
-        """What the compiled schemas take, estimated."""
-        return sum(self._sizes.values())
-
     def handle(self, text: bytes) -> ValidatorHandle:
-        """What schemas of this text share."""
+        """Return the handle that all schemas of this text share."""
         known = self._handles.get(text)
         if known is None:
             known = self._handles[text] = ValidatorHandle()
@@ -116,10 +103,10 @@ class Validators:
         return known
 
     def compile(self, handle: ValidatorHandle, text: bytes) -> CompiledSchema:
-        """The compiled schema, kept in its handle. Raises `InvalidDefinition` for what is no valid JSON Schema."""
+        """Compile a schema into its handle, and return it. Raises `InvalidDefinition` for an invalid JSON Schema."""
         compiled = handle.compiled = CompiledSchema(text)
         self._sizes[text] = compiled.size
-        while len(self._sizes) > 1 and self.compiled_bytes > self._max_bytes:
+        while len(self._sizes) > 1 and sum(self._sizes.values()) > self._max_bytes:
             oldest = next(iter(self._sizes))
             del self._sizes[oldest]
             released = self._handles.get(oldest)
@@ -129,7 +116,10 @@ class Validators:
 
 
 def compile_schema(text: bytes) -> library_types.Validator:
-    """Return the validator of a schema text. Its patterns are linear in time; remote references are not fetched."""
+    """Return the validator of a schema text; patterns take linear time, and remote references are not fetched.
+
+    Raises `InvalidDefinition` for an invalid JSON Schema.
+    """
     options = library_types.RegexOptions(size_limit=MAX_AUTOMATON_KIB * 1_024, dfa_size_limit=STATES_KIB * 1_024)
     try:
         return library_types.validator_for(text.decode(), retriever=_refuse, mask=_MASK, pattern_options=options)
@@ -148,12 +138,12 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _line(error: library_types.ValidationError) -> str:
-    pointer = "".join(f"/{_escaped(part)}" for part in error.instance_path) or "/"
+    pointer = "".join(map(pointer_part, error.instance_path)) or "/"
     return _cut(f"{_cut(pointer, MAX_LINE // 2)}: {_message(error)}", MAX_LINE)
 
 
 def _message(error: library_types.ValidationError) -> str:
-    """What the value must be, without the value."""
+    """Return the requirement that a value does not meet, without the value."""
     kinds, kind = library_types.ValidationErrorKind, error.kind
     match kind:
         case kinds.Type():
@@ -183,10 +173,6 @@ def _listed(values: Iterable[object], joint: str = ", ") -> str:
     shown = [_cut(orjson.dumps(value).decode(), MAX_LINE // 3) for value in every[:MAX_OPTIONS]]
     more = [f"{len(every) - MAX_OPTIONS} more"] if len(every) > MAX_OPTIONS else []
     return joint.join(shown + more)
-
-
-def _escaped(part: str | int) -> str:
-    return str(part).replace("~", "~0").replace("/", "~1")
 
 
 def _cut(text: str, length: int) -> str:

@@ -1,7 +1,7 @@
-"""The patterns of a JSON Schema: linear in time, bounded in memory, and what they cost on a long text.
+"""Patterns of JSON Schemas: linear time, bounded memory, and their price for each character of a text.
 
-A linear-time engine is not bounded in memory: each pattern that is used keeps its automaton and a cache of the states
-that texts have led to. Both have a limit here, and so has their sum in one schema.
+A linear-time engine is not bounded in memory: each pattern in use has an automaton and a cache of its states. Both are
+limited, and so is their sum in one schema.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SIMPLE_NS = 5
 
 
 def character_ns(pattern: object) -> int:
-    """What one character of a text costs at worst.
+    """Return an upper bound of the time for one character of a text, in nanoseconds.
 
-    The states of a few atoms always fit in the cache (1.6 to 5 ns measured); for other patterns a text can be found
-    that does not, and then each of the pattern's own states is tried (280 to 700 ns, and 20 for each KiB over 32).
+    The states of a few atoms always fit in the cache (1.6 to 5 ns measured). For other patterns there are texts whose
+    states do not fit, so that each of the pattern's own states is tried (280 to 700 ns, and 20 for each KiB over 32).
     """
     if not isinstance(pattern, str) or _SIMPLE.fullmatch(pattern):
         return _SIMPLE_NS
@@ -41,7 +41,7 @@ def character_ns(pattern: object) -> int:
 
 @lru_cache(maxsize=512)
 def automaton_kib(pattern: str) -> int | None:
-    """The size of the pattern's automaton, rounded up; None for one that is too large, not linear, or no pattern."""
+    """Return the size of a pattern's automaton in KiB, rounded up; None if it is too large, not linear or invalid."""
     for size in _SIZES_KIB:
         options = library_types.RegexOptions(size_limit=size * 1_024)
         try:
@@ -53,7 +53,7 @@ def automaton_kib(pattern: str) -> int | None:
 
 
 def check_patterns(schema: Node) -> None:
-    """Raise `InvalidDefinition`, with the place, for patterns over the limits."""
+    """Raise `InvalidDefinition`, with its place, for a pattern that is invalid or over the limits."""
     total = 0
     for count, (path, pattern) in enumerate(_patterns(schema), 1):
         if count > MAX_PATTERNS:
@@ -74,7 +74,7 @@ def check_patterns(schema: Node) -> None:
 
 
 def memory_kib(schema: Node) -> int:
-    """What the patterns of a schema, which were checked, may take when they are used, in both directions."""
+    """Return the memory in KiB that the patterns of a checked schema may use: automata, and caches both ways."""
     return sum((automaton_kib(pattern) or 0) + 2 * STATES_KIB for _, pattern in _patterns(schema))
 
 

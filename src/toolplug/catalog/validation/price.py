@@ -1,10 +1,10 @@
-"""The price of validating a value, and of explaining what is wrong with it, before either is begun.
+"""The price of validating a value, and of finding all its errors, computed before either begins.
 
-jsonschema-rs holds the GIL and cannot be stopped, so what would take too long must not begin. The price is an upper
-bound: every keyword that may be applied is counted, whatever fails before it. All values that meet the same schema are
-priced together (16,000 rows are a column for each property), so that a megabyte is priced in milliseconds; where
-pricing itself becomes dear the value is too large. An explanation costs more, because each error copies the value that
-it is about. A worker process for what is over the budget was not needed: see `docs/explanation/trust.md`.
+jsonschema-rs holds the GIL and cannot be stopped, so validation that would take too long must not begin. The price is
+an upper bound: it includes every keyword that may be applied, even after a failure. Values for the same schema are
+priced together (16,000 rows are a column for each property), so that a megabyte is priced in milliseconds; if pricing
+itself takes too long, the value is too large. Errors cost more, because each copies its value. A worker process for
+values over the budget was not needed: see `docs/explanation/trust.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_VALIDITY_NS = 12_000_000
 MAX_EXPLANATION_NS = 10_000_000
 _MAX_EFFORT_NS = 10_000_000
 _MAX_EXPLANATION_EFFORT_NS = 4_000_000
-"""Of pricing itself."""
+"""Budgets of pricing itself."""
 
 _BATCH_NS = 2_000
 _TYPE_NS, _CHAIN_NS = 20, 10
@@ -40,17 +40,17 @@ Batch = list[object]
 
 
 def affords_validity(schema: PricedSchema, value: object) -> bool:
-    """Is the price of telling whether the value is valid within its budget."""
+    """Return True if the price of validating the value is within its budget of 12 ms."""
     return _Price(schema, value, explaining=False).is_within(MAX_VALIDITY_NS)
 
 
 def affords_explanation(schema: PricedSchema, value: object) -> bool:
-    """Is the price of finding every error within its budget."""
+    """Return True if the price of finding every error of the value is within its budget of 10 ms."""
     return _Price(schema, value, explaining=True).is_within(MAX_EXPLANATION_NS)
 
 
 class _Price:
-    """Adds up what one value costs, batch by batch."""
+    """Adds up the price of one value, batch by batch."""
 
     def __init__(self, schema: PricedSchema, value: object, *, explaining: bool) -> None:
         self._waiting: list[tuple[PricedSchema, Batch, int]] = [(schema, [value], 1)]
@@ -59,9 +59,11 @@ class _Price:
         self._total = self._effort = 0.0
 
     def is_within(self, budget_ns: int) -> bool:
-        """Add until all is counted, or the budget or the patience is over."""
+        """Add until everything is counted; return False if the budget, or that of pricing, is exceeded."""
         while self._waiting:
             schema, values, factor = self._waiting.pop()
+            if not values:
+                continue
             factor *= schema.factor
             self._effort += _BATCH_NS
             self._total += factor * schema.flat_ns * len(values)
@@ -74,16 +76,12 @@ class _Price:
         return True
 
     def _is_over(self, effort_ns: int) -> bool:
-        """Is so much more work too much; then the value is too large, whatever else it costs."""
+        """Add to the time of pricing itself; return True if it is over its budget."""
         self._effort += effort_ns
         return self._effort > self._max_effort
 
-    def _later(self, schema: PricedSchema, values: Batch, factor: int) -> None:
-        if values:
-            self._waiting.append((schema, values, factor))
-
     def _kinds(self, schema: PricedSchema, values: Batch, factor: int) -> float:
-        """The price of the schema's own keywords; what it applies waits for its turn."""
+        """Return the price of the schema's own keywords, and queue the schemas that it applies."""
         total = 0.0
         self._waiting.extend((each, values, factor) for each in schema.same_value)
         if self._is_over(_TYPE_NS * len(values)):
@@ -104,7 +102,7 @@ class _Price:
         return total
 
     def _of(self, values: Batch, kinds: set[type], kind: type) -> Batch:
-        """The values of one of the kinds among them."""
+        """Return the values of one type, of those in `kinds`."""
         if len(kinds) == 1:
             return values
         self._effort += _LOOK_NS * len(values)
@@ -142,17 +140,17 @@ class _Price:
                 continue
             if self._is_over(_PLUCK_NS * len(objects)):
                 return total
-            self._later(below, [each[name] for each in objects if name in each], factor)
+            self._waiting.append((below, [each[name] for each in objects if name in each], factor))
         if schema.values:
             self._effort += _LOOK_NS * entries
             every = list(chain.from_iterable(each.values() for each in objects))
             for below in schema.values:
-                self._later(below, every, factor)
+                self._waiting.append((below, every, factor))
         if schema.other_values is not None:
             self._effort += _PLUCK_NS * entries
             named = schema.properties
             others = [value for each in objects for name, value in each.items() if name not in named]
-            self._later(schema.other_values, others, factor)
+            self._waiting.append((schema.other_values, others, factor))
         return total
 
     def _arrays(self, schema: PricedSchema, arrays: list[Batch], factor: int) -> float:
@@ -167,14 +165,14 @@ class _Price:
                 return total
             every = list(chain.from_iterable(arrays))
             for below in schema.items:
-                self._later(below, every, factor)
+                self._waiting.append((below, every, factor))
         for index, below in enumerate(schema.prefix):
             self._effort += _PLUCK_NS * len(arrays)
-            self._later(below, [each[index] for each in arrays if len(each) > index], factor)
+            self._waiting.append((below, [each[index] for each in arrays if len(each) > index], factor))
         return total
 
     def _unique(self, items: Batch) -> float:
-        """Few items are compared with one another, many are hashed, and integers over 64 bits always compared."""
+        """Return the price of `uniqueItems`: few items and integers over 64 bits are compared, others hashed."""
         if len(items) < 2:
             return 0.0
         size = self._size(items)
@@ -187,7 +185,7 @@ class _Price:
         return each * len(items) + byte * size
 
     def _errors(self, schema: PricedSchema, values: Batch) -> float:
-        """Each error costs itself and a copy of its value, in which a column of values is taken for one."""
+        """Return the price of the errors, each with a copy of its value; a column counts as one value."""
         objects = cast("list[Node]", [value for value in values if isinstance(value, Mapping)])
         missing = 0
         self._effort += _LOOK_NS * len(values) + 2 * _LOOK_NS * len(objects) * len(schema.required)
@@ -206,7 +204,7 @@ class _Price:
         return errors * (schema.error_ns * len(values) + _ERROR_BYTE_NS * size)
 
     def _size(self, values: Batch) -> int | None:
-        """Bytes of the JSON of the values, None for integers over 64 bits."""
+        """Return the bytes of the JSON of the values, None for integers over 64 bits."""
         try:
             size = len(orjson.dumps(values))
         except TypeError:
@@ -216,12 +214,12 @@ class _Price:
 
 
 def _encoded_length(texts: Iterable[str]) -> int:
-    """Bytes of the texts at most."""
+    """Return an upper bound of the bytes of the texts."""
     return sum(len(text) if text.isascii() else _WIDEST * len(text) for text in texts)
 
 
 def _errors_in_place(schema: PricedSchema) -> int:
-    """How many errors the schema and those that it applies to the same value have for one value, counted to 1,000."""
+    """Return the number of errors for one value, of the schema and those for the same value, counted to 1,000."""
     errors, waiting = 0, [schema]
     while waiting and errors < 1_000:
         each = waiting.pop()

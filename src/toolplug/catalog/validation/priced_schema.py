@@ -1,7 +1,7 @@
-"""JSON Schemas as data for pricing: what each keyword costs, in nanoseconds, on each kind of value.
+"""Prices of JSON Schemas: the time of each keyword for each type of value, in nanoseconds.
 
-The figures are measured on jsonschema-rs and rounded up. `tests/execution/test_hostile_validation.py` fails where they
-are too low.
+The figures are measured on jsonschema-rs and rounded up; `tests/execution/test_hostile_validation.py` fails if they are
+too low.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FORMATS_NS = {"regex": (500, 50), "idn-hostname": (500, 100), "email": (150, 5)
 _FORMAT_NS = (40, 3)
 _MEDIA_NS = (200, 35)
 _PATTERN_NS = 50
-_UNEVALUATED_NS, _UNEVALUATED_FACTOR = 100, 3  # each level has what is in it looked at 2.7 times
+_UNEVALUATED_NS, _UNEVALUATED_FACTOR = 100, 3  # each level is checked 2.7 times (measured)
 
 _ERROR_NS, _SCHEMA_BYTE_NS = 3_000, 10
 
 _WORST_INTEGER_NS = 600_000
-"""A bound is compared with an integer of 4,300 digits in so long."""
+"""The time to compare a bound with an integer of 4,300 digits."""
 _UNIQUE_BYTE_NS = 512
 _MAX_EXPANDED = 2_000
 
@@ -38,23 +38,14 @@ _ANNOTATIONS = frozenset(
     {"$defs", "$id", "$schema", "$anchor", "$dynamicAnchor", "$comment", "definitions", "title", "description"}
     | {"default", "examples", "deprecated", "readOnly", "writeOnly"}
 )
-_SILENT = _ANNOTATIONS | {
-    "$ref",
-    "type",
-    "required",
-    "properties",
-    "items",
-    "prefixItems",
-    "allOf",
-    "if",
-    "then",
-    "else",
-}
+_SILENT = _ANNOTATIONS | frozenset(
+    {"$ref", "type", "required", "properties", "items", "prefixItems", "allOf", "if", "then", "else"}
+)
 """Keywords without errors of their own, or whose errors are counted on the value."""
 
 
 class Text(NamedTuple):
-    """What a keyword costs on a text: once, and for each character."""
+    """The price of a keyword for a text: once, and for each character."""
 
     once_ns: int = 0
     character_ns: int = 0
@@ -63,13 +54,13 @@ class Text(NamedTuple):
 class PricedSchema:
     """One schema: the price of its own keywords, and the schemas that it applies.
 
-    flat_ns: on every value; `plain` is a schema that costs no more than that
-    text, whole_ns, float_ns, odd_ns: on texts, integers, numbers with a fraction, and those with extreme exponents
-    numbers: how many keywords compare numbers
-    container_ns, entry_ns: on an object or array, and for each of its entries
-    keys: on each key of an object
-    errors, error_ns: how many errors one value may have, and what each costs beside the copy of the value
-    factor: how often everything is looked at
+    flat_ns: for every value; a `plain` schema has no other price
+    text, whole_ns, float_ns, odd_ns: for texts, integers, numbers with a fraction, and those with extreme exponents
+    numbers: the number of keywords that compare numbers
+    container_ns, entry_ns: for an object or array, and for each of its entries
+    keys: for each key of an object
+    errors, error_ns: the number of errors that a value may have, and the price of each without the copy of the value
+    factor: the number of times that everything is checked
     """
 
     def __init__(self, schema: Node) -> None:
@@ -102,7 +93,7 @@ class PricedSchema:
             self._charge_containers(keyword, value)
 
     def _charge_scalars(self, keyword: str, value: object) -> None:
-        """Add what a keyword costs on texts, numbers and options."""
+        """Add the price of a keyword for texts, numbers and options."""
         match keyword:
             case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
                 self._number(_WHOLE_NS if isinstance(value, int) else _FLOAT_NS, _FLOAT_NS, _FLOAT_NS)
@@ -124,7 +115,7 @@ class PricedSchema:
                 pass
 
     def _charge_containers(self, keyword: str, value: object) -> None:
-        """Add what a keyword costs on objects and arrays, without the schemas under it."""
+        """Add the price of a keyword for objects and arrays, without the schemas under it."""
         match keyword:
             case "required" | "properties" | "prefixItems" | "dependentSchemas" if isinstance(value, list | Mapping):
                 self.container_ns += _NAME_NS * len(cast("list[object]", value))
@@ -161,7 +152,7 @@ class PricedSchema:
         self.text = Text(self.text.once_ns + price.once_ns, self.text.character_ns + price.character_ns)
 
     def _options(self, options: list[object]) -> None:
-        """Options of one scalar type are looked up, others are compared one by one."""
+        """Add the price of options: those of one scalar type are looked up, others are compared one by one."""
         numbers = [item for item in options if isinstance(item, int | float) and not isinstance(item, bool)]
         containers = [cast("object", item) for item in options if isinstance(item, dict | list)]
         if numbers:
@@ -178,19 +169,19 @@ class PricedSchema:
         self.error_ns += _SCHEMA_BYTE_NS * len(orjson.dumps(options))
 
     def applies(self) -> list[PricedSchema]:
-        """The schemas that it applies, to the value or its parts."""
+        """Return the schemas that it applies, to the value or its parts."""
         optional = [each for each in (self.other_values, self.names) if each is not None]
         below = [*self.properties.values(), *self.values, *self.items, *self.prefix]
         return [*self.same_value, *below, *optional]
 
     def worst_ns(self) -> int:
-        """The highest price of its own keywords on one value, without its length and entries."""
+        """Return the highest price of its own keywords for one value, without its length and entries."""
         number = max(self.whole_ns, self.float_ns, self.odd_ns)
         return self.flat_ns + max(self.text.once_ns, number, self.container_ns)
 
 
 def priced_schema(schema: Node) -> PricedSchema:
-    """The schema and all that it applies, references resolved: recursion is a circle."""
+    """Return the priced schema with all that it applies and references resolved; recursion makes a cycle."""
     named = References(schema) if b'"$' in orjson.dumps(schema) else None
     made: dict[int, PricedSchema] = {}
     waiting: list[Node] = []
@@ -204,9 +195,7 @@ def priced_schema(schema: Node) -> PricedSchema:
             waiting.append(node)
         return made[id(node)]
 
-    root = PricedSchema(schema)
-    made[id(schema)] = root
-    waiting.append(schema)
+    one(schema)
     while waiting:
         node = waiting.pop()
         above = made[id(node)]
@@ -218,11 +207,11 @@ def priced_schema(schema: Node) -> PricedSchema:
             targets = [one(target) for reference in references(node) for target in named.named(reference)]
             above.same_value += [target for target in targets if target is not None]
     _fold(list(made.values()))
-    return root
+    return made[id(schema)]
 
 
 def _apply(above: PricedSchema, keyword: str, name: str, below: PricedSchema) -> None:
-    """Note what the schema under a keyword is applied to; some keywords apply theirs to nothing."""
+    """Record the parts that the schema under a keyword is applied to; some keywords apply theirs to nothing."""
     if keyword in SAME_VALUE:
         above.same_value.append(below)
     elif keyword == "properties":
@@ -240,7 +229,7 @@ def _apply(above: PricedSchema, keyword: str, name: str, below: PricedSchema) ->
 
 
 def _fold(schemas: list[PricedSchema]) -> None:
-    """Add schemas that cost the same on every value to those that apply them to the same value."""
+    """Merge plain schemas into those that apply them to the same value."""
     changed = True
     while changed:
         changed = False
@@ -261,10 +250,10 @@ def _is_plain(it: PricedSchema) -> bool:
 
 
 def free_bytes(root: PricedSchema, budget_ns: int) -> float:
-    """Arguments of so many bytes of JSON cost no more than the budget, whatever is in them.
+    """Return the size, in bytes of JSON, up to which any arguments cost no more than the budget.
 
-    Infinite where the schema looks at a fixed number of values; 0 for recursion and for schemas that are too large.
-    Each of the schemas is applied at most once to a value.
+    Infinite if the schema checks a fixed number of values; 0 for recursion and for schemas that are too large. Each of
+    the schemas is applied at most once to a value.
     """
     every_ns = byte_ns = fixed_ns = expanded = 0
     unbounded = False
